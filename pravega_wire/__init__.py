@@ -1,0 +1,39 @@
+"""A pure-Python client of Pravega, async on trio; :mod:`pravega_wire.sync` is its blocking twin."""
+
+from pravega_wire.config import Credentials, PravegaConfig
+from pravega_wire.controller.types import SegmentWithRange, TxnStatus
+from pravega_wire.errors import PravegaError
+from pravega_wire.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
+from pravega_wire.protocol.events import EventBatch
+from pravega_wire.segment.appender import Ack
+from pravega_wire.stream.client import PravegaClient, StreamInfo, open_client
+from pravega_wire.stream.event_writer import EventWriter
+from pravega_wire.stream.revisioned import RevisionedStream
+from pravega_wire.stream.transaction import StagingWriter, Transaction
+from pravega_wire.types import Revision, ScopedStream, SegmentRange, StreamCut
+
+__all__ = [
+    "Ack",
+    "Credentials",
+    "EventBatch",
+    "EventWriter",
+    "PravegaClient",
+    "PravegaConfig",
+    "PravegaError",
+    "RetentionPolicy",
+    "Revision",
+    "RevisionedStream",
+    "ScalingPolicy",
+    "ScopedStream",
+    "SegmentRange",
+    "SegmentWithRange",
+    "StagingWriter",
+    "StreamConfiguration",
+    "StreamCut",
+    "StreamInfo",
+    "Transaction",
+    "TxnStatus",
+    "open_client",
+]
+
+__version__ = "0.1.0"

@@ -1,0 +1,337 @@
+"""Where to connect and as whom: :class:`PravegaConfig`.
+
+Each setting is taken from the first place that has it: an explicit argument, a property (a mapping,
+for instance Spark's configuration, where keys carry the prefix ``spark.``), an environment
+variable, the built-in default. The object is immutable and picklable, so it can be shipped to
+worker processes; ``repr`` never shows a secret.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import os
+import ssl
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+from pravega_wire.errors import InvalidArgumentError
+from pravega_wire.naming import validate_scope_name
+from pravega_wire.types import ScopedStream
+
+__all__ = ["DEFAULT_CONTROLLER_URI", "Credentials", "Endpoint", "PravegaConfig"]
+
+DEFAULT_CONTROLLER_URI = "tcp://localhost:9090"
+
+_PLAIN_SCHEMES = frozenset({"tcp", "pravega"})
+_TLS_SCHEMES = frozenset({"tls", "ssl", "pravegas"})
+_DISCOVERY_SCHEMES = frozenset({"pravega", "pravegas"})
+
+Endpoint = tuple[str, int]
+"""A host name or address, and a port."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What the ``authorization`` header of each controller call says.
+
+    :param method: ``Basic`` or ``Bearer`` (the server compares case-sensitively).
+    :param token: the encoded token; for ``Basic`` the base64 of ``user:password``.
+    """
+
+    method: str
+    token: str = field(repr=False)
+
+    @classmethod
+    def basic(cls, username: str, password: str) -> Self:
+        """Credentials of a user name and password."""
+        pair = f"{username}:{password}".encode()
+        return cls("Basic", base64.b64encode(pair).decode("ascii"))
+
+    @classmethod
+    def bearer(cls, token: str) -> Self:
+        """Credentials of a bearer token, used as it is."""
+        return cls("Bearer", token)
+
+    @property
+    def header(self) -> str:
+        """Value of the ``authorization`` metadata entry (str)."""
+        return f"{self.method} {self.token}"
+
+
+def parse_controller_uri(uri: str) -> tuple[str, tuple[Endpoint, ...]]:
+    """Split ``scheme://host:port[,host:port...]`` into its scheme and endpoints.
+
+    A missing scheme means ``tcp``. IPv6 literals go in brackets. Raises
+    :class:`InvalidArgumentError` naming the part that is wrong.
+    """
+    scheme, sep, rest = uri.strip().partition("://")
+    if not sep:
+        scheme, rest = "tcp", uri.strip()
+    scheme = scheme.lower()
+    if scheme not in _PLAIN_SCHEMES | _TLS_SCHEMES:
+        known = ", ".join(sorted(_PLAIN_SCHEMES | _TLS_SCHEMES))
+        raise InvalidArgumentError(
+            f"controller URI {uri!r}: scheme {scheme!r} is not one of {known}"
+        )
+    endpoints = []
+    for part in rest.rstrip("/").split(","):
+        host, colon, port_text = part.strip().rpartition(":")
+        if not colon or not host or not port_text.isascii() or not port_text.isdigit():
+            raise InvalidArgumentError(
+                f"controller URI {uri!r}: {part!r} is not host:port (every address needs its port)"
+            )
+        port = int(port_text)
+        if not 0 < port < 65536:
+            raise InvalidArgumentError(f"controller URI {uri!r}: port {port} is not in 1..65535")
+        if host.startswith("[") and host.endswith("]"):
+            host = host[1:-1]
+        endpoints.append((host, port))
+    return scheme, tuple(endpoints)
+
+
+_TRUE = frozenset({"true", "1", "yes", "on"})
+_FALSE = frozenset({"false", "0", "no", "off"})
+
+
+def _boolean(name: str, text: str) -> bool:
+    lowered = text.strip().lower()
+    if lowered in _TRUE:
+        return True
+    if lowered in _FALSE:
+        return False
+    raise InvalidArgumentError(f"setting {name}: {text!r} is neither true nor false")
+
+
+# property key -> environment variable; the Java client and the Flink connector use the same names
+_PROPERTY_TO_ENV = {
+    "pravega.controller.uri": "PRAVEGA_CONTROLLER_URI",
+    "pravega.scope": "PRAVEGA_SCOPE",
+    "pravega.schema-registry.uri": "PRAVEGA_SCHEMA_REGISTRY_URI",
+    "pravega.client.auth.method": "pravega_client_auth_method",
+    "pravega.client.auth.token": "pravega_client_auth_token",
+    "pravega.client.tls.trust-store": "PRAVEGA_TRUST_STORE",
+    "pravega.client.tls.validate-hostname": "PRAVEGA_VALIDATE_HOSTNAME",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PravegaConfig:
+    """Connection settings of a client.
+
+    :param controller_uri: ``scheme://host:port[,host:port...]`` with scheme ``tcp``, ``tls``,
+        ``ssl``, ``pravega`` (discovery) or ``pravegas`` (discovery over TLS).
+    :param default_scope: scope of an unqualified stream name, or None.
+    :param credentials: sent with each controller call, or None.
+    :param trust_store: path of a PEM file with CA certificates, or None for the system's.
+    :param validate_hostname: check the server's name against its certificate (default True).
+    :param schema_registry_uri: kept for serializers that need it.
+    :param max_connections_per_store: connections in the pool for each segment store (default 10).
+    :param controller_deadline: seconds a controller call may take over all its attempts.
+    :param operation_timeout: seconds an operation is tried again while a store cannot be reached
+        or a segment is moving between stores (default 120; a move takes about 35).
+    """
+
+    controller_uri: str = DEFAULT_CONTROLLER_URI
+    default_scope: str | None = None
+    credentials: Credentials | None = None
+    trust_store: str | None = None
+    validate_hostname: bool = True
+    schema_registry_uri: str | None = None
+    max_connections_per_store: int = 10
+    controller_deadline: float = 300.0
+    operation_timeout: float = 120.0
+
+    def __post_init__(self) -> None:
+        parse_controller_uri(self.controller_uri)
+        if self.default_scope is not None:
+            validate_scope_name(self.default_scope)
+        if self.max_connections_per_store < 1:
+            raise InvalidArgumentError("setting max_connections_per_store must be at least 1")
+        for name in ("controller_deadline", "operation_timeout"):
+            if not getattr(self, name) > 0:
+                raise InvalidArgumentError(f"setting {name} must be more than 0 seconds")
+
+    # --- making one -----------------------------------------------------------------------------
+
+    @classmethod
+    def from_defaults(
+        cls,
+        *,
+        controller_uri: str | None = None,
+        scope: str | None = None,
+        credentials: Credentials | None = None,
+        props: Mapping[str, str] | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> Self:
+        """Resolve each setting: argument, then ``props``, then ``env``, then the default.
+
+        :param props: keys as in the Java world (``pravega.controller.uri``, ``pravega.scope``,
+            ``pravega.client.auth.method``, ...).
+        :param env: defaults to ``os.environ``; pass ``{}`` to ignore the environment.
+        :raises InvalidArgumentError: a value is malformed; the message names the setting.
+        """
+        environment = os.environ if env is None else env
+        properties = {} if props is None else props
+
+        def look_up(key: str) -> str | None:
+            return properties.get(key) or environment.get(_PROPERTY_TO_ENV[key]) or None
+
+        if credentials is None:
+            method = look_up("pravega.client.auth.method")
+            token = look_up("pravega.client.auth.token")
+            if bool(method) != bool(token):
+                raise InvalidArgumentError(
+                    "pravega.client.auth.method and pravega.client.auth.token go together; "
+                    "only one of them is set"
+                )
+            if method and token:
+                credentials = Credentials(method, token)
+        hostname_check = look_up("pravega.client.tls.validate-hostname")
+        return cls(
+            controller_uri=controller_uri
+            or look_up("pravega.controller.uri")
+            or DEFAULT_CONTROLLER_URI,
+            default_scope=scope or look_up("pravega.scope"),
+            credentials=credentials,
+            trust_store=look_up("pravega.client.tls.trust-store"),
+            validate_hostname=True
+            if hostname_check is None
+            else _boolean("pravega.client.tls.validate-hostname", hostname_check),
+            schema_registry_uri=look_up("pravega.schema-registry.uri"),
+        )
+
+    @classmethod
+    def from_args(
+        cls,
+        argv: Sequence[str],
+        *,
+        props: Mapping[str, str] | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> tuple[Self, list[str]]:
+        """Take ``--controller`` and ``--scope`` from program arguments.
+
+        Returns the configuration and the arguments that are not ours, in order.
+        """
+        parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+        parser.add_argument("--controller")
+        parser.add_argument("--scope")
+        try:
+            known, rest = parser.parse_known_args(list(argv))
+        except argparse.ArgumentError as error:
+            raise InvalidArgumentError(f"program arguments: {error}") from error
+        config = cls.from_defaults(
+            controller_uri=known.controller, scope=known.scope, props=props, env=env
+        )
+        return config, rest
+
+    @classmethod
+    def from_spark(
+        cls, conf: Iterable[tuple[str, str]], *, env: Mapping[str, str] | None = None
+    ) -> Self:
+        """Take settings from Spark configuration pairs, with or without the ``spark.`` prefix.
+
+        :param conf: for instance ``spark.sparkContext.getConf().getAll()``.
+        """
+        props: dict[str, str] = {}
+        for key, value in conf:
+            bare = key.removeprefix("spark.")
+            if bare.startswith("pravega."):
+                props[bare] = value
+        return cls.from_defaults(props=props, env=env)
+
+    def with_controller_uri(self, uri: str) -> Self:
+        """A copy with another controller URI."""
+        return replace(self, controller_uri=uri)
+
+    def with_default_scope(self, scope: str | None) -> Self:
+        """A copy with another default scope; it always replaces the one that was set."""
+        return replace(self, default_scope=scope)
+
+    def with_credentials(self, credentials: Credentials | None) -> Self:
+        """A copy with other credentials."""
+        return replace(self, credentials=credentials)
+
+    def with_hostname_validation(self, validate: bool) -> Self:
+        """A copy that checks, or does not check, host names of TLS peers."""
+        return replace(self, validate_hostname=validate)
+
+    def with_trust_store(self, path: str | None) -> Self:
+        """A copy with another PEM file of trusted certificates (None: the system's)."""
+        return replace(self, trust_store=path)
+
+    # --- using it -------------------------------------------------------------------------------
+
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """The controller addresses in the URI: ``(host, port)`` pairs."""
+        return parse_controller_uri(self.controller_uri)[1]
+
+    @property
+    def scheme(self) -> str:
+        """The URI's scheme in lower case."""
+        return parse_controller_uri(self.controller_uri)[0]
+
+    @property
+    def tls_enabled(self) -> bool:
+        """True when the scheme asks for TLS (to the controller and to the segment stores)."""
+        return self.scheme in _TLS_SCHEMES
+
+    @property
+    def discovery(self) -> bool:
+        """True when the addresses only serve to ask for the list of controllers."""
+        return self.scheme in _DISCOVERY_SCHEMES
+
+    def ssl_context(self, *, http2: bool = False) -> ssl.SSLContext | None:
+        """A TLS context for these settings, or None without TLS.
+
+        :param http2: offer HTTP/2 in the handshake, as gRPC wants; the wire protocol offers nothing.
+
+        :raises InvalidArgumentError: the trust store cannot be read.
+        """
+        if not self.tls_enabled:
+            return None
+        try:
+            context = ssl.create_default_context(cafile=self.trust_store)
+        except (OSError, ssl.SSLError) as error:
+            raise InvalidArgumentError(
+                f"trust store {self.trust_store!r} cannot be used: {error}"
+            ) from error
+        context.check_hostname = self.validate_hostname
+        if http2:
+            context.set_alpn_protocols(["h2"])
+        return context
+
+    def authorization(self) -> Callable[[], str | None]:
+        """A function giving the ``authorization`` header, or None when there are no credentials."""
+        credentials = self.credentials
+        return lambda: None if credentials is None else credentials.header
+
+    def resolve(self, stream: str | ScopedStream) -> ScopedStream:
+        """The full name of a stream: ``scope/stream`` wins over the default scope.
+
+        :raises InvalidArgumentError: neither the name nor the configuration gives a scope, or a
+            name has illegal characters.
+        """
+        if isinstance(stream, ScopedStream):
+            return stream
+        if not isinstance(stream, str):
+            raise InvalidArgumentError(f"a stream is named by a string, not {type(stream).__name__}")
+        if "/" in stream:
+            return ScopedStream.parse(stream)
+        if self.default_scope is None:
+            raise InvalidArgumentError(
+                f"stream {stream!r} has no scope: write 'scope/{stream}' or set a default scope "
+                "(PRAVEGA_SCOPE, property pravega.scope)"
+            )
+        return ScopedStream(self.default_scope, stream)
+
+    def resolve_scope(self, scope: str | None) -> str:
+        """The scope given, or else the default one; :class:`InvalidArgumentError` for neither."""
+        chosen = scope or self.default_scope
+        if chosen is None:
+            raise InvalidArgumentError(
+                "no scope given: name one or set a default (PRAVEGA_SCOPE, property pravega.scope)"
+            )
+        return chosen

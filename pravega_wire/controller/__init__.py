@@ -1,0 +1,1 @@
+"""The controller: one typed method for each call, and delegation tokens."""

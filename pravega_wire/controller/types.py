@@ -1,0 +1,152 @@
+"""Values in controller requests and replies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from uuid import UUID
+
+__all__ = [
+    "Access",
+    "CreatedTransaction",
+    "KeyValueTableConfiguration",
+    "NodeUri",
+    "NoteTimeStatus",
+    "PingStatus",
+    "ReaderGroupConfiguration",
+    "RemoveWriterStatus",
+    "SegmentWithRange",
+    "Successor",
+    "Successors",
+    "TxnStatus",
+]
+
+
+class Access(Enum):
+    """What a delegation token allows."""
+
+    READ = 3
+    WRITE = 4
+    READ_WRITE = 5
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUri:
+    """Address of a server."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentWithRange:
+    """A segment and its part of the key space, positions in ``(low, high]``."""
+
+    segment_id: int
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Successor:
+    """A segment that follows a sealed one, with all segments it follows."""
+
+    segment: SegmentWithRange
+    predecessors: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Successors:
+    """What follows a sealed segment; empty when the stream was sealed."""
+
+    successors: tuple[Successor, ...]
+
+    @property
+    def segments(self) -> tuple[SegmentWithRange, ...]:
+        """The following segments."""
+        return tuple(each.segment for each in self.successors)
+
+
+class TxnStatus(Enum):
+    """State of a transaction."""
+
+    UNKNOWN = 0
+    OPEN = 1
+    COMMITTING = 2
+    COMMITTED = 3
+    ABORTING = 4
+    ABORTED = 5
+
+
+class PingStatus(Enum):
+    """Answer to renewing a lease."""
+
+    OK = 0
+    LEASE_TOO_LARGE = 1
+    MAX_EXECUTION_TIME_EXCEEDED = 2
+    SCALE_GRACE_TIME_EXCEEDED = 3
+    DISCONNECTED = 4
+    COMMITTED = 5
+    ABORTED = 6
+    UNKNOWN = 7
+
+
+class NoteTimeStatus(Enum):
+    """Answer to a writer's time mark."""
+
+    SUCCESS = 0
+    INVALID_TIME = 1
+    INVALID_POSITION = 2
+    INTERNAL_ERROR = 3
+
+
+class RemoveWriterStatus(Enum):
+    """Answer to a writer's good-bye."""
+
+    SUCCESS = 0
+    UNKNOWN_WRITER = 1
+    STREAM_DOES_NOT_EXIST = 2
+    INTERNAL_ERROR = 3
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedTransaction:
+    """A transaction that was begun.
+
+    :ivar segments: of its epoch, with generalized ids (their epoch half is the transaction's).
+    """
+
+    txn_id: UUID
+    segments: tuple[SegmentWithRange, ...]
+    token: str = field(repr=False, default="")
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderGroupConfiguration:
+    """A reader group as the controller stores it.
+
+    :param starts, ends: for each stream, as ``(scope, stream)``, segment ids to offsets; an empty
+        mapping means unbounded. :param retention_type: 0 none, 1 manual, 2 automatic.
+    """
+
+    scope: str
+    name: str
+    starts: Mapping[tuple[str, str], Mapping[int, int]]
+    ends: Mapping[tuple[str, str], Mapping[int, int]] = field(default_factory=dict)
+    group_refresh_ms: int = 3000
+    automatic_checkpoint_ms: int = 30000
+    max_outstanding_checkpoints: int = 3
+    retention_type: int = 0
+    generation: int = 0
+    group_id: UUID = UUID(int=0)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyValueTableConfiguration:
+    """A key-value table; key lengths in bytes."""
+
+    partition_count: int
+    primary_key_length: int
+    secondary_key_length: int = 0
+    rollover_size_bytes: int = 0

@@ -1,0 +1,423 @@
+"""Every error this package raises, under one root.
+
+A caller catches :class:`PravegaError` for "anything went wrong with Pravega", or one of the
+branches below for a reason. Each error carries typed attributes that name what it is about, so
+nobody has to parse a message, and a class attribute ``retriable`` that says whether the same call
+may succeed later without a change by the caller.
+
+Runtime errors (``OSError``, ``ssl``, ``h2``, ``trio`` resource errors) are mapped to these in
+``pravega_wire.transport`` and nowhere else; ``trio.Cancelled`` always passes through.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+from uuid import UUID
+
+__all__ = [
+    "AuthError",
+    "AuthenticationError",
+    "CheckpointError",
+    "ClosedError",
+    "ConditionalCheckError",
+    "ConnectError",
+    "ConnectionLostError",
+    "ControllerError",
+    "CorruptedStateError",
+    "DataLossError",
+    "DecodeError",
+    "EncodeError",
+    "EventTooLargeError",
+    "FencedError",
+    "FrameTooLargeError",
+    "IncompatibleVersionError",
+    "InvalidArgumentError",
+    "InvalidEventNumberError",
+    "InvalidStreamCutError",
+    "KeyValueTableExistsError",
+    "KeyValueTableNotFoundError",
+    "NoSuchSegmentError",
+    "NotFoundError",
+    "OperationUnsupportedError",
+    "PermissionDeniedError",
+    "PravegaError",
+    "PravegaTimeoutError",
+    "ProtocolError",
+    "ReaderGroupError",
+    "ReaderGroupNotFoundError",
+    "ReinitializationRequiredError",
+    "RetriesExhaustedError",
+    "ScaleConflictError",
+    "ScopeExistsError",
+    "ScopeNotEmptyError",
+    "ScopeNotFoundError",
+    "SegmentError",
+    "SegmentExistsError",
+    "SegmentSealedError",
+    "SegmentTruncatedError",
+    "ServerStartError",
+    "StreamExistsError",
+    "StreamNotFoundError",
+    "StreamNotSealedError",
+    "StreamSealedError",
+    "TableError",
+    "TableKeyBadVersionError",
+    "TableKeyDoesNotExistError",
+    "TableSegmentNotEmptyError",
+    "TlsError",
+    "TokenExpiredError",
+    "TransactionAbortedError",
+    "TransactionError",
+    "TransactionExpiredError",
+    "TransactionNotOpenError",
+    "TransactionUnknownError",
+    "TransportError",
+    "TruncatedInputError",
+    "UnexpectedReplyError",
+    "UnknownCommandError",
+    "WrongHostError",
+]
+
+
+class PravegaError(Exception):
+    """Root of every error of this package.
+
+    :ivar scope: scope name, where the error is about one.
+    :ivar stream: stream name without its scope, where the error is about one.
+    :ivar segment: full segment name (``scope/stream/0.#epoch.0``), where the error is about one.
+    :ivar transaction: transaction id, where the error is about one.
+    :ivar host: ``host:port`` of the peer, where the error is about a connection.
+    """
+
+    retriable: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        scope: str | None = None,
+        stream: str | None = None,
+        segment: str | None = None,
+        transaction: UUID | None = None,
+        host: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.scope = scope
+        self.stream = stream
+        self.segment = segment
+        self.transaction = transaction
+        self.host = host
+
+    @property
+    def message(self) -> str:
+        """The sentence a person reads (str)."""
+        return str(self.args[0])
+
+
+# --- the caller's own mistakes, found before any I/O ---------------------------------------------
+
+
+class InvalidArgumentError(PravegaError, ValueError):
+    """An argument or setting is not acceptable; nothing was sent."""
+
+
+class EventTooLargeError(InvalidArgumentError):
+    """An event, or an atomic batch of events, is over the size limit.
+
+    :ivar size: bytes asked for. :ivar limit: bytes allowed.
+    """
+
+    size: int = 0
+    limit: int = 0
+
+
+class InvalidStreamCutError(InvalidArgumentError):
+    """A stream cut is malformed, of another stream, or does not fit the stream's segments."""
+
+
+class ClosedError(PravegaError):
+    """The client, writer, reader or transaction was used after it was closed."""
+
+
+# --- bytes that make no sense ---------------------------------------------------------------------
+
+
+class ProtocolError(PravegaError):
+    """The peer broke the protocol, or we were asked to."""
+
+
+class DecodeError(ProtocolError):
+    """Received or stored bytes cannot be decoded."""
+
+
+class TruncatedInputError(DecodeError):
+    """The bytes end in the middle of a frame, record or event."""
+
+
+class FrameTooLargeError(DecodeError):
+    """A frame's length field is negative or over the protocol's limit."""
+
+
+class UnknownCommandError(DecodeError):
+    """A frame has a command code that this protocol version does not know."""
+
+
+class EncodeError(ProtocolError):
+    """A value does not fit its wire format (for instance a string over 65535 bytes)."""
+
+
+class IncompatibleVersionError(ProtocolError):
+    """The peer's range of wire versions does not overlap ours."""
+
+
+class UnexpectedReplyError(ProtocolError):
+    """The peer answered a request with a reply that cannot belong to it."""
+
+
+# --- the network ----------------------------------------------------------------------------------
+
+
+class TransportError(PravegaError):
+    """A connection could not be made or was lost."""
+
+    retriable = True
+
+
+class ConnectError(TransportError):
+    """No connection to the host could be made."""
+
+
+class ConnectionLostError(TransportError):
+    """An established connection ended while it was in use."""
+
+
+class TlsError(TransportError):
+    """The TLS handshake or certificate check failed."""
+
+    retriable = False
+
+
+class PravegaTimeoutError(PravegaError, TimeoutError):
+    """An operation's own deadline passed (never raised for a trio cancellation)."""
+
+    retriable = True
+
+
+class RetriesExhaustedError(PravegaError):
+    """Every attempt of a retried operation failed; ``__cause__`` is the last failure."""
+
+
+# --- who may do what ------------------------------------------------------------------------------
+
+
+class AuthError(PravegaError):
+    """Credentials or tokens were refused."""
+
+
+class AuthenticationError(AuthError):
+    """No credentials, or wrong ones."""
+
+
+class PermissionDeniedError(AuthError):
+    """The credentials are good but do not allow this operation."""
+
+
+class TokenExpiredError(AuthError):
+    """The delegation token is too old; a fresh one is fetched before the user sees this."""
+
+    retriable = True
+
+
+# --- the controller -------------------------------------------------------------------------------
+
+
+class ControllerError(PravegaError):
+    """The controller refused or failed a call.
+
+    :ivar rpc: name of the rpc. :ivar status: the gRPC status name or the status in the reply.
+    """
+
+    rpc: str | None = None
+    status: str | None = None
+
+
+class NotFoundError(ControllerError):
+    """The thing asked for does not exist."""
+
+
+class ScopeNotFoundError(NotFoundError):
+    """The scope does not exist."""
+
+
+class ScopeExistsError(ControllerError):
+    """The scope exists already."""
+
+
+class ScopeNotEmptyError(ControllerError):
+    """The scope still holds streams, reader groups or tables."""
+
+
+class StreamNotFoundError(NotFoundError):
+    """The stream does not exist."""
+
+
+class StreamExistsError(ControllerError):
+    """The stream exists already."""
+
+
+class StreamSealedError(ControllerError):
+    """The stream is sealed: nothing can be appended or changed any more."""
+
+
+class StreamNotSealedError(ControllerError):
+    """The stream must be sealed before it can be deleted."""
+
+
+class ScaleConflictError(ControllerError):
+    """A scale was refused: wrong ranges, segments not active, or another scale is running."""
+
+
+class ReaderGroupNotFoundError(NotFoundError):
+    """The reader group does not exist."""
+
+
+class KeyValueTableNotFoundError(NotFoundError):
+    """The key-value table does not exist."""
+
+
+class KeyValueTableExistsError(ControllerError):
+    """The key-value table exists already."""
+
+
+# --- one segment ----------------------------------------------------------------------------------
+
+
+class SegmentError(PravegaError):
+    """A segment store refused a request.
+
+    :ivar request_id: id of the request (int). :ivar server_trace: the server's stack trace, or "".
+    """
+
+    request_id: int = -1
+    server_trace: str = ""
+
+
+class NoSuchSegmentError(SegmentError):
+    """The segment does not exist (any more)."""
+
+
+class SegmentExistsError(SegmentError):
+    """The segment exists already."""
+
+
+class SegmentSealedError(SegmentError):
+    """The segment is sealed: appends fail."""
+
+
+class SegmentTruncatedError(SegmentError):
+    """The offset lies before the segment's first readable byte.
+
+    :ivar start_offset: first readable offset in bytes. :ivar offset: the offset asked for.
+    """
+
+    start_offset: int = -1
+    offset: int = -1
+
+
+class DataLossError(SegmentTruncatedError):
+    """Data between two positions the caller named is gone (truncated or deleted)."""
+
+
+class WrongHostError(SegmentError):
+    """The segment's container lives on another store now; a fresh lookup helps."""
+
+    retriable = True
+
+
+class InvalidEventNumberError(SegmentError):
+    """The server's record of a writer's event number does not match ours."""
+
+
+class OperationUnsupportedError(SegmentError):
+    """The server does not know this operation, or not for this kind of segment."""
+
+
+class ConditionalCheckError(SegmentError):
+    """A conditional operation lost: the condition no longer held.
+
+    :ivar expected: offset or value the caller expected. :ivar actual: what it was, if known.
+    """
+
+    expected: int | None = None
+    actual: int | None = None
+
+
+class TableError(SegmentError):
+    """A table segment refused an operation."""
+
+
+class TableKeyDoesNotExistError(TableError):
+    """A conditional update named a key that does not exist."""
+
+
+class TableKeyBadVersionError(TableError):
+    """A conditional update named a version that is not the current one."""
+
+
+class TableSegmentNotEmptyError(TableError):
+    """The table segment holds entries and was to be deleted only if empty."""
+
+
+# --- transactions, groups, state ------------------------------------------------------------------
+
+
+class TransactionError(PravegaError):
+    """A transaction cannot do what was asked; ``transaction`` names it."""
+
+
+class TransactionNotOpenError(TransactionError):
+    """The transaction is committing, committed, aborting or aborted already.
+
+    :ivar status: its state's name.
+    """
+
+    status: str | None = None
+
+
+class TransactionAbortedError(TransactionNotOpenError):
+    """The transaction was aborted: none of its events will ever be visible."""
+
+
+class TransactionExpiredError(TransactionAbortedError):
+    """The transaction's lease or life ran out, so the server aborted it."""
+
+
+class TransactionUnknownError(TransactionError):
+    """The server has no record of the transaction (never existed, or forgotten after a day)."""
+
+
+class FencedError(PravegaError):
+    """Another process took over the work; this one must stop. Nothing of it became visible."""
+
+
+class CorruptedStateError(PravegaError):
+    """Stored state (a ledger, a synchronizer record) cannot be what a correct program wrote."""
+
+
+class ReaderGroupError(PravegaError):
+    """A reader group cannot do what was asked."""
+
+
+class ReinitializationRequiredError(ReaderGroupError):
+    """The group was reset or this reader declared offline: close it and make a new one."""
+
+
+class CheckpointError(ReaderGroupError):
+    """A checkpoint could not be taken or is no longer known."""
+
+
+# --- test servers ---------------------------------------------------------------------------------
+
+
+class ServerStartError(PravegaError):
+    """A test server could not be found, fetched or started; the message says what to do."""

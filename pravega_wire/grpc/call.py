@@ -1,0 +1,337 @@
+"""A client's side of one HTTP/2 connection that carries unary gRPC calls.
+
+:class:`GrpcConnection` owns the ``h2`` state. Feed it what arrives, send what :meth:`data_to_send`
+gives, and take finished calls from :meth:`receive_data`. Flow control in both directions, the peer's
+limit on concurrent streams, GOAWAY and resets are handled here.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import unquote_to_bytes
+
+import h2.config
+import h2.connection
+import h2.errors
+import h2.events
+import h2.exceptions
+import h2.settings
+
+from pravega_wire.errors import ProtocolError
+from pravega_wire.grpc.status import StatusCode, status_from_http
+
+__all__ = ["CallResult", "GrpcConnection"]
+
+Header = tuple[str, str]
+
+MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
+_WINDOW_BYTES: Final = 4 * 1024 * 1024
+_LAST_STREAM_ID: Final = 2**31 - 1
+_PREFIX_BYTES: Final = 5
+
+
+@dataclass(slots=True)
+class CallResult:
+    """How a call ended.
+
+    :ivar call_id: as given by :meth:`GrpcConnection.start_call`.
+    :ivar message: the reply, when ``code`` is OK. :ivar text: the peer's explanation otherwise.
+    :ivar unprocessed: the peer says that it has not looked at the call, so it may be sent again.
+    """
+
+    call_id: int
+    code: StatusCode
+    message: bytes = b""
+    text: str = ""
+    unprocessed: bool = False
+
+
+@dataclass(slots=True)
+class _Call:
+    call_id: int
+    headers: list[Header]
+    body: memoryview
+    stream_id: int = 0
+    http_status: int = 0
+    received: bytearray = field(default_factory=bytearray)
+    code: StatusCode | None = None
+    text: str = ""
+
+
+class GrpcConnection:
+    """State of one connection. All methods are synchronous and do no I/O."""
+
+    def __init__(self, authority: str, *, secure: bool) -> None:
+        self._authority = authority
+        self._scheme = "https" if secure else "http"
+        self._h2 = h2.connection.H2Connection(
+            h2.config.H2Configuration(client_side=True, header_encoding="utf-8")
+        )
+        self._h2.local_settings = h2.settings.Settings(
+            client=True,
+            initial_values={
+                h2.settings.SettingCodes.ENABLE_PUSH: 0,
+                h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: _WINDOW_BYTES,
+                h2.settings.SettingCodes.MAX_HEADER_LIST_SIZE: 1 << 20,
+            },
+        )
+        self._h2.initiate_connection()
+        self._h2.increment_flow_control_window(_WINDOW_BYTES)
+        self._calls: dict[int, _Call] = {}
+        self._streams: dict[int, _Call] = {}
+        self._queue: deque[_Call] = deque()
+        self._next_call = 1
+        self._finished: list[CallResult] = []
+        self._ending: str | None = None
+        self.pings_answered = 0
+
+    # --- calls ----------------------------------------------------------------------------------
+
+    @property
+    def accepting(self) -> bool:
+        """False when new calls need another connection (after GOAWAY, or out of stream ids)."""
+        return self._ending is None and self._h2.highest_outbound_stream_id < _LAST_STREAM_ID - 2
+
+    @property
+    def calls_under_way(self) -> int:
+        """Calls without a result."""
+        return len(self._calls)
+
+    def start_call(
+        self,
+        path: str,
+        message: bytes,
+        *,
+        timeout: float | None = None,
+        metadata: Sequence[Header] = (),
+    ) -> int:
+        """Begin a call; returns its id.
+
+        :param path: ``/package.Service/method``. :param timeout: seconds, told to the server.
+        :param metadata: further headers, lower-case names.
+        :raises ProtocolError: the connection takes no more calls.
+        """
+        if not self.accepting:
+            raise ProtocolError(f"the connection takes no more calls: {self._ending}")
+        headers: list[Header] = [
+            (":method", "POST"),
+            (":scheme", self._scheme),
+            (":path", path),
+            (":authority", self._authority),
+            ("te", "trailers"),
+            ("content-type", "application/grpc"),
+            ("user-agent", "pravega-wire"),
+        ]
+        if timeout is not None:
+            headers.append(("grpc-timeout", _timeout_header(timeout)))
+        headers.extend(metadata)
+        framed = b"\0" + len(message).to_bytes(4, "big") + message
+        call = _Call(self._next_call, headers, memoryview(framed))
+        self._next_call += 1
+        self._calls[call.call_id] = call
+        self._queue.append(call)
+        self._send_what_fits()
+        return call.call_id
+
+    def cancel_call(self, call_id: int) -> None:
+        """Give up a call; there will be no result for it."""
+        call = self._calls.pop(call_id, None)
+        if call is None:
+            return
+        if call.stream_id == 0:
+            self._queue.remove(call)
+            return
+        self._streams.pop(call.stream_id, None)
+        self._reset(call.stream_id, h2.errors.ErrorCodes.CANCEL)
+        self._send_what_fits()
+
+    def ping(self) -> None:
+        """Ask the peer for a sign of life; counted in ``pings_answered``."""
+        self._h2.ping(b"pravega\0")
+
+    def _reset(self, stream_id: int, code: h2.errors.ErrorCodes) -> None:
+        try:
+            self._h2.reset_stream(stream_id, code)
+        except h2.exceptions.ProtocolError:
+            return  # the stream is closed already
+
+    def _send_what_fits(self) -> None:
+        """Open queued streams and send bodies, as far as the peer's limits allow."""
+        try:
+            while self._queue and self._ending is None:
+                if self._h2.open_outbound_streams >= (
+                    self._h2.remote_settings.max_concurrent_streams or 1
+                ):
+                    break
+                call = self._queue.popleft()
+                call.stream_id = self._h2.get_next_available_stream_id()
+                self._streams[call.stream_id] = call
+                self._h2.send_headers(call.stream_id, call.headers)
+            for call in self._streams.values():
+                while len(call.body):
+                    room = min(
+                        self._h2.local_flow_control_window(call.stream_id),
+                        self._h2.max_outbound_frame_size,
+                        len(call.body),
+                    )
+                    if room <= 0:
+                        break
+                    piece, call.body = call.body[:room], call.body[room:]
+                    self._h2.send_data(
+                        call.stream_id, bytes(piece), end_stream=len(call.body) == 0
+                    )
+        except h2.exceptions.ProtocolError as error:
+            raise ProtocolError(f"HTTP/2: {error}") from error
+
+    def data_to_send(self) -> bytes:
+        """Bytes for the peer; empty when there are none."""
+        return self._h2.data_to_send()
+
+    # --- what arrives ---------------------------------------------------------------------------
+
+    def receive_data(self, data: bytes) -> list[CallResult]:
+        """Take bytes from the peer; returns the calls that ended with them.
+
+        :raises ProtocolError: the bytes are not HTTP/2, or break it.
+        """
+        try:
+            events = self._h2.receive_data(data)
+            for event in events:
+                self._take(event)
+        except h2.exceptions.ProtocolError as error:
+            raise ProtocolError(f"the peer does not speak HTTP/2 as it should: {error}") from error
+        except (UnicodeDecodeError, ValueError, IndexError, KeyError) as error:
+            # h2 and hpack let a few of these through on malformed input
+            raise ProtocolError(f"the peer sent malformed HTTP/2: {error}") from error
+        self._send_what_fits()
+        finished, self._finished = self._finished, []
+        return finished
+
+    def _take(self, event: h2.events.Event) -> None:
+        if isinstance(event, h2.events.DataReceived):
+            self._take_data(event)
+        elif isinstance(event, h2.events.ResponseReceived | h2.events.TrailersReceived):
+            self._take_headers(event)
+        elif isinstance(event, h2.events.StreamEnded):
+            call = self._streams.get(event.stream_id)
+            if call is not None:
+                self._complete(call)
+        elif isinstance(event, h2.events.StreamReset):
+            call = self._streams.get(event.stream_id)
+            if call is not None:
+                refused = event.error_code == h2.errors.ErrorCodes.REFUSED_STREAM
+                self._finish(
+                    call,
+                    StatusCode.UNAVAILABLE if refused else StatusCode.INTERNAL,
+                    text=f"the server reset the call ({_code_name(event.error_code)})",
+                    unprocessed=refused,
+                )
+        elif isinstance(event, h2.events.ConnectionTerminated):
+            self._take_goaway(event)
+        elif isinstance(event, h2.events.PingAckReceived):
+            self.pings_answered += 1
+
+    def _take_data(self, event: h2.events.DataReceived) -> None:
+        self._h2.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+        call = self._streams.get(event.stream_id)
+        if call is None:
+            return
+        call.received += event.data
+        if len(call.received) > MAX_MESSAGE_BYTES:
+            self._reset(call.stream_id, h2.errors.ErrorCodes.CANCEL)
+            self._finish(
+                call,
+                StatusCode.RESOURCE_EXHAUSTED,
+                text=f"the reply is over {MAX_MESSAGE_BYTES} bytes",
+            )
+
+    def _take_headers(
+        self, event: h2.events.ResponseReceived | h2.events.TrailersReceived
+    ) -> None:
+        call = self._streams.get(event.stream_id)
+        if call is None:
+            return
+        for name, value in event.headers:
+            if name == ":status":
+                call.http_status = int(value)
+            elif name == "grpc-status":
+                try:
+                    call.code = StatusCode(int(value))
+                except ValueError:
+                    call.code = StatusCode.UNKNOWN
+            elif name == "grpc-message":
+                call.text = unquote_to_bytes(value).decode("utf-8", "replace")
+
+    def _take_goaway(self, event: h2.events.ConnectionTerminated) -> None:
+        detail = bytes(event.additional_data or b"").decode("utf-8", "replace")
+        self._ending = f"the server is closing the connection ({_code_name(event.error_code)}" + (
+            f": {detail})" if detail else ")"
+        )
+        last = event.last_stream_id or 0
+        for call in list(self._calls.values()):
+            if call.stream_id == 0 or call.stream_id > last:
+                self._finish(call, StatusCode.UNAVAILABLE, text=self._ending, unprocessed=True)
+        self._queue.clear()
+
+    def _complete(self, call: _Call) -> None:
+        if call.code is None:
+            if call.http_status == 200:
+                self._finish(call, StatusCode.UNKNOWN, text="the reply has no grpc-status")
+            else:
+                self._finish(
+                    call,
+                    status_from_http(call.http_status),
+                    text=f"HTTP status {call.http_status}",
+                )
+            return
+        if call.code is not StatusCode.OK:
+            self._finish(call, call.code, text=call.text)
+            return
+        received = call.received
+        length = int.from_bytes(received[1:_PREFIX_BYTES], "big")
+        if len(received) < _PREFIX_BYTES or len(received) != _PREFIX_BYTES + length:
+            self._finish(
+                call,
+                StatusCode.INTERNAL,
+                text=f"the reply's length does not fit: {len(received)} bytes received",
+            )
+        elif received[0] != 0:
+            self._finish(
+                call, StatusCode.UNIMPLEMENTED, text="the reply is compressed; none was asked for"
+            )
+        else:
+            self._finish(call, StatusCode.OK, message=bytes(received[_PREFIX_BYTES:]))
+
+    def _finish(
+        self,
+        call: _Call,
+        code: StatusCode,
+        *,
+        message: bytes = b"",
+        text: str = "",
+        unprocessed: bool = False,
+    ) -> None:
+        self._calls.pop(call.call_id, None)
+        self._streams.pop(call.stream_id, None)
+        if len(call.body) and call.stream_id:
+            # The server answered before it had the whole request: stop sending it.
+            self._reset(call.stream_id, h2.errors.ErrorCodes.NO_ERROR)
+        self._finished.append(CallResult(call.call_id, code, message, text, unprocessed))
+
+
+def _code_name(code: int | None) -> str:
+    try:
+        return h2.errors.ErrorCodes(code).name
+    except ValueError:
+        return f"code {code}"
+
+
+def _timeout_header(seconds: float) -> str:
+    """At most eight digits and a unit."""
+    milliseconds = max(1, int(seconds * 1000))
+    if milliseconds < 10**8:
+        return f"{milliseconds}m"
+    return f"{min(int(seconds), 10**8 - 1)}S"

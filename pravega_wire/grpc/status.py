@@ -1,0 +1,88 @@
+"""gRPC status codes, and the error each one means for the controller (facts v0.13.0, section 1.4)."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from pravega_wire.errors import (
+    AuthenticationError,
+    ControllerError,
+    NotFoundError,
+    PermissionDeniedError,
+    PravegaError,
+    PravegaTimeoutError,
+)
+
+__all__ = ["StatusCode", "error_for_status", "is_retried", "status_from_http"]
+
+
+class StatusCode(IntEnum):
+    """Codes of the gRPC protocol."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
+
+_RETRIED = frozenset(
+    {
+        StatusCode.ABORTED,
+        StatusCode.CANCELLED,
+        StatusCode.DATA_LOSS,
+        StatusCode.DEADLINE_EXCEEDED,
+        StatusCode.FAILED_PRECONDITION,
+        StatusCode.INTERNAL,
+        StatusCode.RESOURCE_EXHAUSTED,
+        StatusCode.UNAVAILABLE,
+        StatusCode.UNKNOWN,
+    }
+)
+
+
+def is_retried(code: StatusCode) -> bool:
+    """Whether the reference client tries a call again after this status."""
+    return code in _RETRIED
+
+
+def status_from_http(status: int) -> StatusCode:
+    """The code for an HTTP status where the reply carries none (gRPC over HTTP/2 mapping)."""
+    return {
+        400: StatusCode.INTERNAL,
+        401: StatusCode.UNAUTHENTICATED,
+        403: StatusCode.PERMISSION_DENIED,
+        404: StatusCode.UNIMPLEMENTED,
+        429: StatusCode.UNAVAILABLE,
+        502: StatusCode.UNAVAILABLE,
+        503: StatusCode.UNAVAILABLE,
+        504: StatusCode.UNAVAILABLE,
+    }.get(status, StatusCode.UNKNOWN)
+
+
+def error_for_status(code: StatusCode, text: str, *, rpc: str, host: str) -> PravegaError:
+    """The error for a call that ended with ``code``; its ``rpc`` and ``status`` are filled in."""
+    message = f"controller {host}, {rpc}: {text or 'no message'} ({code.name})"
+    if code is StatusCode.UNAUTHENTICATED:
+        return AuthenticationError(message, host=host)
+    if code is StatusCode.PERMISSION_DENIED:
+        return PermissionDeniedError(message, host=host)
+    if code is StatusCode.DEADLINE_EXCEEDED:
+        return PravegaTimeoutError(message, host=host)
+    kind = NotFoundError if code is StatusCode.NOT_FOUND else ControllerError
+    error = kind(message, host=host)
+    error.rpc = rpc
+    error.status = code.name
+    return error

@@ -1,0 +1,118 @@
+"""Hashes that decide where data goes (client formats v0.13.0, "Hashing"): murmur3 x64 128."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final
+from uuid import UUID
+
+__all__ = [
+    "ROUTING_SEED",
+    "TABLE_SEED",
+    "container_of_segment",
+    "hash_bytes_to_range",
+    "hash_to_range",
+    "java_string_hash",
+    "murmur3_x64_128",
+    "routing_key_position",
+    "seeded_uuid",
+]
+
+_MASK: Final = 0xFFFFFFFFFFFFFFFF
+_C1: Final = 0x87C37B91114253D5
+_C2: Final = 0x4CF5AD432745937F
+
+
+def java_string_hash(text: str) -> int:
+    """``String.hashCode``: signed 32 bits over the UTF-16 units."""
+    value = 0
+    units = text.encode("utf-16-le", "surrogatepass")
+    for index in range(0, len(units), 2):
+        value = (31 * value + units[index] + (units[index + 1] << 8)) & 0xFFFFFFFF
+    return value - (1 << 32) if value >> 31 else value
+
+
+def _final_mix(k: int) -> int:
+    k ^= k >> 33
+    k = (k * 0xFF51AFD7ED558CCD) & _MASK
+    k ^= k >> 33
+    k = (k * 0xC4CEB9FE1A85EC53) & _MASK
+    return k ^ (k >> 33)
+
+
+def murmur3_x64_128(data: bytes, seed: int) -> tuple[int, int]:
+    """The two 64-bit halves (unsigned) of the hash of ``data``.
+
+    :param seed: signed; used as its 64-bit two's complement.
+    """
+    h1 = h2 = seed & _MASK
+    length = len(data)
+    whole = length & ~15
+    from_bytes = int.from_bytes
+    for start in range(0, whole, 16):
+        k1 = from_bytes(data[start : start + 8], "little") * _C1 & _MASK
+        k1 = ((k1 << 31 | k1 >> 33) & _MASK) * _C2 & _MASK
+        h1 ^= k1
+        h1 = ((((h1 << 27 | h1 >> 37) & _MASK) + h2) * 5 + 0x52DCE729) & _MASK
+        k2 = from_bytes(data[start + 8 : start + 16], "little") * _C2 & _MASK
+        k2 = ((k2 << 33 | k2 >> 31) & _MASK) * _C1 & _MASK
+        h2 ^= k2
+        h2 = ((((h2 << 31 | h2 >> 33) & _MASK) + h1) * 5 + 0x38495AB5) & _MASK
+    rest = length - whole
+    if rest > 8:
+        k2 = from_bytes(data[whole + 8 :], "little") * _C2 & _MASK
+        h2 ^= ((k2 << 33 | k2 >> 31) & _MASK) * _C1 & _MASK
+    if rest:
+        k1 = from_bytes(data[whole : whole + 8], "little") * _C1 & _MASK
+        h1 ^= ((k1 << 31 | k1 >> 33) & _MASK) * _C2 & _MASK
+    h1 ^= length
+    h2 ^= length
+    h1 = (h1 + h2) & _MASK
+    h2 = (h2 + h1) & _MASK
+    h1 = _final_mix(h1)
+    h2 = _final_mix(h2)
+    h1 = (h1 + h2) & _MASK
+    return h1, (h2 + h1) & _MASK
+
+
+ROUTING_SEED: Final = java_string_hash("EventRouter")
+TABLE_SEED: Final = java_string_hash("KeyValueTableRouter")
+_CONTAINER_SEED: Final = java_string_hash("SegmentToContainerMapper")
+
+
+def _units(text: str) -> bytes:
+    return text.encode("utf-16-le", "surrogatepass")
+
+
+def hash_bytes_to_range(data: bytes, seed: int = TABLE_SEED) -> float:
+    """Position of raw bytes in [0, 1)."""
+    return (murmur3_x64_128(data, seed)[0] >> 12) / (1 << 52)
+
+
+def hash_to_range(text: str, seed: int = ROUTING_SEED) -> float:
+    """Position of a text in [0, 1): hashed as its UTF-16 units."""
+    return (murmur3_x64_128(_units(text), seed)[0] >> 12) / (1 << 52)
+
+
+routing_key_position = lru_cache(maxsize=65536)(hash_to_range)
+"""Position of a routing key; remembered, because keys repeat."""
+
+
+def seeded_uuid(text: str, seed_text: str) -> UUID:
+    """The 16 bytes of a text's hash as a UUID."""
+    h1, h2 = murmur3_x64_128(_units(text), java_string_hash(seed_text))
+    return UUID(bytes=h1.to_bytes(8, "little") + h2.to_bytes(8, "little"))
+
+
+def container_of_segment(name: str, count: int) -> int:
+    """Segment container (0 to ``count`` - 1) that a server puts a segment in."""
+    base = name.partition("#transaction.")[0].partition("#transient.")[0]
+    base = base.partition(".#epoch.")[0]
+    state = murmur3_x64_128(_units(base), _CONTAINER_SEED)[0]
+    candidate = 0
+    while True:
+        state = (state * 2862933555777941757 + 1) & _MASK
+        following = int((candidate + 1) / (((state >> 33) + 1) / (1 << 31)))
+        if following >= count:
+            return candidate
+        candidate = following

@@ -1,0 +1,121 @@
+"""Names and ids of streams and segments (wire protocol v0.13.0, "Names and ids")."""
+
+from __future__ import annotations
+
+import re
+from uuid import UUID
+
+from pravega_wire.errors import InvalidArgumentError
+
+__all__ = [
+    "epoch_of",
+    "generalized_segment_id",
+    "number_of",
+    "parse_segment_name",
+    "segment_id",
+    "segment_name",
+    "transaction_segment_name",
+    "validate_scope_name",
+    "validate_user_name",
+]
+
+_USER_NAME = re.compile(r"[A-Za-z0-9.\-]+\Z")
+_INTERNAL_NAME = re.compile(r"_?[A-Za-z0-9.\-]+\Z")
+_MAX_USER_NAME = 250
+_MAX_INTERNAL_NAME = 255
+_INT32_MAX = 0x7FFFFFFF
+
+
+def _check(kind: str, name: str, pattern: re.Pattern[str], longest: int) -> str:
+    if not isinstance(name, str):
+        raise InvalidArgumentError(f"a {kind} name is a string, not {type(name).__name__}")
+    if not name:
+        raise InvalidArgumentError(f"the {kind} name is empty")
+    if len(name) > longest:
+        raise InvalidArgumentError(
+            f"{kind} name {name[:40]!r}... has {len(name)} characters, the limit is {longest}"
+        )
+    if not pattern.match(name):
+        raise InvalidArgumentError(
+            f"{kind} name {name!r} has illegal characters: letters, digits, '.' and '-' are allowed"
+        )
+    return name
+
+
+def validate_user_name(kind: str, name: str) -> str:
+    """Check a name that a user gives to a stream, table, group, reader or writer.
+
+    :raises InvalidArgumentError: empty, over 250 characters, or not of letters, digits, ``.``, ``-``.
+    """
+    return _check(kind, name, _USER_NAME, _MAX_USER_NAME)
+
+
+def validate_scope_name(name: str) -> str:
+    """Check a scope name (at most 255 characters; internal scopes begin with ``_``)."""
+    return _check("scope", name, _INTERNAL_NAME, _MAX_INTERNAL_NAME)
+
+
+def validate_stream_name(name: str) -> str:
+    """Check the name of a stream, a user's or an internal one that begins with ``_``."""
+    longest = _MAX_INTERNAL_NAME if name[:1] == "_" else _MAX_USER_NAME
+    return _check("stream", name, _INTERNAL_NAME, longest)
+
+
+def segment_id(epoch: int, number: int) -> int:
+    """Segment id of a number and the epoch it was made in."""
+    if not (0 <= epoch <= _INT32_MAX and 0 <= number <= _INT32_MAX):
+        raise InvalidArgumentError(f"epoch {epoch} and segment number {number} must be int32 >= 0")
+    return (epoch << 32) | number
+
+
+def epoch_of(segment_id: int) -> int:
+    """Epoch in which a segment was made."""
+    return segment_id >> 32
+
+
+def number_of(segment_id: int) -> int:
+    """Number of a segment, unique in its stream."""
+    return segment_id & 0xFFFFFFFF
+
+
+def segment_name(scope: str, stream: str, segment_id: int) -> str:
+    """Full name: ``scope/stream/<number>.#epoch.<epoch>``."""
+    return f"{scope}/{stream}/{number_of(segment_id)}.#epoch.{epoch_of(segment_id)}"
+
+
+def generalized_segment_id(segment_id: int, txn_id: UUID) -> int:
+    """A segment's id with its epoch replaced by that of a transaction.
+
+    Transaction segments are named after this id (controller facts v0.13.0, "Transactions").
+    """
+    return ((txn_id.int >> 96) << 32) | number_of(segment_id)
+
+
+def transaction_segment_name(parent: str, txn_id: UUID) -> str:
+    """Name of the part of a transaction beside a segment."""
+    return f"{parent}#transaction.{txn_id.hex}"
+
+
+_SEGMENT = re.compile(
+    r"(?P<scope>[^/]+)/(?P<stream>[^/]+)/(?P<number>\d{1,10})(?:\.#epoch\.(?P<epoch>\d{1,10}))?"
+    r"(?:#transaction\.(?P<txn>[0-9a-f]{32})|#transient\.[0-9a-f]{32}\.[0-9a-f]{32})?\Z"
+)
+
+
+def parse_segment_name(name: str) -> tuple[str, str, int, UUID | None]:
+    """Scope, stream, segment id and transaction id (or None) of a full segment name.
+
+    A transaction or transient segment gives its parent's id.
+
+    :raises InvalidArgumentError: not a segment name.
+    """
+    match = _SEGMENT.match(name)
+    if match is None:
+        raise InvalidArgumentError(f"{name!r} is not the full name of a stream segment")
+    txn = match["txn"]
+    return (
+        match["scope"],
+        match["stream"],
+        segment_id(int(match["epoch"] or 0), int(match["number"])),
+        None if txn is None else UUID(txn),
+    )

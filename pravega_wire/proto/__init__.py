@@ -1,0 +1,1 @@
+"""The controller's messages, generated from ``controller.proto`` by ``scripts/gen_proto.py``."""

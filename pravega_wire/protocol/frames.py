@@ -1,0 +1,129 @@
+"""Bytes from a connection to commands, in whatever pieces they arrive."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pravega_wire.errors import (
+    DecodeError,
+    FrameTooLargeError,
+    TruncatedInputError,
+    UnknownCommandError,
+)
+from pravega_wire.protocol.codec import HEADER, MAX_DECODED_BODY, decode_body
+from pravega_wire.protocol.commands import COMMANDS, Command
+
+__all__ = ["FrameDecoder"]
+
+_BUFFER_BYTES: Final = 256 * 1024
+_PRIVATE_ABOVE: Final = 64 * 1024
+# A larger body is received straight into a buffer of its own, so that a SegmentRead's data can be a
+# view of it without another copy.
+
+
+class FrameDecoder:
+    """Incremental decoder: either :meth:`feed`, or :meth:`get_buffer` and :meth:`received`.
+
+    After an error it stays failed: the same error is raised again.
+    """
+
+    __slots__ = ("_body", "_body_code", "_buffer", "_end", "_error", "_filled", "_start", "_view")
+
+    def __init__(self) -> None:
+        self._buffer = bytearray(_BUFFER_BYTES)
+        self._view = memoryview(self._buffer)
+        self._start = 0
+        self._end = 0
+        self._body: memoryview | None = None
+        self._body_code = 0
+        self._filled = 0
+        self._error: DecodeError | None = None
+
+    def get_buffer(self) -> memoryview:
+        """Where the next bytes may be written (never empty); then call :meth:`received`."""
+        if self._body is not None:
+            return self._body[self._filled :]
+        if self._start == self._end:
+            self._start = self._end = 0
+        elif self._end > _BUFFER_BYTES // 2 and self._start > 0:
+            rest = bytes(self._view[self._start : self._end])
+            self._view[: len(rest)] = rest
+            self._start, self._end = 0, len(rest)
+        return self._view[self._end :]
+
+    def received(self, count: int) -> list[Command]:
+        """Commands completed by ``count`` bytes written to the last :meth:`get_buffer`.
+
+        :raises FrameTooLargeError: a frame claims more than the limit, or a negative length.
+        :raises UnknownCommandError: an unknown code. :raises DecodeError: a malformed body.
+        """
+        if self._error is not None:
+            raise self._error
+        try:
+            return self._received(count)
+        except DecodeError as error:
+            self._error = error
+            raise
+
+    def feed(self, data: bytes | bytearray | memoryview) -> list[Command]:
+        """Commands completed by ``data``; errors as :meth:`received`."""
+        result: list[Command] = []
+        view = memoryview(data)
+        while len(view):
+            room = self.get_buffer()
+            count = min(len(room), len(view))
+            room[:count] = view[:count]
+            result += self.received(count)
+            view = view[count:]
+        return result
+
+    def eof(self) -> None:
+        """The input has ended.
+
+        :raises TruncatedInputError: in the middle of a frame.
+        """
+        if self._error is not None:
+            raise self._error
+        if self._body is not None or self._start != self._end:
+            raise TruncatedInputError("the connection ended in the middle of a frame")
+
+    def _received(self, count: int) -> list[Command]:
+        result: list[Command] = []
+        if self._body is not None:
+            self._filled += count
+            if self._filled < len(self._body):
+                return result
+            body, self._body = self._body, None
+            result.append(decode_body(self._body_code, body))
+            return result
+        self._end += count
+        start, end, view = self._start, self._end, self._view
+        while end - start >= 8:
+            code, length = HEADER.unpack_from(view, start)
+            if code not in COMMANDS:
+                raise UnknownCommandError(
+                    f"command code {code} is not known in wire version 16"
+                )
+            if not 0 <= length <= MAX_DECODED_BODY:
+                raise FrameTooLargeError(
+                    f"a frame of command {code} claims {length} bytes (limit {MAX_DECODED_BODY})"
+                )
+            body_start = start + 8
+            if length > _PRIVATE_ABOVE:
+                body = memoryview(bytearray(length))
+                have = min(end - body_start, length)
+                body[:have] = view[body_start : body_start + have]
+                start = body_start + have
+                if have == length:
+                    result.append(decode_body(code, body))
+                    continue
+                self._body, self._body_code, self._filled = body, code, have
+                break
+            if end - body_start < length:
+                break
+            # A private copy: this buffer is used again for the next bytes.
+            body = memoryview(bytes(view[body_start : body_start + length]))
+            result.append(decode_body(code, body))
+            start = body_start + length
+        self._start = start
+        return result

@@ -1,0 +1,1 @@
+"""One segment each: requests to the segment store, appending, reading."""

@@ -1,0 +1,466 @@
+"""Appending to one segment: blocks, acknowledgements, resending.
+
+A :class:`SegmentAppender` holds one writer id on one segment. Events gather in an open block; a
+block is one ``AppendBlockEnd`` frame without an ``AppendBlock`` before it ("end only", wire
+protocol v0.13.0, "Append path"), which the server stores whole or not at all. Blocks are numbered
+by the events before and in them, and the server keeps the last number of each writer id with the
+data, so after a lost connection the set-up reply tells which blocks are stored: those are done, the
+others go out again with their old numbers.
+
+How much goes into a block follows the acknowledgements: while few blocks are under way the open
+block leaves at once, otherwise it gathers until one comes back or it is large.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Final, Protocol
+from uuid import UUID, uuid4
+
+import trio
+
+from pravega_wire.errors import (
+    AuthError,
+    ClosedError,
+    EventTooLargeError,
+    IncompatibleVersionError,
+    InvalidArgumentError,
+    NoSuchSegmentError,
+    NotFoundError,
+    PravegaError,
+    ProtocolError,
+    RetriesExhaustedError,
+    SegmentSealedError,
+    TlsError,
+    TokenExpiredError,
+    UnexpectedReplyError,
+)
+from pravega_wire.protocol import codec
+from pravega_wire.protocol import commands as c
+from pravega_wire.segment.failures import error_of
+from pravega_wire.segment.store import Backoff, SegmentStores, SegmentTarget
+from pravega_wire.transport.connection import Flow
+
+__all__ = ["HEADER_BYTES", "MAX_EVENT_BYTES", "Ack", "AppenderOwner", "Block", "SegmentAppender", "too_large"]
+
+MAX_EVENT_BYTES: Final = 8 * 1024 * 1024
+"""Largest payload of an ordinary event in bytes (wire protocol v0.13.0, "Sizes")."""
+
+HEADER_BYTES: Final = 8
+"""Bytes in front of each event in a segment."""
+
+BLOCK_BYTES: Final = 1 << 20
+"""A block that has reached this size takes no more events."""
+
+_SEND_AT_BYTES: Final = 256 * 1024
+_SMALL_BLOCKS_UNDER_WAY: Final = 2
+_WINDOW_BYTES: Final = 16 * 1024 * 1024
+_GARBAGE_ATTEMPTS: Final = 3
+
+_NEW_WRITER: Final = -(2**63)
+
+
+def too_large(length: int, what: str = "an event") -> EventTooLargeError:
+    """The error for an event, or an atomic batch, over the limit."""
+    error = EventTooLargeError(
+        f"{what} of {length} bytes is over the limit of {MAX_EVENT_BYTES} bytes"
+    )
+    error.size = length
+    error.limit = MAX_EVENT_BYTES
+    return error
+
+
+class Ack:
+    """The promise that some events are stored. Many events may share one.
+
+    ``await ack.wait()`` returns when all of them are durable, and raises when they are not.
+    """
+
+    __slots__ = ("_error", "_event", "_pending")
+
+    def __init__(self, pending: int = 1) -> None:
+        self._pending = pending
+        self._error: PravegaError | None = None
+        self._event: trio.Event | None = None
+
+    @property
+    def done(self) -> bool:
+        """True once the events are stored or have failed."""
+        return self._pending <= 0
+
+    @property
+    def error(self) -> PravegaError | None:
+        """Why the events were not stored, or None."""
+        return self._error
+
+    async def wait(self) -> None:
+        """Wait until every event is stored. Cancelling this changes nothing for the events.
+
+        :raises PravegaError: the writer failed; whether the events are stored is not known unless
+            the error says so.
+        """
+        if self._pending > 0:
+            if self._event is None:
+                self._event = trio.Event()
+            await self._event.wait()
+        else:
+            await trio.lowlevel.checkpoint()
+        if self._error is not None:
+            raise self._error
+
+    def add(self) -> None:
+        """One more thing to wait for."""
+        self._pending += 1
+
+    def settle(self) -> None:
+        """One thing is done."""
+        self._pending -= 1
+        if self._pending == 0 and self._event is not None:
+            self._event.set()
+
+    def fail(self, error: PravegaError) -> None:
+        """Nothing more to wait for: it failed."""
+        if self._pending > 0:
+            self._pending = 0
+            self._error = error
+            if self._event is not None:
+                self._event.set()
+
+
+class Block:
+    """Events that are appended together.
+
+    :ivar parts: framed events (header and payload), in pieces, until the block is closed.
+    :ivar positions: routing position of each event, for sending it on to a successor segment.
+    """
+
+    __slots__ = ("_payload", "ack", "count", "extra", "last_number", "parts", "positions", "size")
+
+    def __init__(self) -> None:
+        self.parts: list[bytes | memoryview] = []
+        self.positions: list[float] = []
+        self.size = 0
+        self.count = 0
+        self.last_number = 0
+        self.ack = Ack()
+        self.extra: list[Ack] = []
+        self._payload: memoryview = memoryview(b"")
+
+    def frame(self, writer_id: bytes, request_id: int) -> bytes:
+        """The whole frame for a first send; the block is closed by it."""
+        before, after = codec.append_block_header(
+            writer_id, self.size, self.count, self.last_number, request_id
+        )
+        frame = b"".join([before, *self.parts, after])
+        self._payload = memoryview(frame)[len(before) : len(before) + self.size]
+        self.parts = []
+        return frame
+
+    def resend_parts(self, writer_id: bytes, request_id: int) -> list[bytes | memoryview]:
+        """The frame again, for another connection."""
+        before, after = codec.append_block_header(
+            writer_id, self.size, self.count, self.last_number, request_id
+        )
+        return [before, self._payload, after]
+
+    def events(self) -> Iterator[tuple[memoryview, float]]:
+        """Each framed event with its routing position, in order."""
+        if self.parts:
+            payload = memoryview(b"".join(self.parts))
+        else:
+            payload = self._payload
+        start = 0
+        for position in self.positions:
+            end = start + HEADER_BYTES + int.from_bytes(payload[start + 4 : start + 8], "big")
+            yield payload[start:end], position
+            start = end
+
+    def settle(self) -> None:
+        """The block's events are stored."""
+        self.ack.settle()
+        for ack in self.extra:
+            ack.settle()
+
+    def fail(self, error: PravegaError) -> None:
+        """The block's events will not be stored."""
+        self.ack.fail(error)
+        for ack in self.extra:
+            ack.fail(error)
+
+
+class AppenderOwner(Protocol):
+    """What the writer above a set of appenders implements."""
+
+    def acknowledged(self, size: int, count: int) -> None:
+        """``count`` events of ``size`` bytes with headers are stored."""
+
+    def failed(self, appender: SegmentAppender, error: PravegaError) -> None:
+        """The appender has given up; its blocks are still unacknowledged."""
+
+    async def sealed(self, appender: SegmentAppender, error: PravegaError) -> None:
+        """The segment takes no more events. Afterwards the appender is finished."""
+
+
+class SegmentAppender:
+    """Appends to one segment; :meth:`run` must be running in the owner's nursery.
+
+    All methods but :meth:`run` are synchronous and are called from the same trio thread.
+    """
+
+    def __init__(
+        self,
+        stores: SegmentStores,
+        target: SegmentTarget,
+        owner: AppenderOwner,
+        *,
+        writer_id: UUID | None = None,
+    ) -> None:
+        self.target = target
+        self.writer_id = writer_id or uuid4()
+        self.open = Block()
+        self._stores = stores
+        self._owner = owner
+        self._writer_bytes = self.writer_id.bytes
+        self._full: deque[Block] = deque()
+        self._under_way: deque[Block] = deque()
+        self._under_way_bytes = 0
+        self._next_number = 0
+        self._flow: Flow | None = None
+        self._ready = False
+        self._forced = False
+        self._finished = False
+        self._progress = False
+        self._failure: PravegaError | None = None
+        self._disrupted = trio.Event()
+        self._work = trio.Event()
+        self._setup: c.AppendSetup | None = None
+        self._setup_done = trio.Event()
+        self.segment_length = -1
+        self.reconnects = 0
+        self.last_stored_number: int | None = None
+
+    # --- what the owner calls -------------------------------------------------------------------
+
+    @property
+    def unacknowledged(self) -> list[Block]:
+        """Blocks with events that are not known to be stored, in order."""
+        blocks = [*self._under_way, *self._full]
+        if self.open.count:
+            blocks.append(self.open)
+        return blocks
+
+    def close_block(self) -> None:
+        """The open block takes no more events."""
+        if self.open.count:
+            self._full.append(self.open)
+            self.open = Block()
+
+    def force(self) -> None:
+        """Send everything gathered so far without waiting for more to fill a block."""
+        self._forced = True
+        self.pump()
+
+    def pump(self) -> None:
+        """Send what may be sent now. Call it after events were added to :attr:`open`."""
+        if not self._ready:
+            if not self._work.is_set():
+                self._work.set()
+            return
+        flow = self._flow
+        assert flow is not None
+        under_way = self._under_way
+        connection = flow.connection
+        if connection.closed:
+            return
+        while True:
+            if under_way and (self._under_way_bytes >= _WINDOW_BYTES or not connection.writable):
+                return
+            if self._full:
+                block = self._full.popleft()
+            elif self.open.count and (
+                self._forced
+                or len(under_way) < _SMALL_BLOCKS_UNDER_WAY
+                or self.open.size >= _SEND_AT_BYTES
+            ):
+                block = self.open
+                self.open = Block()
+            else:
+                self._forced = False
+                return
+            self._next_number += block.count
+            block.last_number = self._next_number
+            under_way.append(block)
+            self._under_way_bytes += block.size
+            connection.send_parts([block.frame(self._writer_bytes, flow.base_request_id)])
+
+    def finish(self) -> None:
+        """Stop for good; :meth:`run` returns. Unacknowledged blocks are left as they are."""
+        self._finished = True
+        self._disrupt(ClosedError(f"writing to {self.target.name} has ended"))
+        self._work.set()
+
+    # --- replies --------------------------------------------------------------------------------
+
+    def on_reply(self, reply: c.Command) -> bool:
+        """See :class:`FlowHandler`."""
+        if type(reply) is c.DataAppended:
+            self._acknowledge(reply)
+        elif type(reply) is c.AppendSetup:
+            self._setup = reply
+            self._setup_done.set()
+        else:
+            host = self._flow.connection.host if self._flow is not None else "?"
+            self._disrupt(
+                error_of(reply, segment=self.target.name, host=host, doing="appending")
+            )
+        return True
+
+    def on_lost(self, error: PravegaError) -> None:
+        """See :class:`FlowHandler`."""
+        self._disrupt(error)
+
+    def _acknowledge(self, reply: c.DataAppended) -> None:
+        under_way = self._under_way
+        number = reply.event_number
+        previous = reply.previous_event_number
+        if (
+            not under_way
+            or reply.writer_id != self.writer_id
+            or number > self._next_number
+            or previous >= number
+            or previous >= under_way[0].last_number
+        ):
+            self._disrupt(
+                UnexpectedReplyError(
+                    f"{self.target.name}: acknowledgement of event {number} (previous {previous}) "
+                    f"does not fit what was sent (up to {self._next_number})",
+                    segment=self.target.name,
+                )
+            )
+            return
+        self._progress = True
+        self.segment_length = reply.current_segment_write_offset
+        self._settle_through(number)
+        self.pump()
+
+    def _settle_through(self, number: int) -> None:
+        under_way = self._under_way
+        while under_way and under_way[0].last_number <= number:
+            block = under_way.popleft()
+            self._under_way_bytes -= block.size
+            block.settle()
+            self._owner.acknowledged(block.size, block.count)
+
+    def _disrupt(self, error: PravegaError) -> None:
+        if self._failure is None:
+            self._failure = error
+        self._ready = False
+        self._disrupted.set()
+        self._setup_done.set()
+
+    # --- the session ----------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Keep a session with the segment's store until finished, sealed or failed."""
+        backoff = Backoff(self._stores.operation_timeout)
+        garbage = 0
+        while not self._finished:
+            try:
+                await self._session()
+            except PravegaError as error:
+                failure = error
+            if self._finished:
+                return
+            if isinstance(failure, SegmentSealedError | NoSuchSegmentError):
+                await self._owner.sealed(self, failure)
+                return
+            if self._progress:
+                self._progress = False
+                backoff.reset()
+                garbage = 0
+            garbage += isinstance(failure, ProtocolError)
+            if _is_final(failure) or garbage >= _GARBAGE_ATTEMPTS:
+                self._owner.failed(self, failure)
+                return
+            if not self.unacknowledged:
+                # Nobody waits for anything: connect again when there is something to send.
+                self._work = trio.Event()
+                await self._work.wait()
+            self.reconnects += 1
+            if not await backoff.wait():
+                self._owner.failed(
+                    self,
+                    RetriesExhaustedError(
+                        f"appending to {self.target.name}: no success in "
+                        f"{self._stores.operation_timeout:g} s and {backoff.attempts} attempts, "
+                        f"the last failed with: {failure.message}",
+                        segment=self.target.name,
+                        host=failure.host,
+                    ),
+                )
+                return
+
+    async def _session(self) -> None:
+        """One connection's worth of appending; always ends by raising what ended it."""
+        stores = self._stores
+        self._failure = None
+        self._disrupted = trio.Event()
+        self._setup_done = trio.Event()
+        endpoint = await stores.endpoint(self.target)
+        try:
+            token = await self.target.token()
+            flow = await stores.pool.flow(endpoint, self)
+            self._flow = flow
+            try:
+                flow.send(
+                    c.SetupAppend(
+                        request_id=flow.base_request_id,
+                        writer_id=self.writer_id,
+                        segment=self.target.name,
+                        delegation_token=token,
+                    )
+                )
+                await self._setup_done.wait()
+                if self._failure is None:
+                    self._resume()
+                    await self._disrupted.wait()
+            finally:
+                self._ready = False
+                flow.close()
+        except PravegaError:
+            stores.forget(self.target, endpoint)
+            raise
+        assert self._failure is not None
+        if not isinstance(self._failure, SegmentSealedError):
+            stores.forget(self.target, endpoint)
+        raise self._failure
+
+    def _resume(self) -> None:
+        """Take up after the set-up reply: drop what is stored, send the rest again."""
+        assert self._setup is not None
+        assert self._flow is not None
+        last = self._setup.last_event_number
+        self.last_stored_number = None if last == _NEW_WRITER else last
+        self._settle_through(last)
+        for block in self._under_way:
+            self._flow.connection.send_parts(
+                list(block.resend_parts(self._writer_bytes, self._flow.base_request_id))
+            )
+        self._ready = True
+        self.pump()
+
+
+_FINAL: Final[Sequence[type[PravegaError]]] = (
+    AuthError,
+    TlsError,
+    IncompatibleVersionError,
+    ClosedError,
+    InvalidArgumentError,
+    NotFoundError,
+)
+
+
+def _is_final(error: PravegaError) -> bool:
+    """Whether another connection would not help."""
+    return isinstance(error, tuple(_FINAL)) and not isinstance(error, TokenExpiredError)

@@ -1,0 +1,182 @@
+"""Appending to a segment on the condition that nobody appended meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from uuid import uuid4
+
+import trio
+
+from pravega_wire.errors import (
+    ClosedError,
+    ConditionalCheckError,
+    InvalidEventNumberError,
+    PravegaError,
+    RetriesExhaustedError,
+    UnexpectedReplyError,
+)
+from pravega_wire.protocol import commands as c
+from pravega_wire.segment.appender import HEADER_BYTES, MAX_EVENT_BYTES, too_large
+from pravega_wire.segment.failures import error_of
+from pravega_wire.segment.store import Backoff, SegmentStores, SegmentTarget
+from pravega_wire.transport.connection import Flow
+
+__all__ = ["ConditionalAppender"]
+
+
+class ConditionalAppender:
+    """Conditional appends to one segment, one at a time (wire protocol v0.13.0, section 6.6).
+
+    A lost connection does not make the outcome unknown: the writer id and event number tell, after
+    the next set-up, whether the append was stored.
+    """
+
+    def __init__(self, stores: SegmentStores, target: SegmentTarget) -> None:
+        self.target = target
+        self._stores = stores
+        self._writer_id = uuid4()
+        self._number = 0
+        self._lock = trio.Lock()
+        self._flow: Flow | None = None
+        self._waiting_for = -1
+        self._reply: c.Command | None = None
+        self._failure: PravegaError | None = None
+        self._answered = trio.Event()
+        self._closed = False
+
+    # --- replies --------------------------------------------------------------------------------
+
+    def on_reply(self, reply: c.Command) -> bool:
+        """See :class:`FlowHandler`."""
+        if c.reply_request_id(reply) != self._waiting_for:
+            return False
+        self._reply = reply
+        self._answered.set()
+        return True
+
+    def on_lost(self, error: PravegaError) -> None:
+        """See :class:`FlowHandler`."""
+        self._flow = None
+        self._failure = error
+        self._answered.set()
+
+    # --- appending ------------------------------------------------------------------------------
+
+    async def append(self, payload: bytes, expected_offset: int) -> int | None:
+        """Append one event if the segment's length is ``expected_offset``.
+
+        :returns: the segment's new length in bytes, or None when the condition did not hold.
+        :raises SegmentSealedError: the segment is sealed. :raises NoSuchSegmentError: it is gone.
+        :raises RetriesExhaustedError: the store could not be reached; whether the event is stored
+            is not known.
+        """
+        if len(payload) > MAX_EVENT_BYTES:
+            raise too_large(len(payload))
+        async with self._lock:
+            if self._closed:
+                raise ClosedError(f"the writer of {self.target.name} is closed")
+            self._number += 1
+            backoff = Backoff(self._stores.operation_timeout)
+            while True:
+                try:
+                    stored = await self._attempt(payload, expected_offset, self._number)
+                except ConditionalCheckError:
+                    return None
+                except PravegaError as error:
+                    self._drop()
+                    self._stores.forget(self.target)
+                    if not (error.retriable or isinstance(error, InvalidEventNumberError)):
+                        raise
+                    last = error
+                except BaseException:
+                    # Cancelled with a request under way: its reply must not be taken for another.
+                    self._drop()
+                    raise
+                else:
+                    assert stored
+                    return expected_offset + len(payload) + HEADER_BYTES
+                if not await backoff.wait():
+                    raise RetriesExhaustedError(
+                        f"conditional append to {self.target.name}: no answer in "
+                        f"{self._stores.operation_timeout:g} s, the last attempt failed with: "
+                        f"{last.message}",
+                        segment=self.target.name,
+                        host=last.host,
+                    ) from last
+
+    async def _attempt(self, payload: bytes, expected_offset: int, number: int) -> bool:
+        if self._flow is None and await self._set_up() >= number:
+            # The connection was lost after the server stored it.
+            return True
+        flow = self._flow
+        if flow is None:
+            assert self._failure is not None
+            raise self._failure
+        reply = await self._ask(
+            flow,
+            lambda request_id: c.ConditionalAppend(
+                writer_id=self._writer_id,
+                event_number=number,
+                expected_offset=expected_offset,
+                event=payload,
+                request_id=request_id,
+            ),
+        )
+        if isinstance(reply, c.DataAppended) and reply.event_number == number:
+            return True
+        raise self._error(reply, flow)
+
+    async def _set_up(self) -> int:
+        """Open a session; returns the last event number that the server holds for this writer."""
+        endpoint = await self._stores.endpoint(self.target)
+        token = await self.target.token()
+        flow = await self._stores.pool.flow(endpoint, self)
+        self._flow = flow
+        reply = await self._ask(
+            flow,
+            lambda request_id: c.SetupAppend(
+                request_id=request_id,
+                writer_id=self._writer_id,
+                segment=self.target.name,
+                delegation_token=token,
+            ),
+        )
+        if not isinstance(reply, c.AppendSetup):
+            raise self._error(reply, flow)
+        return reply.last_event_number
+
+    async def _ask(self, flow: Flow, build: Callable[[int], c.Command]) -> c.Command:
+        self._reply = None
+        self._failure = None
+        self._answered = trio.Event()
+        self._waiting_for = flow.next_request_id()
+        flow.send(build(self._waiting_for))
+        await self._answered.wait()
+        if self._reply is None:
+            assert self._failure is not None
+            raise self._failure
+        return self._reply
+
+    def _error(self, reply: c.Command, flow: Flow) -> PravegaError:
+        if isinstance(reply, c.DataAppended):
+            return UnexpectedReplyError(
+                f"{self.target.name}: acknowledgement of event {reply.event_number} instead of "
+                f"{self._number}",
+                segment=self.target.name,
+            )
+        return error_of(
+            reply,
+            segment=self.target.name,
+            host=flow.connection.host,
+            doing="conditional append",
+        )
+
+    def _drop(self) -> None:
+        if self._flow is not None:
+            self._flow.close()
+            self._flow = None
+
+    def close(self) -> None:
+        """Give the connection back."""
+        self._closed = True
+        self._drop()

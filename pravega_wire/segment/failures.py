@@ -1,0 +1,111 @@
+"""Failure replies of a segment store, as errors.
+
+The table is "Error replies" and "Server mapping" of wire protocol v0.13.0.
+"""
+
+from __future__ import annotations
+
+from pravega_wire.errors import (
+    AuthenticationError,
+    ConditionalCheckError,
+    InvalidArgumentError,
+    InvalidEventNumberError,
+    NoSuchSegmentError,
+    OperationUnsupportedError,
+    PravegaError,
+    SegmentError,
+    SegmentExistsError,
+    SegmentSealedError,
+    SegmentTruncatedError,
+    TableKeyBadVersionError,
+    TableKeyDoesNotExistError,
+    TableSegmentNotEmptyError,
+    TokenExpiredError,
+    UnexpectedReplyError,
+    WrongHostError,
+)
+from pravega_wire.protocol import commands as c
+
+__all__ = ["error_of"]
+
+_TOKEN_EXPIRED = 1
+_ILLEGAL_ARGUMENT = 0
+
+_SIMPLE: dict[type[c.Command], tuple[type[SegmentError], str]] = {
+    c.WrongHost: (WrongHostError, "is not served by"),
+    c.SegmentIsSealed: (SegmentSealedError, "is sealed on"),
+    c.SegmentAlreadyExists: (SegmentExistsError, "exists already on"),
+    c.NoSuchSegment: (NoSuchSegmentError, "does not exist on"),
+    c.TableSegmentNotEmpty: (TableSegmentNotEmptyError, "still holds entries on"),
+    c.TableKeyDoesNotExist: (TableKeyDoesNotExistError, "has no such key on"),
+    c.TableKeyBadVersion: (TableKeyBadVersionError, "holds another version of the key on"),
+}
+
+
+def error_of(reply: c.Command, *, segment: str, host: str, doing: str) -> PravegaError:
+    """The error that a failure reply means, or :class:`UnexpectedReplyError` for any other reply.
+
+    :param segment: full name of the segment the request was about.
+    :param host: ``host:port`` of the store. :param doing: what was asked, for the message.
+    """
+    named = getattr(reply, "segment", None) or segment
+    trace = getattr(reply, "server_stack_trace", "")
+    simple = _SIMPLE.get(type(reply))
+    error: PravegaError
+    if simple is not None:
+        kind, text = simple
+        error = kind(f"{doing}: segment {named} {text} {host}", segment=named, host=host)
+    elif isinstance(reply, c.SegmentIsTruncated):
+        truncated = SegmentTruncatedError(
+            f"{doing}: segment {named} is truncated, its first readable offset is "
+            f"{reply.start_offset} (asked for {reply.offset})",
+            segment=named,
+            host=host,
+        )
+        truncated.start_offset = reply.start_offset
+        truncated.offset = reply.offset
+        error = truncated
+    elif isinstance(reply, c.AuthTokenCheckFailed):
+        if reply.error_code == _TOKEN_EXPIRED:
+            error = TokenExpiredError(
+                f"{doing}: {host} says the delegation token for {named} has expired",
+                segment=named,
+                host=host,
+            )
+        else:
+            error = AuthenticationError(
+                f"{doing}: {host} refused the delegation token for {named}",
+                segment=named,
+                host=host,
+            )
+    elif isinstance(reply, c.OperationUnsupported):
+        error = OperationUnsupportedError(
+            f"{doing}: {host} does not support {reply.operation_name} on {named}",
+            segment=named,
+            host=host,
+        )
+    elif isinstance(reply, c.InvalidEventNumber):
+        error = InvalidEventNumberError(
+            f"{doing}: {host} holds another event number than {reply.event_number} for writer "
+            f"{reply.writer_id} on {named}",
+            segment=named,
+            host=host,
+        )
+    elif isinstance(reply, c.ConditionalCheckFailed):
+        error = ConditionalCheckError(
+            f"{doing}: the condition on {named} no longer holds", segment=named, host=host
+        )
+    elif isinstance(reply, c.ErrorMessage):
+        text = f"{doing}: {host} answered for {named}: {reply.message}"
+        if reply.error_code == _ILLEGAL_ARGUMENT:
+            error = InvalidArgumentError(text, segment=named, host=host)
+        else:
+            error = SegmentError(text, segment=named, host=host)
+    else:
+        error = UnexpectedReplyError(
+            f"{doing}: {host} answered with {type(reply).__name__}", segment=named, host=host
+        )
+    if isinstance(error, SegmentError):
+        error.request_id = c.reply_request_id(reply)
+        error.server_trace = trace
+    return error

@@ -1,0 +1,192 @@
+"""Operations on one segment other than reading and appending its data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from pravega_wire.errors import NoSuchSegmentError, SegmentExistsError, SegmentSealedError
+from pravega_wire.protocol import commands as c
+from pravega_wire.segment.store import SegmentStores, SegmentTarget
+
+__all__ = ["NULL_ATTRIBUTE", "SegmentMetadata"]
+
+NULL_ATTRIBUTE = -(2**63)
+"""Value of an attribute that is not set (wire protocol v0.13.0, "Segment operations")."""
+
+_NO_SCALING = 0
+
+
+class SegmentMetadata:
+    """Requests about one segment. Errors are those of :meth:`SegmentStores.call`."""
+
+    __slots__ = ("_stores", "target")
+
+    def __init__(self, stores: SegmentStores, target: SegmentTarget) -> None:
+        self._stores = stores
+        self.target = target
+
+    async def info(self) -> c.StreamSegmentInfo:
+        """Start offset, length and whether the segment is sealed.
+
+        :raises NoSuchSegmentError: it does not exist.
+        """
+        name = self.target.name
+        reply = await self._stores.call(
+            self.target,
+            lambda request_id, token: c.GetStreamSegmentInfo(
+                request_id=request_id, segment_name=name, delegation_token=token
+            ),
+            c.StreamSegmentInfo,
+            doing="asking for the length of",
+        )
+        if not reply.exists or reply.is_deleted:
+            raise NoSuchSegmentError(f"segment {name} does not exist", segment=name)
+        return reply
+
+    async def create(self) -> bool:
+        """Create a plain segment; False when it exists already."""
+        name = self.target.name
+        try:
+            await self._stores.call(
+                self.target,
+                lambda request_id, token: c.CreateSegment(
+                    request_id=request_id,
+                    segment=name,
+                    target_rate=0,
+                    scale_type=_NO_SCALING,
+                    delegation_token=token,
+                ),
+                c.SegmentCreated,
+                doing="creating",
+            )
+        except SegmentExistsError:
+            return False
+        return True
+
+    async def seal(self) -> None:
+        """Seal the segment; nothing happens when it is sealed."""
+        name = self.target.name
+        try:
+            await self._stores.call(
+                self.target,
+                lambda request_id, token: c.SealSegment(
+                    request_id=request_id, segment=name, delegation_token=token
+                ),
+                c.SegmentSealed,
+                doing="sealing",
+            )
+        except SegmentSealedError:
+            return
+
+    async def delete(self) -> bool:
+        """Delete the segment; False when it did not exist."""
+        name = self.target.name
+        try:
+            await self._stores.call(
+                self.target,
+                lambda request_id, token: c.DeleteSegment(
+                    request_id=request_id, segment=name, delegation_token=token
+                ),
+                c.SegmentDeleted,
+                doing="deleting",
+            )
+        except NoSuchSegmentError:
+            return False
+        return True
+
+    async def truncate(self, offset: int) -> None:
+        """Make ``offset`` (bytes) the first readable one.
+
+        :raises SegmentTruncatedError: the offset is before the present start or after the end.
+        """
+        name = self.target.name
+        await self._stores.call(
+            self.target,
+            lambda request_id, token: c.TruncateSegment(
+                request_id=request_id,
+                segment=name,
+                truncation_offset=offset,
+                delegation_token=token,
+            ),
+            c.SegmentTruncated,
+            doing="truncating",
+        )
+
+    async def attribute(self, attribute_id: UUID) -> int:
+        """Value of an attribute, :data:`NULL_ATTRIBUTE` when it is not set."""
+        name = self.target.name
+        reply = await self._stores.call(
+            self.target,
+            lambda request_id, token: c.GetSegmentAttribute(
+                request_id=request_id,
+                segment_name=name,
+                attribute_id=attribute_id,
+                delegation_token=token,
+            ),
+            c.SegmentAttribute,
+            doing="reading an attribute of",
+        )
+        return reply.value
+
+    async def compare_and_set_attribute(
+        self, attribute_id: UUID, expected: int, new: int
+    ) -> bool:
+        """Set an attribute if it still has the expected value; False when it has not.
+
+        After a lost connection the request is sent again, so a False may hide an update of our
+        own: read the attribute where that matters.
+        """
+        name = self.target.name
+        reply = await self._stores.call(
+            self.target,
+            lambda request_id, token: c.UpdateSegmentAttribute(
+                request_id=request_id,
+                segment_name=name,
+                attribute_id=attribute_id,
+                new_value=new,
+                expected_value=expected,
+                delegation_token=token,
+            ),
+            c.SegmentAttributeUpdated,
+            doing="updating an attribute of",
+        )
+        return reply.success
+
+    async def merge_batch(self, sources: Sequence[str]) -> None:
+        """Append the source segments, in order, to this one; the sources are gone afterwards.
+
+        Sources that are merged already, or do not exist, count as done, so this may be repeated.
+
+        :raises OperationUnsupportedError: a server before 0.13.
+        """
+        name = self.target.name
+        await self._stores.call(
+            self.target,
+            lambda request_id, token: c.MergeSegmentsBatch(
+                request_id=request_id,
+                target_segment_id=name,
+                source_segment_ids=tuple(sources),
+                delegation_token=token,
+            ),
+            c.SegmentsBatchMerged,
+            doing="merging into",
+        )
+
+    async def merge(self, source: str) -> bool:
+        """Append one source segment to this one; False when the source does not exist."""
+        name = self.target.name
+        try:
+            await self._stores.call(
+                self.target,
+                lambda request_id, token: c.MergeSegments(
+                    request_id=request_id, target=name, source=source, delegation_token=token
+                ),
+                c.SegmentsMerged,
+                doing="merging into",
+            )
+        except NoSuchSegmentError as error:
+            if error.segment == source:
+                return False
+            raise
+        return True

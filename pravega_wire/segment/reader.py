@@ -1,0 +1,309 @@
+"""Reading a range of one segment: raw bytes, and the events in them.
+
+The server answers a read with at most 2 MiB, and with less where its cache ends (wire protocol
+v0.13.0, "Reading"). :class:`RangeReader` keeps several reads under way so that the next bytes are on
+the way while the caller works on the last ones; memory stays within ``depth`` chunks.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+import trio
+
+from pravega_wire.errors import (
+    ClosedError,
+    DataLossError,
+    InvalidArgumentError,
+    NoSuchSegmentError,
+    PravegaError,
+    RetriesExhaustedError,
+    SegmentTruncatedError,
+    TruncatedInputError,
+    UnexpectedReplyError,
+)
+from pravega_wire.protocol import commands as c
+from pravega_wire.protocol.events import EventBatch, parse_events
+from pravega_wire.segment.failures import error_of
+from pravega_wire.segment.store import Backoff, SegmentStores, SegmentTarget
+from pravega_wire.transport.connection import Flow
+
+__all__ = ["EventRangeReader", "RangeReader"]
+
+CHUNK_BYTES = 1 << 20
+DEPTH = 4
+
+
+class RangeReader:
+    """Reads the bytes of ``[start, end)`` of a segment in order. Use from one task, then close it.
+
+    :param start: first offset, bytes. :param end: offset after the last byte; data up to it must
+        exist (this reader does not wait for appends).
+    """
+
+    def __init__(
+        self,
+        stores: SegmentStores,
+        target: SegmentTarget,
+        start: int,
+        end: int,
+        *,
+        chunk_bytes: int = CHUNK_BYTES,
+        depth: int = DEPTH,
+    ) -> None:
+        if not 0 <= start <= end:
+            raise InvalidArgumentError(f"range {start}..{end} of {target.name} is not a range")
+        self.target = target
+        self.offset = start
+        self.end = end
+        self._stores = stores
+        self._chunk = chunk_bytes
+        self._depth = depth
+        self._flow: Flow | None = None
+        self._next = start
+        self._asked: dict[int, tuple[int, int]] = {}
+        self._chunks: dict[int, memoryview] = {}
+        self._failure: PravegaError | None = None
+        self._arrived = trio.Event()
+        self._backoff = Backoff(stores.operation_timeout)
+        self._closed = False
+        self._token = ""
+
+    # --- replies --------------------------------------------------------------------------------
+
+    def on_reply(self, reply: c.Command) -> bool:
+        """See :class:`FlowHandler`."""
+        asked = self._asked.pop(c.reply_request_id(reply), None)
+        if asked is None:
+            return False
+        offset, length = asked
+        if not isinstance(reply, c.SegmentRead):
+            host = self._flow.connection.host if self._flow is not None else "?"
+            self._fail(error_of(reply, segment=self.target.name, host=host, doing="reading"))
+            return True
+        data = memoryview(reply.data)[:length]
+        if reply.offset != offset:
+            self._fail(
+                UnexpectedReplyError(
+                    f"{self.target.name}: asked for bytes from {offset}, got them from "
+                    f"{reply.offset}",
+                    segment=self.target.name,
+                )
+            )
+            return True
+        if not data and reply.end_of_segment:
+            self._fail(
+                DataLossError(
+                    f"{self.target.name} ends at {offset}, before the end of the range "
+                    f"({self.end})",
+                    segment=self.target.name,
+                )
+            )
+            return True
+        if data:
+            self._chunks[offset] = data
+        if len(data) < length:
+            self._ask(offset + len(data), length - len(data))
+        if data and offset == self.offset:
+            self._arrived.set()
+        return True
+
+    def on_lost(self, error: PravegaError) -> None:
+        """See :class:`FlowHandler`."""
+        self._fail(error)
+
+    def _fail(self, error: PravegaError) -> None:
+        if self._failure is None:
+            self._failure = error
+        self._arrived.set()
+
+    # --- asking ---------------------------------------------------------------------------------
+
+    def _ask(self, offset: int, length: int) -> None:
+        flow = self._flow
+        if flow is None or flow.connection.closed:
+            return
+        request_id = flow.next_request_id()
+        self._asked[request_id] = (offset, length)
+        flow.send(
+            c.ReadSegment(
+                segment=self.target.name,
+                offset=offset,
+                suggested_length=length,
+                delegation_token=self._token,
+                request_id=request_id,
+            )
+        )
+
+    def _ask_ahead(self) -> None:
+        while self._next < self.end and len(self._asked) + len(self._chunks) < self._depth:
+            length = min(self._chunk, self.end - self._next)
+            self._ask(self._next, length)
+            self._next += length
+
+    async def _connect(self) -> None:
+        self._failure = None
+        self._asked.clear()
+        endpoint = await self._stores.endpoint(self.target)
+        try:
+            self._token = await self.target.token()
+            self._flow = await self._stores.pool.flow(endpoint, self)
+        except PravegaError:
+            self._stores.forget(self.target, endpoint)
+            raise
+        # What arrived already is kept; everything after it is asked for again.
+        self._next = self.offset
+        while self._next in self._chunks:
+            self._next += len(self._chunks[self._next])
+        kept = {}
+        offset = self.offset
+        while offset < self._next:
+            kept[offset] = self._chunks[offset]
+            offset += len(kept[offset])
+        self._chunks = kept
+
+    async def _recover(self, error: PravegaError) -> None:
+        """Decide whether reading can go on after ``error``; raises where it cannot."""
+        if self._flow is not None:
+            self._flow.close()
+            self._flow = None
+        self._stores.forget(self.target)
+        if isinstance(error, SegmentTruncatedError | NoSuchSegmentError):
+            lost = DataLossError(
+                f"{self.target.name}: bytes from {self.offset} are gone ({error.message})",
+                segment=self.target.name,
+                host=error.host,
+            )
+            lost.start_offset = getattr(error, "start_offset", -1)
+            lost.offset = self.offset
+            raise lost from error
+        if not error.retriable:
+            raise error
+        if not await self._backoff.wait():
+            raise RetriesExhaustedError(
+                f"reading {self.target.name}: no success in "
+                f"{self._stores.operation_timeout:g} s, the last attempt failed with: "
+                f"{error.message}",
+                segment=self.target.name,
+                host=error.host,
+            ) from error
+
+    async def receive(self) -> memoryview | None:
+        """The next bytes in order (not empty), or None after the last.
+
+        Cancelling leaves the reader usable.
+
+        :raises DataLossError: the bytes were truncated or the segment deleted.
+        :raises RetriesExhaustedError: the store could not be reached.
+        """
+        if self._closed:
+            raise ClosedError(f"the reader of {self.target.name} is closed")
+        while self.offset < self.end:
+            if self._flow is None:
+                try:
+                    await self._connect()
+                except PravegaError as error:
+                    await self._recover(error)
+                    continue
+            self._ask_ahead()
+            chunk = self._chunks.pop(self.offset, None)
+            if chunk is not None:
+                self.offset += len(chunk)
+                self._backoff.reset()
+                self._ask_ahead()
+                return chunk
+            if self._failure is not None:
+                await self._recover(self._failure)
+                continue
+            self._arrived = trio.Event()
+            await self._arrived.wait()
+        return None
+
+    def close(self) -> None:
+        """Give the connection back. Replies still under way are dropped when they arrive."""
+        self._closed = True
+        self._chunks.clear()
+        if self._flow is not None:
+            self._flow.close()
+            self._flow = None
+
+
+class EventRangeReader:
+    """The events of a range, a batch at a time: ``async for batch in reader``.
+
+    Close it (``aclose`` or ``async with``) when it is not read to the end.
+    """
+
+    def __init__(self, reader: RangeReader) -> None:
+        self._reader = reader
+        self._rest = bytearray()
+        self._rest_offset = reader.offset
+        self._ready: list[EventBatch] = []
+        self._needed = 0
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> EventBatch:
+        batch = await self.next_batch()
+        if batch is None:
+            raise StopAsyncIteration
+        return batch
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Give the connection back."""
+        self._reader.close()
+        await trio.lowlevel.checkpoint()
+
+    async def next_batch(self) -> EventBatch | None:
+        """The next events (at least one), or None after the last.
+
+        :raises TruncatedInputError: the range ends in the middle of an event.
+        :raises DecodeError: the bytes are not events. Others as :meth:`RangeReader.receive`.
+        """
+        while not self._ready:
+            chunk = await self._reader.receive()
+            if chunk is None:
+                self._reader.close()
+                if self._rest:
+                    raise TruncatedInputError(
+                        f"{self._reader.target.name}: the range ends at {self._reader.end}, in "
+                        f"the middle of the event that starts at {self._rest_offset}",
+                        segment=self._reader.target.name,
+                    )
+                return None
+            self._take(chunk)
+        return self._ready.pop(0)
+
+    def _take(self, chunk: memoryview) -> None:
+        segment = self._reader.target.name
+        base = self._reader.offset - len(chunk)
+        while self._rest:
+            # Complete the event that began in an earlier chunk with just the bytes it needs, so
+            # that the rest of this chunk is parsed where it lies.
+            missing = self._needed - len(self._rest)
+            piece = chunk[:missing]
+            self._rest += piece
+            chunk = chunk[missing:]
+            base += len(piece)
+            if len(self._rest) < self._needed:
+                return
+            batch, consumed, self._needed = parse_events(
+                self._rest, self._rest_offset, segment=segment
+            )
+            if consumed:
+                self._ready.append(batch)
+                self._rest = bytearray()
+        if not chunk:
+            return
+        batch, consumed, self._needed = parse_events(chunk, base, segment=segment)
+        if len(batch):
+            self._ready.append(batch)
+        self._rest = bytearray(chunk[consumed:])
+        self._rest_offset = base + consumed

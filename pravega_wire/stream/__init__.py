@@ -1,0 +1,1 @@
+"""What users hold: the client, writers, transactions, batch reads, revisioned streams."""

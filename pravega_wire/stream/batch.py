@@ -1,0 +1,256 @@
+"""Stream cuts of now, and reading what lies between two cuts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, Self
+
+import trio
+
+from pravega_wire.controller.tokens import Access
+from pravega_wire.errors import (
+    DataLossError,
+    InvalidArgumentError,
+    InvalidStreamCutError,
+    NoSuchSegmentError,
+)
+from pravega_wire.naming import epoch_of
+from pravega_wire.protocol.commands import StreamSegmentInfo
+from pravega_wire.protocol.events import EventBatch
+from pravega_wire.segment.metadata import SegmentMetadata
+from pravega_wire.segment.reader import EventRangeReader, RangeReader
+from pravega_wire.stream.core import ClientCore
+from pravega_wire.types import ScopedStream, SegmentRange, StreamCut
+
+__all__ = ["Bound", "OnTruncated", "StreamReader", "head", "segment_ranges", "tail"]
+
+Bound = StreamCut | str | None
+"""A cut, its text, ``"earliest"``, ``"latest"``, or None for the default of its place."""
+
+OnTruncated = Literal["fail", "skip_to_head"]
+
+_CONCURRENT_LOOKUPS = 16
+
+
+async def segment_infos(
+    core: ClientCore, stream: ScopedStream, segment_ids: Sequence[int]
+) -> dict[int, StreamSegmentInfo | None]:
+    """Lengths and start offsets of segments, by id; None for one that does not exist."""
+    found: dict[int, StreamSegmentInfo | None] = {}
+    limit = trio.CapacityLimiter(_CONCURRENT_LOOKUPS)
+
+    async def look_up(segment_id: int) -> None:
+        async with limit:
+            target = core.target(stream, segment_id, Access.READ)
+            try:
+                found[segment_id] = await SegmentMetadata(core.stores, target).info()
+            except NoSuchSegmentError:
+                found[segment_id] = None
+
+    if len(segment_ids) == 1:
+        # The usual case; without a nursery an error comes out as it is.
+        await look_up(segment_ids[0])
+        return found
+    try:
+        async with trio.open_nursery() as nursery:
+            for segment_id in segment_ids:
+                nursery.start_soon(look_up, segment_id)
+    except BaseExceptionGroup as group:
+        raise lone(group) from None
+    return found
+
+
+def lone(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The error in a group when there is only one, else the group."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+async def head(core: ClientCore, stream: ScopedStream) -> StreamCut:
+    """The oldest position of the stream that can be read."""
+    segments = await core.controller.get_segments(stream.scope, stream.name)
+    return StreamCut(stream, dict(segments))
+
+
+async def tail(core: ClientCore, stream: ScopedStream) -> StreamCut:
+    """The position after the newest event; of a sealed stream, its end."""
+    segments = await core.controller.get_current_segments(stream.scope, stream.name)
+    ids = [segment.segment_id for segment in segments]
+    if not ids:
+        ids = await _last_segments(core, stream)
+    infos = await segment_infos(core, stream, ids)
+    return StreamCut(
+        stream,
+        {segment_id: info.write_offset for segment_id, info in infos.items() if info is not None},
+    )
+
+
+async def _last_segments(core: ClientCore, stream: ScopedStream) -> list[int]:
+    """Segments of the last epoch of a sealed stream."""
+    oldest = await core.controller.get_segments(stream.scope, stream.name)
+    between = await core.controller.get_segments_between(
+        stream.scope, stream.name, dict(oldest), {}
+    )
+    last_epoch = max(map(epoch_of, between))
+    segments = await core.controller.get_epoch_segments(stream.scope, stream.name, last_epoch)
+    return [segment.segment_id for segment in segments]
+
+
+async def resolve_bound(
+    core: ClientCore, stream: ScopedStream, bound: Bound, default: str
+) -> StreamCut:
+    """The cut that a bound means now."""
+    if isinstance(bound, StreamCut):
+        cut = bound
+    else:
+        word = (bound or default).strip()
+        if word in ("UNBOUNDED", "unbounded"):
+            word = default
+        if word == "earliest":
+            return await head(core, stream)
+        if word == "latest":
+            return await tail(core, stream)
+        cut = StreamCut.from_text(word)
+    if cut.stream != stream:
+        raise InvalidStreamCutError(
+            f"the cut {cut} is of stream {cut.stream}, not of {stream}",
+            scope=stream.scope,
+            stream=stream.name,
+        )
+    return cut
+
+
+async def segment_ranges(
+    core: ClientCore,
+    stream: ScopedStream,
+    start: Bound,
+    end: Bound,
+    on_truncated: OnTruncated,
+) -> list[SegmentRange]:
+    """See :meth:`PravegaClient.segment_ranges`."""
+    if on_truncated not in ("fail", "skip_to_head"):
+        raise InvalidArgumentError(
+            f"on_truncated is 'fail' or 'skip_to_head', not {on_truncated!r}"
+        )
+    start_cut = await resolve_bound(core, stream, start, "earliest")
+    end_cut = await resolve_bound(core, stream, end, "latest")
+    ids = sorted(
+        await core.controller.get_segments_between(
+            stream.scope, stream.name, dict(start_cut.positions), dict(end_cut.positions)
+        )
+    )
+    infos = await segment_infos(core, stream, ids)
+    ranges = []
+    for segment_id in ids:
+        found = _range(
+            core.target(stream, segment_id, Access.READ).name,
+            infos[segment_id],
+            start_cut.positions,
+            end_cut.positions,
+            segment_id,
+            on_truncated,
+        )
+        if found is not None and found[0] < found[1]:
+            ranges.append(SegmentRange(stream, segment_id, found[0], found[1]))
+    return ranges
+
+
+def _range(
+    name: str,
+    info: StreamSegmentInfo | None,
+    starts: Mapping[int, int],
+    ends: Mapping[int, int],
+    segment_id: int,
+    on_truncated: OnTruncated,
+) -> tuple[int, int] | None:
+    """Offsets to read of one segment; None for nothing."""
+    start, end = starts.get(segment_id), ends.get(segment_id)
+    if start is not None and start < 0:
+        return None
+    if info is None:
+        if on_truncated == "skip_to_head" or end == 0:
+            return None
+        raise DataLossError(
+            f"segment {name} between the two cuts was truncated away and deleted", segment=name
+        )
+    for offset in (start, end):
+        if offset is not None and offset > info.write_offset:
+            raise InvalidStreamCutError(
+                f"the cut names offset {offset} of segment {name}, which is only "
+                f"{info.write_offset} bytes long",
+                segment=name,
+            )
+    last = info.write_offset if end is None or end < 0 else end
+    # A segment that the start cut does not name lies after it, so all of it is wanted.
+    first = 0 if start is None else start
+    if first < info.start_offset and first < last:
+        if on_truncated == "fail":
+            lost = DataLossError(
+                f"segment {name} is truncated: bytes {first} to {info.start_offset} between the "
+                "two cuts are gone",
+                segment=name,
+            )
+            lost.start_offset = info.start_offset
+            lost.offset = first
+            raise lost
+        first = info.start_offset
+    return (first, last) if first < last else None
+
+
+def range_reader(core: ClientCore, segment_range: SegmentRange) -> EventRangeReader:
+    """A reader of one range."""
+    core.check_open()
+    target = core.target(segment_range.stream, segment_range.segment_id, Access.READ)
+    return EventRangeReader(
+        RangeReader(
+            core.stores, target, segment_range.start_offset, segment_range.end_offset
+        )
+    )
+
+
+class StreamReader:
+    """The events between two cuts, range after range: ``async for batch in reader``.
+
+    Ranges come in the order of their segment ids, so the events of one routing key are in order.
+    """
+
+    def __init__(self, core: ClientCore, ranges: Sequence[SegmentRange]) -> None:
+        self._core = core
+        self._ranges = list(reversed(ranges))
+        self._current: EventRangeReader | None = None
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> EventBatch:
+        batch = await self.next_batch()
+        if batch is None:
+            raise StopAsyncIteration
+        return batch
+
+    async def next_batch(self) -> EventBatch | None:
+        """The next events (at least one), or None after the last; errors as the range reader's."""
+        while True:
+            if self._current is None:
+                if not self._ranges:
+                    return None
+                self._current = range_reader(self._core, self._ranges.pop())
+            batch = await self._current.next_batch()
+            if batch is not None:
+                return batch
+            self._current = None
+
+    async def aclose(self) -> None:
+        """Give the connection back."""
+        self._ranges.clear()
+        if self._current is not None:
+            await self._current.aclose()
+            self._current = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.aclose()

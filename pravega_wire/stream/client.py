@@ -1,0 +1,551 @@
+"""The client: everything else is made by it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TypeVar, overload
+from uuid import UUID
+
+import trio
+
+from pravega_wire.config import PravegaConfig
+from pravega_wire.controller.client import open_controller
+from pravega_wire.controller.tokens import Access, TokenCache
+from pravega_wire.controller.types import SegmentWithRange, Successors, TxnStatus
+from pravega_wire.errors import (
+    InvalidArgumentError,
+    PravegaTimeoutError,
+    ScaleConflictError,
+    TransactionError,
+)
+from pravega_wire.naming import generalized_segment_id
+from pravega_wire.policies import ScalingPolicy, StreamConfiguration
+from pravega_wire.segment.metadata import SegmentMetadata
+from pravega_wire.segment.reader import EventRangeReader
+from pravega_wire.segment.store import Backoff, SegmentStores
+from pravega_wire.serializers import BytesSerializer, Serializer
+from pravega_wire.stream import batch, transaction
+from pravega_wire.stream.batch import Bound, OnTruncated, StreamReader
+from pravega_wire.stream.core import ClientCore
+from pravega_wire.stream.event_writer import EventWriter
+from pravega_wire.stream.revisioned import RevisionedStream
+from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES
+from pravega_wire.stream.transaction import DEFAULT_LEASE_MS, StagingWriter, Transaction
+from pravega_wire.transport.pool import AddressMap, ConnectionPool
+from pravega_wire.types import ScopedStream, SegmentRange, StreamCut
+
+__all__ = ["PravegaClient", "StreamInfo", "open_client"]
+
+T = TypeVar("T")
+
+StreamName = str | ScopedStream
+"""``"scope/stream"``, ``"stream"`` in the default scope, or a :class:`ScopedStream`."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamInfo:
+    """A stream as it was at one moment.
+
+    :ivar configuration: scaling, retention, tags. :ivar head: oldest readable position.
+    :ivar tail: position after the newest event. :ivar sealed: nothing can be appended any more.
+    """
+
+    configuration: StreamConfiguration
+    head: StreamCut
+    tail: StreamCut
+    sealed: bool
+
+
+@asynccontextmanager
+async def open_client(
+    config: PravegaConfig | None = None, *, address_map: AddressMap | None = None
+) -> AsyncIterator[PravegaClient]:
+    """Open a client: ``async with open_client(config) as client``.
+
+    No connection is made before the first call. Leaving the context closes everything; what a
+    writer has not flushed by then is lost, so leave writers' contexts first.
+
+    :param config: default :meth:`PravegaConfig.from_defaults`.
+    :param address_map: translates segment-store addresses that the controller gives,
+        ``(host, port) -> (host, port)``, where they cannot be reached as they are.
+    """
+    chosen = PravegaConfig.from_defaults() if config is None else config
+    try:
+        async with (
+            open_controller(
+                list(chosen.endpoints),
+                tls=chosen.ssl_context(http2=True),
+                credentials=chosen.authorization(),
+                discovery=chosen.discovery,
+                deadline=chosen.controller_deadline,
+            ) as controller,
+            trio.open_nursery() as nursery,
+        ):
+            pool = ConnectionPool(
+                nursery,
+                tls=chosen.ssl_context(),
+                max_per_store=chosen.max_connections_per_store,
+                address_map=address_map,
+            )
+
+            async def locate(scope: str, stream: str, segment_id: int) -> tuple[str, int]:
+                node = await controller.get_uri(scope, stream, segment_id)
+                return node.host, node.port
+
+            core = ClientCore(
+                config=chosen,
+                controller=controller,
+                stores=SegmentStores(pool, locate, operation_timeout=chosen.operation_timeout),
+                tokens=TokenCache(controller),
+                nursery=nursery,
+            )
+            try:
+                yield PravegaClient(core)
+            finally:
+                core.closed = True
+                pool.close()
+                nursery.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        # The nursery wraps whatever leaves the body; a lone error goes out as it was raised.
+        error = batch.lone(group)
+        if error is group:
+            raise
+        raise error  # noqa: B904
+
+
+class PravegaClient:
+    """Scopes, streams, writers, transactions and reads. Made by :func:`open_client`.
+
+    Every method may be cancelled; the client stays usable. Methods that change something on the
+    controller may have had their effect when they are cancelled or fail on the way back.
+    """
+
+    def __init__(self, core: ClientCore) -> None:
+        self._core = core
+
+    @property
+    def config(self) -> PravegaConfig:
+        """The configuration the client was opened with."""
+        return self._core.config
+
+    def _resolve(self, stream: StreamName) -> ScopedStream:
+        self._core.check_open()
+        return self._core.config.resolve(stream)
+
+    # --- scopes ---------------------------------------------------------------------------------
+
+    async def create_scope(self, scope: str) -> bool:
+        """Create a scope; False when it exists already.
+
+        :raises InvalidArgumentError: illegal name.
+        """
+        self._core.check_open()
+        return await self._core.controller.create_scope(scope)
+
+    async def delete_scope(self, scope: str, *, recursive: bool = False) -> bool:
+        """Delete a scope; False when it did not exist.
+
+        :param recursive: with every stream, group and table in it.
+        :raises ScopeNotEmptyError: it is not empty and ``recursive`` is false.
+        """
+        self._core.check_open()
+        if recursive:
+            return await self._core.controller.delete_scope_recursive(scope)
+        return await self._core.controller.delete_scope(scope)
+
+    async def scope_exists(self, scope: str) -> bool:
+        """Whether the scope exists."""
+        self._core.check_open()
+        return await self._core.controller.check_scope_exists(scope)
+
+    async def list_scopes(self) -> list[str]:
+        """Names of all scopes that the credentials allow to see."""
+        self._core.check_open()
+        return [scope async for scope in self._core.controller.list_scopes()]
+
+    # --- streams --------------------------------------------------------------------------------
+
+    async def create_stream(
+        self, stream: StreamName, configuration: StreamConfiguration | int = 1
+    ) -> bool:
+        """Create a stream; False when it exists already (its configuration is left alone).
+
+        :param configuration: or a number for so many fixed segments.
+        :raises ScopeNotFoundError: no such scope. :raises InvalidArgumentError: illegal name.
+        """
+        name = self._resolve(stream)
+        if isinstance(configuration, int):
+            configuration = StreamConfiguration(scaling=ScalingPolicy.fixed(configuration))
+        return await self._core.controller.create_stream(name.scope, name.name, configuration)
+
+    async def update_stream(self, stream: StreamName, configuration: StreamConfiguration) -> None:
+        """Replace the whole configuration of a stream.
+
+        :raises StreamNotFoundError: no such stream. :raises StreamSealedError: it is sealed.
+        """
+        name = self._resolve(stream)
+        await self._core.controller.update_stream(name.scope, name.name, configuration)
+
+    async def seal_stream(self, stream: StreamName) -> None:
+        """Allow no more appends; harmless when it is sealed already.
+
+        :raises StreamNotFoundError: no such stream.
+        """
+        name = self._resolve(stream)
+        await self._core.controller.seal_stream(name.scope, name.name)
+
+    async def delete_stream(self, stream: StreamName, *, seal: bool = False) -> bool:
+        """Delete a sealed stream with its data; False when it did not exist.
+
+        :param seal: seal it first.
+        :raises StreamNotSealedError: it is not sealed and ``seal`` is false.
+        """
+        name = self._resolve(stream)
+        if seal and await self._core.controller.check_stream_exists(name.scope, name.name):
+            await self._core.controller.seal_stream(name.scope, name.name)
+        return await self._core.controller.delete_stream(name.scope, name.name)
+
+    async def stream_exists(self, stream: StreamName) -> bool:
+        """Whether the stream exists."""
+        name = self._resolve(stream)
+        return await self._core.controller.check_stream_exists(name.scope, name.name)
+
+    async def list_streams(
+        self, scope: str | None = None, *, tag: str | None = None, internal: bool = False
+    ) -> list[ScopedStream]:
+        """Streams of a scope.
+
+        :param scope: default the configuration's. :param tag: only streams with this tag.
+        :param internal: also streams that Pravega made itself (``_MARK...``, ``_RG...``).
+        :raises ScopeNotFoundError: no such scope.
+        """
+        self._core.check_open()
+        chosen = self._core.config.resolve_scope(scope)
+        controller = self._core.controller
+        pages = (
+            controller.list_streams(chosen)
+            if tag is None
+            else controller.list_streams_for_tag(chosen, tag)
+        )
+        return [
+            ScopedStream(chosen, name)
+            async for name in pages
+            if internal or not name.startswith("_")
+        ]
+
+    async def stream_configuration(self, stream: StreamName) -> StreamConfiguration:
+        """Scaling policy, retention policy and tags.
+
+        :raises StreamNotFoundError: no such stream.
+        """
+        name = self._resolve(stream)
+        return await self._core.controller.get_stream_configuration(name.scope, name.name)
+
+    async def stream_info(self, stream: StreamName) -> StreamInfo:
+        """Configuration, head and tail of a stream.
+
+        :raises StreamNotFoundError: no such stream.
+        """
+        name = self._resolve(stream)
+        configuration = await self.stream_configuration(name)
+        active = await self._core.controller.get_current_segments(name.scope, name.name)
+        return StreamInfo(
+            configuration=configuration,
+            head=await self.head(name),
+            tail=await self.tail(name),
+            sealed=not active,
+        )
+
+    async def head(self, stream: StreamName) -> StreamCut:
+        """The oldest position that can be read."""
+        return await batch.head(self._core, self._resolve(stream))
+
+    async def tail(self, stream: StreamName) -> StreamCut:
+        """The position after the newest event."""
+        return await batch.tail(self._core, self._resolve(stream))
+
+    async def truncate_stream(self, stream: StreamName, cut: StreamCut) -> None:
+        """Drop everything before a cut; reads before it fail afterwards.
+
+        :raises InvalidStreamCutError: the cut is of another stream.
+        :raises StreamSealedError: the stream is sealed.
+        """
+        name = self._resolve(stream)
+        exact = await batch.resolve_bound(self._core, name, cut, "earliest")
+        await self._core.controller.truncate_stream(name.scope, name.name, dict(exact.positions))
+
+    # --- segments and scaling -------------------------------------------------------------------
+
+    async def active_segments(self, stream: StreamName) -> list[SegmentWithRange]:
+        """Segments that take appends now, with their key ranges; none of a sealed stream."""
+        name = self._resolve(stream)
+        return await self._core.controller.get_current_segments(name.scope, name.name)
+
+    async def epoch_segments(self, stream: StreamName, epoch: int) -> list[SegmentWithRange]:
+        """Segments that were active in an epoch (0 is the stream's first)."""
+        name = self._resolve(stream)
+        return await self._core.controller.get_epoch_segments(name.scope, name.name, epoch)
+
+    async def successors(self, stream: StreamName, segment_id: int) -> Successors:
+        """Segments that follow a sealed segment, each with all its predecessors."""
+        name = self._resolve(stream)
+        return await self._core.controller.get_successors(name.scope, name.name, segment_id)
+
+    async def scale_stream(
+        self,
+        stream: StreamName,
+        seal: Sequence[int],
+        new_ranges: Sequence[tuple[float, float]],
+    ) -> None:
+        """Replace active segments by new ones; returns when it is done.
+
+        :param seal: ids of active segments to seal.
+        :param new_ranges: ``(low, high)`` pairs that cover exactly the sealed segments' ranges.
+        :raises ScaleConflictError: the ranges do not fit, a segment is not active, or another
+            scale is running.
+        """
+        name = self._resolve(stream)
+        controller = self._core.controller
+        epoch = await controller.scale(name.scope, name.name, list(seal), list(new_ranges))
+        if epoch is None:
+            raise ScaleConflictError(
+                f"stream {name} was not scaled: segments {list(seal)} must be active, the new "
+                f"ranges {list(new_ranges)} must cover exactly theirs, and no other scale may run",
+                scope=name.scope,
+                stream=name.name,
+            )
+        backoff = Backoff(self.config.operation_timeout, longest=0.5)
+        while not await controller.check_scale(name.scope, name.name, epoch):
+            if not await backoff.wait():
+                raise PravegaTimeoutError(
+                    f"the scale of stream {name} from epoch {epoch} has started but is not done "
+                    f"after {self.config.operation_timeout:g} s",
+                    scope=name.scope,
+                    stream=name.name,
+                )
+
+    # --- writing --------------------------------------------------------------------------------
+
+    def event_writer(
+        self,
+        stream: StreamName,
+        *,
+        max_outstanding_bytes: int = DEFAULT_MAX_OUTSTANDING_BYTES,
+    ) -> EventWriter:
+        """A writer of events: ``async with client.event_writer("s/t") as writer``.
+
+        :param max_outstanding_bytes: what it may hold unacknowledged before a write waits.
+        """
+        return EventWriter(
+            self._core, self._resolve(stream), max_outstanding_bytes=max_outstanding_bytes
+        )
+
+    # --- transactions ---------------------------------------------------------------------------
+
+    async def begin_transaction(
+        self, stream: StreamName, *, lease_ms: int = DEFAULT_LEASE_MS
+    ) -> Transaction:
+        """Begin a transaction.
+
+        :param lease_ms: milliseconds (10 000 to 600 000 on a server with default limits) after
+            which the server aborts it unless it was renewed; renewed in the background.
+        :raises StreamNotFoundError: no such stream.
+        """
+        name = self._resolve(stream)
+        created = await self._core.controller.create_transaction(name.scope, name.name, lease_ms)
+        return Transaction(self._core, name, created.txn_id, created.segments, lease_ms)
+
+    async def transaction(
+        self, stream: StreamName, txn_id: UUID, *, lease_ms: int = DEFAULT_LEASE_MS
+    ) -> Transaction:
+        """Take up an open transaction by its id, also in another process than it was begun in.
+
+        :raises TransactionNotOpenError: it is committed or aborted (or about to be).
+        :raises TransactionUnknownError: the controller does not know it.
+        """
+        name = self._resolve(stream)
+        status = await self.transaction_status(name, txn_id)
+        if status is not TxnStatus.OPEN:
+            raise await transaction._explain(self._core, name, txn_id, "resumed")
+        segments = await self._transaction_segments(name, txn_id)
+        return Transaction(self._core, name, txn_id, segments, lease_ms)
+
+    async def _transaction_segments(
+        self, stream: ScopedStream, txn_id: UUID
+    ) -> list[SegmentWithRange]:
+        """The segments of a transaction's epoch, with the epoch half of their ids replaced."""
+        epoch = txn_id.int >> 96
+        segments = await self.epoch_segments(stream, epoch)
+        return [
+            SegmentWithRange(
+                segment_id=generalized_segment_id(segment.segment_id, txn_id),
+                low=segment.low,
+                high=segment.high,
+            )
+            for segment in segments
+        ]
+
+    async def transaction_status(self, stream: StreamName, txn_id: UUID) -> TxnStatus:
+        """State of a transaction; ``UNKNOWN`` when the controller does not know it."""
+        name = self._resolve(stream)
+        return await self._core.controller.check_transaction_state(name.scope, name.name, txn_id)
+
+    async def commit_transaction(
+        self, stream: StreamName, txn_id: UUID, *, timestamp: int | None = None
+    ) -> None:
+        """Commit by id. Harmless when it is committing or committed already.
+
+        :raises TransactionAbortedError: it was aborted. :raises TransactionUnknownError: unknown.
+        """
+        await transaction.commit_transaction(self._core, self._resolve(stream), txn_id, timestamp)
+
+    async def abort_transaction(self, stream: StreamName, txn_id: UUID) -> None:
+        """Abort by id. Harmless when it is aborting or aborted already.
+
+        :raises TransactionNotOpenError: it is committed. :raises TransactionUnknownError: unknown.
+        """
+        await transaction.abort_transaction(self._core, self._resolve(stream), txn_id)
+
+    async def wait_committed(self, stream: StreamName, txn_id: UUID) -> None:
+        """Wait until readers see a committing transaction's events.
+
+        :raises TransactionAbortedError: it was aborted. :raises TransactionUnknownError: unknown.
+        """
+        await transaction.wait_committed(self._core, self._resolve(stream), txn_id)
+
+    async def ping_transaction(self, stream: StreamName, txn_id: UUID, *, lease_ms: int) -> bool:
+        """Renew the lease of an open transaction by id; False when it is not open any more."""
+        name = self._resolve(stream)
+        status = await self._core.controller.ping_transaction(
+            name.scope, name.name, txn_id, lease_ms
+        )
+        if status.name == "OK":
+            return True
+        if status.name in ("COMMITTED", "ABORTED", "UNKNOWN"):
+            return False
+        raise TransactionError(
+            f"transaction {txn_id} on {name} cannot be kept alive: {status.name}",
+            scope=name.scope,
+            stream=name.name,
+            transaction=txn_id,
+        )
+
+    # --- staged writes --------------------------------------------------------------------------
+
+    async def staging_writer(
+        self, stream: StreamName, txn_id: UUID, staging_id: UUID | None = None
+    ) -> StagingWriter:
+        """A writer whose events wait beside a transaction; use it as a context manager.
+
+        :param txn_id: the transaction they may be merged into; its epoch decides their segments.
+        :param staging_id: names this attempt; it must not have been used before.
+        """
+        name = self._resolve(stream)
+        segments = await self._transaction_segments(name, txn_id)
+        return StagingWriter(self._core, name, segments, staging_id)
+
+    async def merge_staging(
+        self, stream: StreamName, txn_id: UUID, staging_ids: Sequence[UUID]
+    ) -> None:
+        """Move staged events into an open transaction, in the order of the ids.
+
+        Sending it again is harmless: what was merged already counts as done.
+
+        :raises NoSuchSegmentError: the transaction is not open any more.
+        """
+        name = self._resolve(stream)
+        segments = await self._transaction_segments(name, txn_id)
+        await transaction.merge_staging(self._core, name, txn_id, segments, staging_ids)
+
+    async def delete_staging(
+        self, stream: StreamName, txn_id: UUID, staging_ids: Sequence[UUID]
+    ) -> None:
+        """Delete staged events that were not merged; missing ones are fine."""
+        name = self._resolve(stream)
+        segments = await self._transaction_segments(name, txn_id)
+        await transaction.delete_staging(self._core, name, segments, staging_ids)
+
+    # --- reading --------------------------------------------------------------------------------
+
+    async def segment_ranges(
+        self,
+        stream: StreamName,
+        start: Bound = "earliest",
+        end: Bound = "latest",
+        *,
+        on_truncated: OnTruncated = "fail",
+    ) -> list[SegmentRange]:
+        """What lies between two cuts, as one range for each segment that has data there.
+
+        Ranges are values: they can be pickled, shipped, and read again with the same result. They
+        come in the order of their segment ids, which keeps the order of each routing key.
+
+        :param start, end: a cut, its text, ``"earliest"`` or ``"latest"``; resolved now.
+        :param on_truncated: what to do when data between the cuts is gone: ``"fail"`` or
+            ``"skip_to_head"``.
+        :raises DataLossError: data between the cuts was truncated.
+        :raises InvalidStreamCutError: a cut of another stream, or beyond the end.
+        """
+        return await batch.segment_ranges(
+            self._core, self._resolve(stream), start, end, on_truncated
+        )
+
+    def read_range(self, segment_range: SegmentRange) -> EventRangeReader:
+        """The events of a range: ``async for batch in client.read_range(r)``.
+
+        :raises DataLossError: (while reading) it was truncated meanwhile.
+        """
+        return batch.range_reader(self._core, segment_range)
+
+    async def read_events(
+        self,
+        stream: StreamName,
+        start: Bound = "earliest",
+        end: Bound = "latest",
+        *,
+        on_truncated: OnTruncated = "fail",
+    ) -> StreamReader:
+        """The events between two cuts, in order for each routing key.
+
+        ``async for batch in await client.read_events("s/t")``; arguments and errors as
+        :meth:`segment_ranges`.
+        """
+        ranges = await self.segment_ranges(stream, start, end, on_truncated=on_truncated)
+        return StreamReader(self._core, ranges)
+
+    # --- revisioned streams ---------------------------------------------------------------------
+
+    @overload
+    async def revisioned_stream(self, stream: StreamName) -> RevisionedStream[bytes]: ...
+
+    @overload
+    async def revisioned_stream(
+        self, stream: StreamName, serializer: Serializer[T]
+    ) -> RevisionedStream[T]: ...
+
+    async def revisioned_stream(
+        self, stream: StreamName, serializer: Serializer[T] | None = None
+    ) -> RevisionedStream[T] | RevisionedStream[bytes]:
+        """A stream of one segment for optimistic concurrency.
+
+        :param serializer: of the values; default: they are bytes.
+        :raises StreamNotFoundError: no such stream.
+        :raises InvalidArgumentError: it has more than one segment.
+        """
+        name = self._resolve(stream)
+        if serializer is None:
+            return await RevisionedStream.open(self._core, name, BytesSerializer())
+        return await RevisionedStream.open(self._core, name, serializer)
+
+    async def segment_length(self, stream: StreamName, segment_id: int) -> int:
+        """Length of a segment in bytes, truncated data included.
+
+        :raises NoSuchSegmentError: it does not exist.
+        """
+        name = self._resolve(stream)
+        if segment_id < 0:
+            raise InvalidArgumentError(f"segment id {segment_id} is negative")
+        target = self._core.target(name, segment_id, Access.READ)
+        return (await SegmentMetadata(self._core.stores, target).info()).write_offset

@@ -1,0 +1,49 @@
+"""What the parts of one client share."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import trio
+
+from pravega_wire.config import PravegaConfig
+from pravega_wire.controller.client import ControllerClient
+from pravega_wire.controller.tokens import Access, TokenCache
+from pravega_wire.errors import ClosedError
+from pravega_wire.naming import segment_name
+from pravega_wire.segment.store import SegmentStores, SegmentTarget
+from pravega_wire.types import ScopedStream
+
+__all__ = ["ClientCore"]
+
+
+@dataclass(slots=True)
+class ClientCore:
+    """The controller, the segment stores and the nursery of a client."""
+
+    config: PravegaConfig
+    controller: ControllerClient
+    stores: SegmentStores
+    tokens: TokenCache
+    nursery: trio.Nursery
+    closed: bool = field(default=False)
+
+    def check_open(self) -> None:
+        """Raise :class:`ClosedError` once the client is closed."""
+        if self.closed:
+            raise ClosedError("the client is closed")
+
+    def token_source(self, stream: ScopedStream, access: Access) -> Callable[[], Awaitable[str]]:
+        """A function giving a current delegation token for a stream."""
+        return self.tokens.source(stream.scope, stream.name, access)
+
+    def target(self, stream: ScopedStream, segment_id: int, access: Access) -> SegmentTarget:
+        """A segment of a stream, with its token."""
+        return SegmentTarget(
+            name=segment_name(stream.scope, stream.name, segment_id),
+            scope=stream.scope,
+            stream=stream.name,
+            segment_id=segment_id,
+            token=self.token_source(stream, access),
+        )

@@ -1,0 +1,151 @@
+"""The event writer: appends to a stream by routing key, whatever the stream does meanwhile."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import trio
+
+from pravega_wire.controller.tokens import Access
+from pravega_wire.errors import NotFoundError, PravegaError, StreamSealedError
+from pravega_wire.segment.appender import SegmentAppender
+from pravega_wire.segment.store import Backoff
+from pravega_wire.stream.core import ClientCore
+from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES, Route, RoutedWriter
+from pravega_wire.types import ScopedStream
+
+__all__ = ["EventWriter"]
+
+
+class EventWriter(RoutedWriter):
+    """Appends events to a stream. Made by :meth:`PravegaClient.event_writer`; a context manager.
+
+    Order per routing key holds through lost connections, segment stores that die, and scaling: what
+    was not acknowledged when a segment was sealed goes to its successors, in order, before
+    anything newer. Nothing acknowledged is lost and nothing is stored twice. Leaving the context
+    flushes.
+    """
+
+    def __init__(
+        self,
+        core: ClientCore,
+        stream: ScopedStream,
+        *,
+        max_outstanding_bytes: int = DEFAULT_MAX_OUTSTANDING_BYTES,
+    ) -> None:
+        super().__init__(
+            str(stream), core.nursery, max_outstanding_bytes=max_outstanding_bytes
+        )
+        self.stream = stream
+        self._core = core
+        self._by_id: dict[int, SegmentAppender] = {}
+        self._opened = False
+
+    async def open(self) -> Self:
+        """Find the stream's segments and get ready; done by ``async with``.
+
+        :raises StreamNotFoundError: no such stream. :raises StreamSealedError: it is sealed.
+        """
+        if self._opened:
+            return self
+        self._core.check_open()
+        stream = self.stream
+        segments = await self._core.controller.get_current_segments(stream.scope, stream.name)
+        if not segments:
+            raise self._stream_sealed()
+        self._set_routes(
+            [
+                Route(segment.low, segment.high, self._appender(segment.segment_id))
+                for segment in segments
+            ]
+        )
+        self._opened = True
+        return self
+
+    def _stream_sealed(self) -> StreamSealedError:
+        return StreamSealedError(
+            f"stream {self.stream} is sealed: nothing can be appended",
+            scope=self.stream.scope,
+            stream=self.stream.name,
+        )
+
+    def _appender(self, segment_id: int) -> SegmentAppender:
+        appender = self._by_id.get(segment_id)
+        if appender is None:
+            target = self._core.target(self.stream, segment_id, Access.WRITE)
+            appender = SegmentAppender(self._core.stores, target, self)
+            self._by_id[segment_id] = appender
+            self._start(appender)
+        return appender
+
+    async def sealed(self, appender: SegmentAppender, error: PravegaError) -> None:
+        """A segment was sealed: move on to its successors (see :class:`AppenderOwner`)."""
+        try:
+            successors = await self._successors(appender.target.segment_id)
+        except PravegaError as failure:
+            self._fail(failure)
+            return
+        if self._error is not None:
+            return
+        if not successors:
+            self._fail(self._stream_sealed())
+            return
+        routes = []
+        for route in self._routes:
+            if route.appender is not appender:
+                routes.append(route)
+                continue
+            # A merged successor is wider than the sealed segment: it takes over only this part,
+            # the rest goes on in its own segment until that is sealed as well.
+            for low, high, segment_id in successors:
+                low, high = max(low, route.low), min(high, route.high)
+                if low < high:
+                    routes.append(Route(low, high, self._appender(segment_id)))
+        del self._by_id[appender.target.segment_id]
+        self._set_routes(routes)
+        self._resend(appender)
+
+    async def _successors(self, segment_id: int) -> list[tuple[float, float, int]]:
+        """Key ranges and ids of the segments after a sealed one; empty when the stream is sealed."""
+        stream = self.stream
+        backoff = Backoff(self._core.stores.operation_timeout)
+        while True:
+            following = await self._core.controller.get_successors(
+                stream.scope, stream.name, segment_id
+            )
+            if following.segments:
+                return [
+                    (segment.low, segment.high, segment.segment_id)
+                    for segment in following.segments
+                ]
+            try:
+                active = await self._core.controller.get_current_segments(
+                    stream.scope, stream.name
+                )
+            except NotFoundError:
+                return []
+            # No successors and yet active segments: the controller has not finished recording
+            # the scale. Only a stream without active segments is sealed.
+            if not active or not await backoff.wait():
+                return []
+
+    async def close(self) -> None:
+        """Flush and end. Cancelled, or after a failure, it ends without flushing.
+
+        :raises PravegaError: the flush failed.
+        """
+        try:
+            if self._error is None and self._opened:
+                await self.flush()
+        finally:
+            self._stop()
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
+        if kind is None:
+            await self.close()
+        else:
+            self._stop()
+            await trio.lowlevel.checkpoint()

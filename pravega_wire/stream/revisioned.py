@@ -1,0 +1,225 @@
+"""Revisioned streams: optimistic concurrency on a stream of one segment."""
+
+from __future__ import annotations
+
+from typing import Generic, Self, TypeVar
+from uuid import UUID
+
+from pravega_wire.controller.tokens import Access
+from pravega_wire.errors import (
+    CorruptedStateError,
+    DataLossError,
+    InvalidArgumentError,
+    SegmentSealedError,
+    SegmentTruncatedError,
+    StreamNotFoundError,
+)
+from pravega_wire.protocol.events import EventBatch
+from pravega_wire.segment.appender import HEADER_BYTES
+from pravega_wire.segment.conditional import ConditionalAppender
+from pravega_wire.segment.metadata import NULL_ATTRIBUTE, SegmentMetadata
+from pravega_wire.segment.reader import EventRangeReader, RangeReader
+from pravega_wire.serializers import Serializer
+from pravega_wire.stream.core import ClientCore
+from pravega_wire.types import Revision, ScopedStream
+
+__all__ = ["RevisionReader", "RevisionedStream"]
+
+T = TypeVar("T")
+
+MARK_ATTRIBUTE = UUID("7df9a874-246c-c9d6-9397-cdd19ead68c5")
+"""Segment attribute of the mark: the hash of "RevisionStreamClientMark" (client formats v0.13.0)."""
+
+_READ_BYTES = 256 * 1024
+
+
+class RevisionedStream(Generic[T]):
+    """Values in order, each appended only if the writer had seen everything before it.
+
+    A :class:`Revision` is the offset after the value that produced it. Made by
+    :meth:`PravegaClient.revisioned_stream`; the same format as the Java class of that name.
+    """
+
+    def __init__(
+        self, core: ClientCore, stream: ScopedStream, serializer: Serializer[T], segment_id: int
+    ) -> None:
+        self.stream = stream
+        self._core = core
+        self._serializer = serializer
+        self._target = core.target(stream, segment_id, Access.READ_WRITE)
+        self._metadata = SegmentMetadata(core.stores, self._target)
+        self._appender = ConditionalAppender(core.stores, self._target)
+
+    @classmethod
+    async def open(
+        cls, core: ClientCore, stream: ScopedStream, serializer: Serializer[T]
+    ) -> RevisionedStream[T]:
+        """Find the stream's segment.
+
+        :raises StreamNotFoundError: no such stream.
+        :raises InvalidArgumentError: it has more than one segment.
+        """
+        segments = await core.controller.get_current_segments(stream.scope, stream.name)
+        if not segments:
+            raise StreamNotFoundError(
+                f"stream {stream} has no active segment (it is sealed or does not exist)",
+                scope=stream.scope,
+                stream=stream.name,
+            )
+        if len(segments) != 1:
+            raise InvalidArgumentError(
+                f"stream {stream} has {len(segments)} segments; a revisioned stream has one",
+                scope=stream.scope,
+                stream=stream.name,
+            )
+        return cls(core, stream, serializer, segments[0].segment_id)
+
+    def _revision(self, offset: int) -> Revision:
+        return Revision(self._target.name, offset, 0)
+
+    def _offset(self, revision: Revision) -> int:
+        if revision.segment != self._target.name:
+            raise InvalidArgumentError(
+                f"revision {revision.to_text()} is of another segment than {self._target.name}"
+            )
+        return revision.offset
+
+    async def fetch_latest_revision(self) -> Revision:
+        """The revision after the newest value."""
+        return self._revision((await self._metadata.info()).write_offset)
+
+    async def fetch_oldest_revision(self) -> Revision:
+        """The revision that reading everything starts from."""
+        return self._revision((await self._metadata.info()).start_offset)
+
+    async def read_from(self, start: Revision) -> RevisionReader[T]:
+        """Values after ``start``, up to the newest at the time of this call.
+
+        :raises DataLossError: values after ``start`` were truncated.
+        """
+        return await self.read_range(start, await self.fetch_latest_revision())
+
+    async def read_range(self, start: Revision, end: Revision) -> RevisionReader[T]:
+        """Values after ``start`` up to and with the one that produced ``end``.
+
+        :raises DataLossError: values after ``start`` were truncated.
+        """
+        first, last = self._offset(start), self._offset(end)
+        info = await self._metadata.info()
+        if first < info.start_offset:
+            error = DataLossError(
+                f"{self._target.name}: values from offset {first} were truncated, the oldest "
+                f"revision is {info.start_offset}",
+                segment=self._target.name,
+            )
+            error.start_offset = info.start_offset
+            error.offset = first
+            raise error
+        if last > info.write_offset:
+            raise InvalidArgumentError(
+                f"revision {end.to_text()} is beyond the end ({info.write_offset}) of the stream"
+            )
+        reader = RangeReader(
+            self._core.stores, self._target, first, max(first, last), chunk_bytes=_READ_BYTES
+        )
+        return RevisionReader(EventRangeReader(reader), self._target.name, self._serializer)
+
+    async def write_conditionally(self, latest: Revision, value: T) -> Revision | None:
+        """Append ``value`` if ``latest`` is still the newest revision.
+
+        :returns: the new revision, or None when somebody else wrote meanwhile.
+        :raises CorruptedStateError: the stream was sealed.
+        :raises RetriesExhaustedError: no answer; whether the value is stored is not known.
+        """
+        payload = self._serializer.serialize(value)
+        try:
+            offset = await self._appender.append(payload, self._offset(latest))
+        except SegmentSealedError as error:
+            raise CorruptedStateError(
+                f"revisioned stream {self.stream} was sealed",
+                scope=self.stream.scope,
+                stream=self.stream.name,
+            ) from error
+        return None if offset is None else self._revision(offset)
+
+    async def write_unconditionally(self, value: T) -> Revision:
+        """Append ``value`` whatever was written before; returns its revision."""
+        # By the conditional path as well: it tells the revision, and never stores twice.
+        while True:
+            revision = await self.write_conditionally(await self.fetch_latest_revision(), value)
+            if revision is not None:
+                return revision
+
+    async def get_mark(self) -> Revision | None:
+        """The mark, or None when none was set."""
+        value = await self._metadata.attribute(MARK_ATTRIBUTE)
+        return None if value == NULL_ATTRIBUTE else self._revision(value)
+
+    async def compare_and_set_mark(self, expected: Revision | None, new: Revision | None) -> bool:
+        """Move the mark if it is still ``expected`` (None: not set); False when it is not."""
+        before = NULL_ATTRIBUTE if expected is None else self._offset(expected)
+        after = NULL_ATTRIBUTE if new is None else self._offset(new)
+        return await self._metadata.compare_and_set_attribute(MARK_ATTRIBUTE, before, after)
+
+    async def truncate_to(self, revision: Revision) -> None:
+        """Forget the values before ``revision``; nothing happens when they are gone already.
+
+        :raises InvalidArgumentError: the revision is beyond the end of the stream.
+        """
+        offset = self._offset(revision)
+        info = await self._metadata.info()
+        if offset > info.write_offset:
+            raise InvalidArgumentError(
+                f"revision {revision.to_text()} is beyond the end ({info.write_offset})"
+            )
+        if offset > info.start_offset:
+            try:
+                await self._metadata.truncate(offset)
+            except SegmentTruncatedError:
+                # Somebody else truncated further meanwhile.
+                return
+
+    async def close(self) -> None:
+        """Give the connection back."""
+        self._appender.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+
+class RevisionReader(Generic[T]):
+    """``async for revision, value in reader``; values in order."""
+
+    def __init__(self, reader: EventRangeReader, segment: str, serializer: Serializer[T]) -> None:
+        self._reader = reader
+        self._segment = segment
+        self._serializer = serializer
+        self._batch: list[tuple[int, bytes]] = []
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> tuple[Revision, T]:
+        found = await self.next_value()
+        if found is None:
+            raise StopAsyncIteration
+        return found
+
+    async def next_value(self) -> tuple[Revision, T] | None:
+        """The next value with the revision it produced, or None after the last."""
+        while not self._batch:
+            batch: EventBatch | None = await self._reader.next_batch()
+            if batch is None:
+                return None
+            self._batch = list(zip(batch.offsets(), batch.to_list(), strict=True))
+            self._batch.reverse()
+        offset, payload = self._batch.pop()
+        revision = Revision(self._segment, offset + HEADER_BYTES + len(payload), 0)
+        return revision, self._serializer.deserialize(payload)
+
+    async def aclose(self) -> None:
+        """Give the connection back."""
+        await self._reader.aclose()

@@ -1,0 +1,414 @@
+"""Appending to the segments of a stream by routing key.
+
+:class:`RoutedWriter` is the machine behind the event writer, transactions and staging segments: a
+map from routing positions to segment appenders, back-pressure over all of them, and what to do when
+a segment takes no more events.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from itertools import chain, islice
+from random import random
+from struct import Struct
+
+import trio
+
+from pravega_wire.errors import (
+    ClosedError,
+    InvalidArgumentError,
+    PravegaError,
+)
+from pravega_wire.hashing import routing_key_position
+from pravega_wire.segment.appender import (
+    BLOCK_BYTES,
+    HEADER_BYTES,
+    MAX_EVENT_BYTES,
+    Ack,
+    SegmentAppender,
+    too_large,
+)
+
+__all__ = ["DEFAULT_MAX_OUTSTANDING_BYTES", "RoutedWriter", "Route"]
+
+DEFAULT_MAX_OUTSTANDING_BYTES = 32 * 1024 * 1024
+"""Bytes a writer holds unacknowledged before it makes the caller wait."""
+
+_YIELD_BYTES = 128 * 1024
+# A caller that never waits still lets the connection's tasks run after this much.
+
+_FIRST_BULK_EVENTS = 64
+_MAX_BULK_EVENTS = 4096
+
+_header = Struct(">ii").pack
+
+
+class _Headers(dict[int, bytes]):
+    """Event headers by payload length; most streams have few lengths."""
+
+    def __missing__(self, length: int) -> bytes:
+        if length > MAX_EVENT_BYTES:
+            raise too_large(length)
+        header = _header(0, length)
+        if len(self) < 65536:
+            self[length] = header
+        return header
+
+
+class Route:
+    """A part of the key space and the segment that takes it: positions in ``(low, high]``."""
+
+    __slots__ = ("appender", "high", "low")
+
+    def __init__(self, low: float, high: float, appender: SegmentAppender) -> None:
+        self.low = low
+        self.high = high
+        self.appender = appender
+
+
+class RoutedWriter:
+    """Routes events to appenders. The base of the public writers; not used by itself.
+
+    Subclasses open the routes with :meth:`_set_routes` and may override :meth:`sealed`.
+    """
+
+    def __init__(
+        self, name: str, nursery: trio.Nursery, *, max_outstanding_bytes: int
+    ) -> None:
+        if max_outstanding_bytes < 1:
+            raise InvalidArgumentError("max_outstanding_bytes must be at least 1")
+        self._name = name
+        self._nursery = nursery
+        self._limit = max_outstanding_bytes
+        self._headers = _Headers()
+        self._routes: list[Route] = []
+        self._highs: list[float] = []
+        self._only: SegmentAppender | None = None
+        self._error: PravegaError | None = None
+        self._outstanding = 0
+        self._since_yield = 0
+        self._room = trio.Event()
+        self._ended = trio.Event()
+        self.events_written = 0
+        self.bytes_written = 0
+        self.events_acknowledged = 0
+
+    # --- routes ---------------------------------------------------------------------------------
+
+    def _set_routes(self, routes: Sequence[Route]) -> None:
+        self._routes = sorted(routes, key=lambda route: route.high)
+        self._highs = [route.high for route in self._routes]
+        if self._highs:
+            # Rounding may leave the last range short of 1; every position must have a segment.
+            self._highs[-1] = math.inf
+        appenders = {route.appender for route in self._routes}
+        self._only = appenders.pop() if len(appenders) == 1 else None
+
+    def _start(self, appender: SegmentAppender) -> None:
+        self._nursery.start_soon(appender.run, name=f"appending to {appender.target.name}")
+
+    def _appenders(self) -> list[SegmentAppender]:
+        return list(dict.fromkeys(route.appender for route in self._routes))
+
+    def _select(self, position: float) -> SegmentAppender:
+        if self._only is not None:
+            return self._only
+        return self._routes[bisect_left(self._highs, position)].appender
+
+    @property
+    def segments(self) -> list[str]:
+        """Full names of the segments being written now, in the order of their key ranges."""
+        return [appender.target.name for appender in self._appenders()]
+
+    # --- writing --------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    async def write_event(self, event: bytes, routing_key: str | None = None) -> Ack:
+        """Append one event; returns as soon as it is accepted for sending.
+
+        Events with one routing key are stored in the order of these calls. Waits only while
+        ``max_outstanding_bytes`` are unacknowledged.
+
+        :param event: payload, at most 8 MiB; a ``bytearray`` or ``memoryview`` is copied.
+        :param routing_key: events with the same key stay in order; None spreads them.
+        :returns: await its ``wait()`` for the event to be durable.
+        :raises EventTooLargeError: over the limit; nothing was written.
+        :raises PravegaError: the writer has failed; the error says why.
+        """
+        if self._error is not None:
+            raise self._error
+        if type(event) is not bytes:
+            event = _as_bytes(event)
+        length = len(event)
+        header = self._headers[length]
+        if routing_key is None:
+            position = random()
+        else:
+            position = routing_key_position(routing_key)
+        appender = self._only or self._routes[bisect_left(self._highs, position)].appender
+        size = length + HEADER_BYTES
+        block = appender.open
+        if block.size + size > BLOCK_BYTES and block.count:
+            appender.close_block()
+            block = appender.open
+        block.parts += (header, event)
+        block.positions.append(position)
+        block.size += size
+        block.count += 1
+        self.events_written += 1
+        self.bytes_written += length
+        self._outstanding += size
+        self._since_yield += size
+        appender.pump()
+        if self._outstanding > self._limit:
+            await self._wait_for_room()
+        elif self._since_yield > _YIELD_BYTES:
+            self._since_yield = 0
+            await trio.lowlevel.checkpoint()
+        return block.ack
+
+    async def write_events(
+        self,
+        events: Iterable[bytes],
+        routing_keys: Iterable[str | None] | str | None = None,
+    ) -> Ack:
+        """Append many events in one call, in order; much faster than one call for each.
+
+        :param events: payloads, any iterable (a generator is read as it is needed).
+        :param routing_keys: one key for all, or one for each event, or None to spread them.
+        :returns: one acknowledgement for all of them.
+        :raises EventTooLargeError: an event is over the limit. The events before it may have been
+            written, none after it.
+        :raises InvalidArgumentError: fewer keys than events.
+        """
+        ack = Ack()
+        touched: set[int] = set()
+        one_key = routing_keys is None or isinstance(routing_keys, str)
+        keys = None if one_key else iter(routing_keys or ())
+        iterator = iter(events)
+        count = _FIRST_BULK_EVENTS
+        try:
+            while True:
+                chunk = list(islice(iterator, count))
+                if not chunk:
+                    break
+                self._check()
+                if set(map(type, chunk)) != {bytes}:
+                    chunk = list(map(_as_bytes, chunk))
+                lengths = list(map(len, chunk))
+                if max(lengths) > MAX_EVENT_BYTES:
+                    raise too_large(max(lengths))
+                if keys is not None:
+                    chunk_keys = list(islice(keys, len(chunk)))
+                    if len(chunk_keys) < len(chunk):
+                        raise InvalidArgumentError("fewer routing keys than events were given")
+                    positions = [
+                        random() if key is None else routing_key_position(key)
+                        for key in chunk_keys
+                    ]
+                elif isinstance(routing_keys, str):
+                    positions = [routing_key_position(routing_keys)] * len(chunk)
+                else:
+                    positions = [random() for _ in chunk]
+                await self._write_chunk(chunk, lengths, positions, ack, touched)
+                # About one block at a time, so that a generator of large events stays lazy.
+                average = sum(lengths) // len(lengths) + HEADER_BYTES
+                count = max(1, min(_MAX_BULK_EVENTS, BLOCK_BYTES // average))
+        finally:
+            ack.settle()
+        return ack
+
+    async def _write_chunk(
+        self,
+        chunk: list[bytes],
+        lengths: list[int],
+        positions: list[float],
+        ack: Ack,
+        touched: set[int],
+    ) -> None:
+        """Append events that are in memory, block by block."""
+        first = 0
+        while first < len(chunk):
+            only = self._only
+            if only is not None:
+                first = self._fill(only, chunk, lengths, positions, first, ack, touched)
+            else:
+                groups: dict[SegmentAppender, list[int]] = {}
+                highs, routes = self._highs, self._routes
+                for index, position in enumerate(positions):
+                    appender = routes[bisect_left(highs, position)].appender
+                    group = groups.get(appender)
+                    if group is None:
+                        groups[appender] = group = []
+                    group.append(index)
+                for appender, indices in groups.items():
+                    self._fill(
+                        appender,
+                        [chunk[index] for index in indices],
+                        [lengths[index] for index in indices],
+                        [positions[index] for index in indices],
+                        0,
+                        ack,
+                        touched,
+                        whole=True,
+                    )
+                first = len(chunk)
+            if self._outstanding > self._limit:
+                await self._wait_for_room()
+            elif self._since_yield > _YIELD_BYTES:
+                self._since_yield = 0
+                await trio.lowlevel.checkpoint()
+            self._check()
+
+    def _fill(
+        self,
+        appender: SegmentAppender,
+        chunk: list[bytes],
+        lengths: list[int],
+        positions: list[float],
+        first: int,
+        ack: Ack,
+        touched: set[int],
+        *,
+        whole: bool = False,
+    ) -> int:
+        """Put events from ``first`` on into the open block; returns the first one that is left.
+
+        Stops after each full block, so that the caller can wait for room, unless ``whole``.
+        """
+        total = len(chunk)
+        while first < total:
+            block = appender.open
+            last = first
+            size = block.size
+            if (total - first) * (lengths[first] + HEADER_BYTES) + size <= BLOCK_BYTES and len(
+                set(lengths)
+            ) == 1:
+                last = total
+                size += (total - first) * (lengths[first] + HEADER_BYTES)
+            else:
+                while last < total and (
+                    size + lengths[last] + HEADER_BYTES <= BLOCK_BYTES or not (size or last > first)
+                ):
+                    size += lengths[last] + HEADER_BYTES
+                    last += 1
+            if last == first:
+                appender.close_block()
+                appender.pump()
+                continue
+            events = chunk[first:last] if first or last < total else chunk
+            added = size - block.size
+            length = lengths[first]
+            if added == (length + HEADER_BYTES) * len(events) and len(set(lengths[first:last])) == 1:
+                header = self._headers[length]
+                # All of one length: one join in C puts the same header before each of them.
+                block.parts.append(header + header.join(events))
+            else:
+                headers = map(self._headers.__getitem__, lengths[first:last])
+                block.parts.append(b"".join(chain.from_iterable(zip(headers, events, strict=True))))
+            block.positions += positions[first:last]
+            block.size = size
+            block.count += len(events)
+            if id(block) not in touched:
+                touched.add(id(block))
+                ack.add()
+                block.extra.append(ack)
+            self.events_written += len(events)
+            self.bytes_written += added - HEADER_BYTES * len(events)
+            self._outstanding += added
+            self._since_yield += added
+            first = last
+            appender.pump()
+            if not whole and self._since_yield > _YIELD_BYTES:
+                break
+        return first
+
+    async def _wait_for_room(self) -> None:
+        while self._outstanding > self._limit and self._error is None:
+            self._room = trio.Event()
+            for appender in self._appenders():
+                appender.force()
+            await self._room.wait()
+        self._check()
+
+    async def flush(self) -> None:
+        """Wait until every event written before this call is stored.
+
+        :raises PravegaError: the writer failed; events may or may not be stored.
+        """
+        self._check()
+        ack = Ack()
+        for appender in self._appenders():
+            for block in appender.unacknowledged:
+                ack.add()
+                block.extra.append(ack)
+            appender.force()
+        ack.settle()
+        await ack.wait()
+
+    @property
+    def outstanding_bytes(self) -> int:
+        """Bytes, with event headers, that are not acknowledged yet."""
+        return self._outstanding
+
+    # --- what the appenders call ----------------------------------------------------------------
+
+    def acknowledged(self, size: int, count: int) -> None:
+        """See :class:`AppenderOwner`."""
+        self._outstanding -= size
+        self.events_acknowledged += count
+        if self._outstanding <= self._limit and not self._room.is_set():
+            self._room.set()
+
+    def failed(self, appender: SegmentAppender, error: PravegaError) -> None:
+        """See :class:`AppenderOwner`."""
+        self._fail(error)
+
+    async def sealed(self, appender: SegmentAppender, error: PravegaError) -> None:
+        """See :class:`AppenderOwner`; here a sealed segment is a failure."""
+        self._fail(error)
+        await trio.lowlevel.checkpoint()
+
+    def _fail(self, error: PravegaError) -> None:
+        if self._error is None:
+            self._error = error
+        for appender in self._appenders():
+            for block in appender.unacknowledged:
+                block.fail(self._error)
+            appender.finish()
+        self._room.set()
+
+    def _resend(self, appender: SegmentAppender) -> None:
+        """Put the events of a finished appender into those that the routes now name, in order."""
+        for old in appender.unacknowledged:
+            for framed, position in old.events():
+                heir = self._select(position)
+                if heir.open.count and heir.open.size + len(framed) > BLOCK_BYTES:
+                    heir.close_block()
+                block = heir.open
+                block.parts.append(framed)
+                block.positions.append(position)
+                block.size += len(framed)
+                block.count += 1
+                if not block.extra or block.extra[-1] is not old.ack:
+                    for ack in (old.ack, *old.extra):
+                        ack.add()
+                    block.extra += (*old.extra, old.ack)
+            old.settle()
+        for route in self._routes:
+            route.appender.pump()
+
+    def _stop(self) -> None:
+        """End without waiting: what is not acknowledged fails."""
+        self._fail(ClosedError(f"the writer of {self._name} is closed"))
+
+
+def _as_bytes(event: object) -> bytes:
+    if isinstance(event, bytes | bytearray | memoryview):
+        return bytes(event)
+    raise InvalidArgumentError(f"an event is bytes, not {type(event).__name__}")

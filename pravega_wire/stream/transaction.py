@@ -1,0 +1,463 @@
+"""Transactions: events that become visible together, or not at all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Self
+from uuid import UUID, uuid4
+
+import trio
+
+from pravega_wire.controller.tokens import Access
+from pravega_wire.controller.types import PingStatus, SegmentWithRange, TxnStatus
+from pravega_wire.errors import (
+    InvalidArgumentError,
+    NoSuchSegmentError,
+    PravegaError,
+    SegmentSealedError,
+    TransactionAbortedError,
+    TransactionError,
+    TransactionExpiredError,
+    TransactionNotOpenError,
+    TransactionUnknownError,
+)
+from pravega_wire.naming import segment_name, transaction_segment_name
+from pravega_wire.segment.appender import Ack, SegmentAppender
+from pravega_wire.segment.metadata import SegmentMetadata
+from pravega_wire.segment.store import SegmentTarget
+from pravega_wire.stream.core import ClientCore
+from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES, Route, RoutedWriter
+from pravega_wire.types import ScopedStream
+
+__all__ = ["DEFAULT_LEASE_MS", "StagingWriter", "Transaction"]
+
+DEFAULT_LEASE_MS = 599_999
+"""Lease of a transaction in milliseconds, as the Java client's default."""
+
+
+class _TransactionWriter(RoutedWriter):
+    """Writes to segments named like a transaction's, one next to each segment of an epoch.
+
+    :param segments: the segments of the transaction's epoch, with generalized ids (controller
+        facts v0.13.0, "Transactions"): the epoch half is the transaction's.
+    :param suffix: the id in the names of the segments written.
+    """
+
+    def __init__(
+        self,
+        core: ClientCore,
+        stream: ScopedStream,
+        segments: Sequence[SegmentWithRange],
+        suffix: UUID,
+        *,
+        max_outstanding_bytes: int,
+    ) -> None:
+        super().__init__(
+            f"transaction {suffix} on {stream}",
+            core.nursery,
+            max_outstanding_bytes=max_outstanding_bytes,
+        )
+        self.stream = stream
+        self._core = core
+        self._set_routes(
+            [
+                Route(
+                    segment.low,
+                    segment.high,
+                    SegmentAppender(
+                        core.stores, transaction_target(core, stream, segment, suffix), self
+                    ),
+                )
+                for segment in segments
+            ]
+        )
+
+    def _start_all(self) -> None:
+        for appender in self._appenders():
+            self._start(appender)
+
+
+def transaction_target(
+    core: ClientCore, stream: ScopedStream, segment: SegmentWithRange, suffix: UUID
+) -> SegmentTarget:
+    """The segment of a transaction, or of staged data, beside ``segment``."""
+    parent = segment_name(stream.scope, stream.name, segment.segment_id)
+    return SegmentTarget(
+        name=transaction_segment_name(parent, suffix),
+        scope=stream.scope,
+        stream=stream.name,
+        segment_id=segment.segment_id,
+        token=core.token_source(stream, Access.WRITE),
+    )
+
+
+class Transaction:
+    """One transaction on a stream. Made by :meth:`PravegaClient.begin_transaction`.
+
+    While it is open its lease is renewed in the background. As a context manager it aborts on the
+    way out unless it was committed.
+
+    :ivar txn_id: its id; another process resumes it by :meth:`PravegaClient.transaction`.
+    :ivar epoch: epoch of the stream in which it began.
+    """
+
+    def __init__(
+        self,
+        core: ClientCore,
+        stream: ScopedStream,
+        txn_id: UUID,
+        segments: Sequence[SegmentWithRange],
+        lease_ms: int,
+    ) -> None:
+        self.stream = stream
+        self.txn_id = txn_id
+        self.segments = tuple(segments)
+        self.lease_ms = lease_ms
+        self._core = core
+        self._writer: _TransactionWriter | None = None
+        self._open = True
+        self._lost: TransactionError | None = None
+        self._pinging = trio.CancelScope()
+        core.nursery.start_soon(self._keep_alive, name=f"lease of transaction {txn_id}")
+
+    @property
+    def epoch(self) -> int:
+        """Epoch in which the transaction began (int)."""
+        return self.txn_id.int >> 96
+
+    def __repr__(self) -> str:
+        return f"<Transaction {self.txn_id} on {self.stream}>"
+
+    # --- lease ----------------------------------------------------------------------------------
+
+    async def _keep_alive(self) -> None:
+        lease = self.lease_ms / 1000
+        period = lease / max(1.0, math.sqrt(lease))
+        with self._pinging:
+            while True:
+                await trio.sleep(period)
+                try:
+                    await self._ping(self.lease_ms)
+                except TransactionError as error:
+                    self._lost = error
+                    return
+                except PravegaError:
+                    # The controller cannot be reached just now; the lease outlasts several tries,
+                    # and the commit will say if it did not.
+                    continue
+
+    async def _ping(self, lease_ms: int) -> None:
+        status = await self._core.controller.ping_transaction(
+            self.stream.scope, self.stream.name, self.txn_id, lease_ms
+        )
+        if status is PingStatus.OK:
+            return
+        if status is PingStatus.UNKNOWN:
+            raise self._unknown()
+        if status is PingStatus.ABORTED:
+            raise self._error(TransactionExpiredError, "was aborted (its lease may have run out)")
+        if status is PingStatus.COMMITTED:
+            raise self._error(TransactionNotOpenError, "is committed")
+        raise self._error(TransactionError, f"cannot be kept alive: {status.name}")
+
+    async def ping(self, lease_ms: int | None = None) -> None:
+        """Renew the lease now.
+
+        :param lease_ms: milliseconds from now (default: the transaction's lease).
+        :raises TransactionExpiredError: it was aborted. :raises TransactionNotOpenError: committed.
+        """
+        await self._ping(self.lease_ms if lease_ms is None else lease_ms)
+
+    def _error(self, kind: type[TransactionError], what: str) -> TransactionError:
+        return kind(
+            f"transaction {self.txn_id} on {self.stream} {what}",
+            scope=self.stream.scope,
+            stream=self.stream.name,
+            transaction=self.txn_id,
+        )
+
+    def _unknown(self) -> TransactionError:
+        return self._error(TransactionUnknownError, "is not known to the controller")
+
+    # --- writing --------------------------------------------------------------------------------
+
+    def _writing(self) -> _TransactionWriter:
+        if not self._open:
+            raise self._error(TransactionNotOpenError, "takes no more events")
+        if self._lost is not None:
+            raise self._lost
+        if self._writer is None:
+            self._writer = _TransactionWriter(
+                self._core,
+                self.stream,
+                self.segments,
+                self.txn_id,
+                max_outstanding_bytes=DEFAULT_MAX_OUTSTANDING_BYTES,
+            )
+            self._writer._start_all()
+        return self._writer
+
+    async def write_event(self, event: bytes, routing_key: str | None = None) -> Ack:
+        """As :meth:`EventWriter.write_event`. Events without a key all go to one segment.
+
+        :raises TransactionNotOpenError: committed or aborted, here or elsewhere.
+        """
+        key = str(self.txn_id) if routing_key is None else routing_key
+        try:
+            return await self._writing().write_event(event, key)
+        except (SegmentSealedError, NoSuchSegmentError) as error:
+            raise await self._why_closed() from error
+
+    async def write_events(
+        self,
+        events: Iterable[bytes],
+        routing_keys: Iterable[str | None] | str | None = None,
+    ) -> Ack:
+        """As :meth:`EventWriter.write_events`; errors as :meth:`write_event`."""
+        default = str(self.txn_id)
+        keys: Iterable[str | None] | str
+        if routing_keys is None or isinstance(routing_keys, str):
+            keys = routing_keys or default
+        else:
+            keys = (default if key is None else key for key in routing_keys)
+        try:
+            return await self._writing().write_events(events, keys)
+        except (SegmentSealedError, NoSuchSegmentError) as error:
+            raise await self._why_closed() from error
+
+    async def flush(self) -> None:
+        """Wait until all events written are stored (not yet visible): the first of two phases.
+
+        :raises TransactionNotOpenError: committed or aborted elsewhere.
+        """
+        if self._writer is None:
+            await trio.lowlevel.checkpoint()
+            return
+        try:
+            await self._writer.flush()
+        except (SegmentSealedError, NoSuchSegmentError) as error:
+            raise await self._why_closed() from error
+
+    async def _why_closed(self) -> TransactionError:
+        status = await self.status()
+        if status is TxnStatus.ABORTING or status is TxnStatus.ABORTED:
+            return self._error(TransactionExpiredError, "was aborted (its lease may have run out)")
+        error = self._error(TransactionNotOpenError, f"is {status.name.lower()}")
+        assert isinstance(error, TransactionNotOpenError)
+        error.status = status.name
+        return error
+
+    # --- the end --------------------------------------------------------------------------------
+
+    def _finish(self) -> None:
+        self._open = False
+        self._pinging.cancel()
+        if self._writer is not None:
+            self._writer._stop()
+
+    async def commit(self, timestamp: int | None = None) -> None:
+        """Flush, then make the events visible together. Returns when the controller has recorded it.
+
+        Commit of a committed transaction is harmless. Readers see the events a moment later; see
+        :meth:`wait_committed`.
+
+        :param timestamp: event time to note with the commit, milliseconds.
+        :raises TransactionAbortedError: it was aborted or its lease ran out; nothing is visible.
+        """
+        if self._open:
+            await self.flush()
+        await commit_transaction(self._core, self.stream, self.txn_id, timestamp)
+        self._finish()
+
+    async def abort(self) -> None:
+        """Drop the events. Harmless when it is aborted already.
+
+        :raises TransactionNotOpenError: it is committed.
+        """
+        self._finish()
+        await abort_transaction(self._core, self.stream, self.txn_id)
+
+    async def status(self) -> TxnStatus:
+        """State of the transaction now."""
+        return await self._core.controller.check_transaction_state(
+            self.stream.scope, self.stream.name, self.txn_id
+        )
+
+    async def wait_committed(self) -> None:
+        """Wait until readers see the events.
+
+        :raises TransactionAbortedError: it was aborted. :raises TransactionUnknownError: forgotten.
+        """
+        await wait_committed(self._core, self.stream, self.txn_id)
+
+    async def close(self) -> None:
+        """Stop writing and renewing the lease, without an end: another process may resume it."""
+        self._finish()
+        await trio.lowlevel.checkpoint()
+
+    async def __aenter__(self) -> Self:
+        await trio.lowlevel.checkpoint()
+        return self
+
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
+        if self._open:
+            with trio.CancelScope(shield=True), trio.move_on_after(10):
+                await self.abort()
+
+
+def _named(
+    kind: type[TransactionError], stream: ScopedStream, txn_id: UUID, what: str
+) -> TransactionError:
+    return kind(
+        f"transaction {txn_id} on {stream} {what}",
+        scope=stream.scope,
+        stream=stream.name,
+        transaction=txn_id,
+    )
+
+
+async def _explain(
+    core: ClientCore, stream: ScopedStream, txn_id: UUID, wanted: str
+) -> TransactionError:
+    """Why the controller did not do what was wanted of a transaction."""
+    status = await core.controller.check_transaction_state(stream.scope, stream.name, txn_id)
+    if status is TxnStatus.UNKNOWN:
+        return _named(
+            TransactionUnknownError, stream, txn_id, f"is not known: it cannot be {wanted}"
+        )
+    kind: type[TransactionNotOpenError] = TransactionNotOpenError
+    if status in (TxnStatus.ABORTING, TxnStatus.ABORTED):
+        kind = TransactionAbortedError
+    error = _named(kind, stream, txn_id, f"is {status.name.lower()}: it cannot be {wanted}")
+    assert isinstance(error, TransactionNotOpenError)
+    error.status = status.name
+    return error
+
+
+async def commit_transaction(
+    core: ClientCore, stream: ScopedStream, txn_id: UUID, timestamp: int | None = None
+) -> None:
+    """Commit by id; harmless when it is committing or committed already."""
+    done = await core.controller.commit_transaction(
+        stream.scope, stream.name, txn_id, timestamp=timestamp
+    )
+    if not done:
+        raise await _explain(core, stream, txn_id, "committed")
+
+
+async def abort_transaction(core: ClientCore, stream: ScopedStream, txn_id: UUID) -> None:
+    """Abort by id; harmless when it is aborting or aborted already."""
+    done = await core.controller.abort_transaction(stream.scope, stream.name, txn_id)
+    if not done:
+        raise await _explain(core, stream, txn_id, "aborted")
+
+
+async def wait_committed(core: ClientCore, stream: ScopedStream, txn_id: UUID) -> None:
+    """Wait until a committing transaction is committed."""
+    pause = 0.005
+    while True:
+        status = await core.controller.check_transaction_state(stream.scope, stream.name, txn_id)
+        if status is TxnStatus.COMMITTED:
+            return
+        if status is not TxnStatus.COMMITTING:
+            raise await _explain(core, stream, txn_id, "waited for")
+        # The controller has no call that waits; this asks again, ever more slowly.
+        await trio.sleep(pause)
+        pause = min(1.0, pause * 1.5)
+
+
+class StagingWriter(_TransactionWriter):
+    """Writes events next to a transaction, to be merged into it later, or dropped.
+
+    Its segments are named like those of a transaction of their own,
+    ``<segment>#transaction.<staging id>``, and the controller knows nothing of them. Used where
+    several attempts may write the same data and only one of them shall count.
+
+    :ivar staging_id: names the attempt.
+    """
+
+    def __init__(
+        self,
+        core: ClientCore,
+        stream: ScopedStream,
+        segments: Sequence[SegmentWithRange],
+        staging_id: UUID | None = None,
+        *,
+        max_outstanding_bytes: int = DEFAULT_MAX_OUTSTANDING_BYTES,
+    ) -> None:
+        self.staging_id = staging_id or uuid4()
+        super().__init__(
+            core, stream, segments, self.staging_id, max_outstanding_bytes=max_outstanding_bytes
+        )
+        self._opened = False
+
+    async def open(self) -> Self:
+        """Create the segments; done by ``async with``.
+
+        :raises InvalidArgumentError: the staging id was used before, so its segments hold data
+            of another attempt.
+        """
+        if self._opened:
+            return self
+        for appender in self._appenders():
+            metadata = SegmentMetadata(self._core.stores, appender.target)
+            if not await metadata.create():
+                info = await metadata.info()
+                if info.write_offset > 0 or info.is_sealed:
+                    raise InvalidArgumentError(
+                        f"staging segment {appender.target.name} exists and is not empty: each "
+                        "attempt needs a staging id of its own",
+                        segment=appender.target.name,
+                    )
+        self._opened = True
+        self._start_all()
+        return self
+
+    async def close(self) -> None:
+        """Flush and end."""
+        try:
+            if self._error is None and self._opened:
+                await self.flush()
+        finally:
+            self._stop()
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
+        if kind is None:
+            await self.close()
+        else:
+            self._stop()
+            await trio.lowlevel.checkpoint()
+
+
+async def merge_staging(
+    core: ClientCore,
+    stream: ScopedStream,
+    txn_id: UUID,
+    segments: Sequence[SegmentWithRange],
+    staging_ids: Sequence[UUID],
+) -> None:
+    """Merge staged data into a transaction; see :meth:`PravegaClient.merge_staging`."""
+    for segment in segments:
+        target = transaction_target(core, stream, segment, txn_id)
+        sources = [
+            transaction_target(core, stream, segment, staging).name for staging in staging_ids
+        ]
+        if sources:
+            await SegmentMetadata(core.stores, target).merge_batch(sources)
+
+
+async def delete_staging(
+    core: ClientCore,
+    stream: ScopedStream,
+    segments: Sequence[SegmentWithRange],
+    staging_ids: Sequence[UUID],
+) -> None:
+    """Delete staged data; see :meth:`PravegaClient.delete_staging`."""
+    for segment in segments:
+        for staging in staging_ids:
+            target = transaction_target(core, stream, segment, staging)
+            await SegmentMetadata(core.stores, target).delete()

@@ -1,0 +1,26 @@
+"""The blocking twin of :mod:`pravega_wire`: the same names, without ``await``.
+
+``with pravega_wire.sync.open_client(config) as client:`` runs the async client in one trio thread and
+calls into it. There is no second copy of the logic. A client may be used from several threads, but
+neither crosses a fork nor a pickle: ship the :class:`PravegaConfig` and open another.
+"""
+
+from pravega_wire.sync.client import (
+    EventBatches,
+    EventWriter,
+    PravegaClient,
+    RevisionedStream,
+    StagingWriter,
+    Transaction,
+    open_client,
+)
+
+__all__ = [
+    "EventBatches",
+    "EventWriter",
+    "PravegaClient",
+    "RevisionedStream",
+    "StagingWriter",
+    "Transaction",
+    "open_client",
+]

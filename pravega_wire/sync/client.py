@@ -1,0 +1,520 @@
+"""Blocking mirrors of the classes in ``pravega_wire.stream``: one line a method, no logic.
+
+The documentation of each method is that of its async twin; a test compares names and signatures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Generic, Self, TypeVar, overload
+from uuid import UUID
+
+from pravega_wire.config import PravegaConfig
+from pravega_wire.controller.types import SegmentWithRange, Successors, TxnStatus
+from pravega_wire.policies import StreamConfiguration
+from pravega_wire.protocol.events import EventBatch
+from pravega_wire.segment.appender import Ack as AsyncAck
+from pravega_wire.segment.reader import EventRangeReader
+from pravega_wire.serializers import Serializer
+from pravega_wire.stream import client as twin
+from pravega_wire.stream.batch import Bound, OnTruncated, StreamReader
+from pravega_wire.stream.client import StreamInfo, StreamName
+from pravega_wire.stream.event_writer import EventWriter as AsyncEventWriter
+from pravega_wire.stream.revisioned import RevisionedStream as AsyncRevisionedStream
+from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES
+from pravega_wire.stream.transaction import (
+    DEFAULT_LEASE_MS,
+)
+from pravega_wire.stream.transaction import (
+    StagingWriter as AsyncStagingWriter,
+)
+from pravega_wire.stream.transaction import (
+    Transaction as AsyncTransaction,
+)
+from pravega_wire.sync.portal import Portal
+from pravega_wire.transport.pool import AddressMap
+from pravega_wire.types import Revision, ScopedStream, SegmentRange, StreamCut
+
+__all__ = [
+    "Ack",
+    "EventBatches",
+    "EventWriter",
+    "PravegaClient",
+    "RevisionedStream",
+    "StagingWriter",
+    "Transaction",
+    "open_client",
+]
+
+T = TypeVar("T")
+
+
+@contextmanager
+def open_client(
+    config: PravegaConfig | None = None, *, address_map: AddressMap | None = None
+) -> Iterator[PravegaClient]:
+    """Open a blocking client: ``with open_client(config) as client``.
+
+    Arguments as :func:`pravega_wire.open_client`.
+    """
+    portal = Portal("pravega client")
+    try:
+        client, leave = portal.enter(twin.open_client(config, address_map=address_map))
+        try:
+            yield PravegaClient(portal, client)
+        finally:
+            leave()
+    finally:
+        portal.close()
+
+
+class Ack:
+    """Blocking twin of :class:`pravega_wire.Ack`."""
+
+    def __init__(self, portal: Portal, ack: AsyncAck) -> None:
+        self._portal = portal
+        self._twin = ack
+
+    @property
+    def done(self) -> bool:
+        """True once the events are stored or have failed."""
+        return self._twin.done
+
+    def wait(self) -> None:
+        """Wait until every event is stored."""
+        self._portal.call(self._twin.wait)
+
+
+class EventBatches:
+    """``for batch in batches``: blocking twin of the batch readers. Close it if not read through."""
+
+    def __init__(self, portal: Portal, reader: EventRangeReader | StreamReader) -> None:
+        self._portal = portal
+        self._twin = reader
+
+    def __iter__(self) -> Iterator[EventBatch]:
+        while (batch := self.next_batch()) is not None:
+            yield batch
+
+    def next_batch(self) -> EventBatch | None:
+        """The next events, or None after the last."""
+        return self._portal.call(self._twin.next_batch)
+
+    def close(self) -> None:
+        """Give the connection back."""
+        self._portal.call(self._twin.aclose)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+class _Writer:
+    """What the blocking writers share."""
+
+    def __init__(
+        self, portal: Portal, writer: AsyncEventWriter | AsyncStagingWriter | AsyncTransaction
+    ) -> None:
+        self._portal = portal
+        self._writer = writer
+
+    def write_event(self, event: bytes, routing_key: str | None = None) -> Ack:
+        """Append one event. Each call crosses a thread: prefer :meth:`write_events` for many."""
+        return Ack(self._portal, self._portal.call(self._writer.write_event, event, routing_key))
+
+    def write_events(
+        self,
+        events: Iterable[bytes],
+        routing_keys: Iterable[str | None] | str | None = None,
+    ) -> Ack:
+        """Append many events in one call. The iterables are read in the client's thread."""
+        return Ack(self._portal, self._portal.call(self._writer.write_events, events, routing_keys))
+
+    def flush(self) -> None:
+        """Wait until every event written before this call is stored."""
+        self._portal.call(self._writer.flush)
+
+    def close(self) -> None:
+        """End the writer (an event or staging writer flushes first)."""
+        self._portal.call(self._writer.close)
+
+
+class EventWriter(_Writer):
+    """Blocking twin of :class:`pravega_wire.EventWriter`."""
+
+    def __init__(self, portal: Portal, writer: AsyncEventWriter) -> None:
+        super().__init__(portal, writer)
+        self._twin = writer
+
+    @property
+    def segments(self) -> list[str]:
+        """Full names of the segments being written now."""
+        return self._twin.segments
+
+    @property
+    def events_acknowledged(self) -> int:
+        """Events that are known to be stored."""
+        return self._twin.events_acknowledged
+
+    def __enter__(self) -> Self:
+        self._portal.call(self._twin.open)
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self._portal.call(self._twin.__aexit__, kind, error, trace)
+
+
+class StagingWriter(_Writer):
+    """Blocking twin of :class:`pravega_wire.StagingWriter`."""
+
+    def __init__(self, portal: Portal, writer: AsyncStagingWriter) -> None:
+        super().__init__(portal, writer)
+        self._twin = writer
+
+    @property
+    def staging_id(self) -> UUID:
+        """Names the attempt."""
+        return self._twin.staging_id
+
+    @property
+    def segments(self) -> list[str]:
+        """Full names of the staging segments."""
+        return self._twin.segments
+
+    def __enter__(self) -> Self:
+        self._portal.call(self._twin.open)
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self._portal.call(self._twin.__aexit__, kind, error, trace)
+
+
+class Transaction(_Writer):
+    """Blocking twin of :class:`pravega_wire.Transaction`."""
+
+    def __init__(self, portal: Portal, transaction: AsyncTransaction) -> None:
+        super().__init__(portal, transaction)
+        self._twin = transaction
+
+    @property
+    def txn_id(self) -> UUID:
+        """Id of the transaction."""
+        return self._twin.txn_id
+
+    @property
+    def epoch(self) -> int:
+        """Epoch in which the transaction began."""
+        return self._twin.epoch
+
+    def ping(self, lease_ms: int | None = None) -> None:
+        """Renew the lease now."""
+        self._portal.call(self._twin.ping, lease_ms)
+
+    def commit(self, timestamp: int | None = None) -> None:
+        """Flush, then make the events visible together."""
+        self._portal.call(self._twin.commit, timestamp)
+
+    def abort(self) -> None:
+        """Drop the events."""
+        self._portal.call(self._twin.abort)
+
+    def status(self) -> TxnStatus:
+        """State of the transaction now."""
+        return self._portal.call(self._twin.status)
+
+    def wait_committed(self) -> None:
+        """Wait until readers see the events."""
+        self._portal.call(self._twin.wait_committed)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self._portal.call(self._twin.__aexit__, kind, error, trace)
+
+
+class RevisionedStream(Generic[T]):
+    """Blocking twin of :class:`pravega_wire.RevisionedStream`."""
+
+    def __init__(self, portal: Portal, stream: AsyncRevisionedStream[T]) -> None:
+        self._portal = portal
+        self._twin = stream
+
+    def fetch_latest_revision(self) -> Revision:
+        """The revision after the newest value."""
+        return self._portal.call(self._twin.fetch_latest_revision)
+
+    def fetch_oldest_revision(self) -> Revision:
+        """The revision that reading everything starts from."""
+        return self._portal.call(self._twin.fetch_oldest_revision)
+
+    def read_from(self, start: Revision) -> Iterator[tuple[Revision, T]]:
+        """Values after ``start``, up to the newest at the time of this call."""
+        reader = self._portal.call(self._twin.read_from, start)
+        while (found := self._portal.call(reader.next_value)) is not None:
+            yield found
+
+    def read_range(self, start: Revision, end: Revision) -> Iterator[tuple[Revision, T]]:
+        """Values after ``start`` up to and with the one that produced ``end``."""
+        reader = self._portal.call(self._twin.read_range, start, end)
+        while (found := self._portal.call(reader.next_value)) is not None:
+            yield found
+
+    def write_conditionally(self, latest: Revision, value: T) -> Revision | None:
+        """Append ``value`` if ``latest`` is still the newest revision."""
+        return self._portal.call(self._twin.write_conditionally, latest, value)
+
+    def write_unconditionally(self, value: T) -> Revision:
+        """Append ``value`` whatever was written before."""
+        return self._portal.call(self._twin.write_unconditionally, value)
+
+    def get_mark(self) -> Revision | None:
+        """The mark, or None when none was set."""
+        return self._portal.call(self._twin.get_mark)
+
+    def compare_and_set_mark(self, expected: Revision | None, new: Revision | None) -> bool:
+        """Move the mark if it is still ``expected``."""
+        return self._portal.call(self._twin.compare_and_set_mark, expected, new)
+
+    def truncate_to(self, revision: Revision) -> None:
+        """Forget the values before ``revision``."""
+        self._portal.call(self._twin.truncate_to, revision)
+
+    def close(self) -> None:
+        """Give the connection back."""
+        self._portal.call(self._twin.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+class PravegaClient:
+    """Blocking twin of :class:`pravega_wire.PravegaClient`. Made by :func:`open_client`."""
+
+    def __init__(self, portal: Portal, client: twin.PravegaClient) -> None:
+        self._portal = portal
+        self._twin = client
+
+    @property
+    def config(self) -> PravegaConfig:
+        """The configuration the client was opened with."""
+        return self._twin.config
+
+    def create_scope(self, scope: str) -> bool:
+        """Create a scope; False when it exists already."""
+        return self._portal.call(self._twin.create_scope, scope)
+
+    def delete_scope(self, scope: str, *, recursive: bool = False) -> bool:
+        """Delete a scope; False when it did not exist."""
+        return self._portal.call(self._twin.delete_scope, scope, recursive=recursive)
+
+    def scope_exists(self, scope: str) -> bool:
+        """Whether the scope exists."""
+        return self._portal.call(self._twin.scope_exists, scope)
+
+    def list_scopes(self) -> list[str]:
+        """Names of all scopes."""
+        return self._portal.call(self._twin.list_scopes)
+
+    def create_stream(
+        self, stream: StreamName, configuration: StreamConfiguration | int = 1
+    ) -> bool:
+        """Create a stream; False when it exists already."""
+        return self._portal.call(self._twin.create_stream, stream, configuration)
+
+    def update_stream(self, stream: StreamName, configuration: StreamConfiguration) -> None:
+        """Replace the whole configuration of a stream."""
+        self._portal.call(self._twin.update_stream, stream, configuration)
+
+    def seal_stream(self, stream: StreamName) -> None:
+        """Allow no more appends."""
+        self._portal.call(self._twin.seal_stream, stream)
+
+    def delete_stream(self, stream: StreamName, *, seal: bool = False) -> bool:
+        """Delete a sealed stream with its data; False when it did not exist."""
+        return self._portal.call(self._twin.delete_stream, stream, seal=seal)
+
+    def stream_exists(self, stream: StreamName) -> bool:
+        """Whether the stream exists."""
+        return self._portal.call(self._twin.stream_exists, stream)
+
+    def list_streams(
+        self, scope: str | None = None, *, tag: str | None = None, internal: bool = False
+    ) -> list[ScopedStream]:
+        """Streams of a scope."""
+        return self._portal.call(self._twin.list_streams, scope, tag=tag, internal=internal)
+
+    def stream_configuration(self, stream: StreamName) -> StreamConfiguration:
+        """Scaling policy, retention policy and tags."""
+        return self._portal.call(self._twin.stream_configuration, stream)
+
+    def stream_info(self, stream: StreamName) -> StreamInfo:
+        """Configuration, head and tail of a stream."""
+        return self._portal.call(self._twin.stream_info, stream)
+
+    def head(self, stream: StreamName) -> StreamCut:
+        """The oldest position that can be read."""
+        return self._portal.call(self._twin.head, stream)
+
+    def tail(self, stream: StreamName) -> StreamCut:
+        """The position after the newest event."""
+        return self._portal.call(self._twin.tail, stream)
+
+    def truncate_stream(self, stream: StreamName, cut: StreamCut) -> None:
+        """Drop everything before a cut."""
+        self._portal.call(self._twin.truncate_stream, stream, cut)
+
+    def active_segments(self, stream: StreamName) -> list[SegmentWithRange]:
+        """Segments that take appends now."""
+        return self._portal.call(self._twin.active_segments, stream)
+
+    def epoch_segments(self, stream: StreamName, epoch: int) -> list[SegmentWithRange]:
+        """Segments that were active in an epoch."""
+        return self._portal.call(self._twin.epoch_segments, stream, epoch)
+
+    def successors(self, stream: StreamName, segment_id: int) -> Successors:
+        """Segments that follow a sealed segment."""
+        return self._portal.call(self._twin.successors, stream, segment_id)
+
+    def scale_stream(
+        self,
+        stream: StreamName,
+        seal: Sequence[int],
+        new_ranges: Sequence[tuple[float, float]],
+    ) -> None:
+        """Replace active segments by new ones; returns when it is done."""
+        self._portal.call(self._twin.scale_stream, stream, seal, new_ranges)
+
+    def event_writer(
+        self,
+        stream: StreamName,
+        *,
+        max_outstanding_bytes: int = DEFAULT_MAX_OUTSTANDING_BYTES,
+    ) -> EventWriter:
+        """A writer of events; use it as a context manager."""
+        return EventWriter(
+            self._portal,
+            self._twin.event_writer(stream, max_outstanding_bytes=max_outstanding_bytes),
+        )
+
+    def begin_transaction(
+        self, stream: StreamName, *, lease_ms: int = DEFAULT_LEASE_MS
+    ) -> Transaction:
+        """Begin a transaction."""
+        return Transaction(
+            self._portal,
+            self._portal.call(self._twin.begin_transaction, stream, lease_ms=lease_ms),
+        )
+
+    def transaction(
+        self, stream: StreamName, txn_id: UUID, *, lease_ms: int = DEFAULT_LEASE_MS
+    ) -> Transaction:
+        """Take up an open transaction by its id."""
+        return Transaction(
+            self._portal,
+            self._portal.call(self._twin.transaction, stream, txn_id, lease_ms=lease_ms),
+        )
+
+    def transaction_status(self, stream: StreamName, txn_id: UUID) -> TxnStatus:
+        """State of a transaction."""
+        return self._portal.call(self._twin.transaction_status, stream, txn_id)
+
+    def commit_transaction(
+        self, stream: StreamName, txn_id: UUID, *, timestamp: int | None = None
+    ) -> None:
+        """Commit by id."""
+        self._portal.call(self._twin.commit_transaction, stream, txn_id, timestamp=timestamp)
+
+    def abort_transaction(self, stream: StreamName, txn_id: UUID) -> None:
+        """Abort by id."""
+        self._portal.call(self._twin.abort_transaction, stream, txn_id)
+
+    def wait_committed(self, stream: StreamName, txn_id: UUID) -> None:
+        """Wait until readers see a committing transaction's events."""
+        self._portal.call(self._twin.wait_committed, stream, txn_id)
+
+    def ping_transaction(self, stream: StreamName, txn_id: UUID, *, lease_ms: int) -> bool:
+        """Renew the lease of an open transaction by id; False when it is not open any more."""
+        return self._portal.call(self._twin.ping_transaction, stream, txn_id, lease_ms=lease_ms)
+
+    def staging_writer(
+        self, stream: StreamName, txn_id: UUID, staging_id: UUID | None = None
+    ) -> StagingWriter:
+        """A writer whose events wait beside a transaction; use it as a context manager."""
+        return StagingWriter(
+            self._portal,
+            self._portal.call(self._twin.staging_writer, stream, txn_id, staging_id),
+        )
+
+    def merge_staging(
+        self, stream: StreamName, txn_id: UUID, staging_ids: Sequence[UUID]
+    ) -> None:
+        """Move staged events into an open transaction, in the order of the ids."""
+        self._portal.call(self._twin.merge_staging, stream, txn_id, staging_ids)
+
+    def delete_staging(
+        self, stream: StreamName, txn_id: UUID, staging_ids: Sequence[UUID]
+    ) -> None:
+        """Delete staged events that were not merged."""
+        self._portal.call(self._twin.delete_staging, stream, txn_id, staging_ids)
+
+    def segment_ranges(
+        self,
+        stream: StreamName,
+        start: Bound = "earliest",
+        end: Bound = "latest",
+        *,
+        on_truncated: OnTruncated = "fail",
+    ) -> list[SegmentRange]:
+        """What lies between two cuts, as one range for each segment that has data there."""
+        return self._portal.call(
+            self._twin.segment_ranges, stream, start, end, on_truncated=on_truncated
+        )
+
+    def read_range(self, segment_range: SegmentRange) -> EventBatches:
+        """The events of a range: ``for batch in client.read_range(r)``."""
+        return EventBatches(self._portal, self._twin.read_range(segment_range))
+
+    def read_events(
+        self,
+        stream: StreamName,
+        start: Bound = "earliest",
+        end: Bound = "latest",
+        *,
+        on_truncated: OnTruncated = "fail",
+    ) -> EventBatches:
+        """The events between two cuts, in order for each routing key."""
+        reader = self._portal.call(
+            self._twin.read_events, stream, start, end, on_truncated=on_truncated
+        )
+        return EventBatches(self._portal, reader)
+
+    @overload
+    def revisioned_stream(self, stream: StreamName) -> RevisionedStream[bytes]: ...
+
+    @overload
+    def revisioned_stream(
+        self, stream: StreamName, serializer: Serializer[T]
+    ) -> RevisionedStream[T]: ...
+
+    def revisioned_stream(
+        self, stream: StreamName, serializer: Serializer[T] | None = None
+    ) -> RevisionedStream[T] | RevisionedStream[bytes]:
+        """A stream of one segment for optimistic concurrency."""
+        if serializer is None:
+            return RevisionedStream(
+                self._portal, self._portal.call(self._twin.revisioned_stream, stream)
+            )
+        return RevisionedStream(
+            self._portal, self._portal.call(self._twin.revisioned_stream, stream, serializer)
+        )
+
+    def segment_length(self, stream: StreamName, segment_id: int) -> int:
+        """Length of a segment in bytes, truncated data included."""
+        return self._portal.call(self._twin.segment_length, stream, segment_id)

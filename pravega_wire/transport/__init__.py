@@ -1,0 +1,1 @@
+"""The only place that opens sockets: connections, pools, retries (trio)."""

@@ -1,0 +1,330 @@
+"""One connection to a segment store, shared by many flows.
+
+A flow is one user of the connection: an appending session, a segment reader, a client of single
+requests. The high 32 bits of a request id name the flow, so replies find their way back (wire
+protocol v0.13.0, "Request ids, flows, pooling"). One task reads, one task writes; both belong to
+the nursery that the connection was started in.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Protocol
+
+import trio
+
+from pravega_wire.errors import (
+    ClosedError,
+    ConnectionLostError,
+    IncompatibleVersionError,
+    PravegaError,
+    ProtocolError,
+)
+from pravega_wire.protocol import codec
+from pravega_wire.protocol.commands import (
+    AuthTokenCheckFailed,
+    Command,
+    Hello,
+    KeepAlive,
+    reply_request_id,
+)
+from pravega_wire.protocol.frames import FrameDecoder
+from pravega_wire.transport.stream import NetworkStream
+
+__all__ = ["WIRE_VERSION_HIGH", "WIRE_VERSION_LOW", "Connection", "Flow", "FlowHandler"]
+
+WIRE_VERSION_HIGH = 16
+WIRE_VERSION_LOW = 5
+
+KEEPALIVE_PERIOD = 10.0
+READ_TIMEOUT = 180.0
+# A server that sends nothing at all for this long, not even the echo of a keep-alive, is gone.
+
+_SEND_HIGH_WATER = 4 * 1024 * 1024
+_SEQUENCE_MASK = 0x0FFFFFFF
+_MAX_FLOW_ID = 0x7FFFFFFF
+
+_HELLO = codec.encode(Hello(high_version=WIRE_VERSION_HIGH, low_version=WIRE_VERSION_LOW))
+_KEEPALIVE = codec.encode(KeepAlive())
+
+Part = bytes | bytearray | memoryview
+
+
+class FlowHandler(Protocol):
+    """What a flow's owner implements. Both calls are synchronous and must not block."""
+
+    def on_reply(self, reply: Command) -> bool:
+        """Take a reply of this flow; False when no request of the flow matches it."""
+
+    def on_lost(self, error: PravegaError) -> None:
+        """The connection is gone; no reply will come any more."""
+
+
+class Flow:
+    """A user's share of a connection. Close it to give it back."""
+
+    __slots__ = ("_sequence", "connection", "flow_id", "handler")
+
+    def __init__(self, connection: Connection, flow_id: int, handler: FlowHandler) -> None:
+        self.connection = connection
+        self.flow_id = flow_id
+        self.handler = handler
+        self._sequence = 0
+
+    @property
+    def base_request_id(self) -> int:
+        """The flow's request id with sequence number 0 (appending sessions use only this one)."""
+        return self.flow_id << 32
+
+    def next_request_id(self) -> int:
+        """A request id not used by this flow for the last 2^28 requests."""
+        self._sequence = (self._sequence + 1) & _SEQUENCE_MASK
+        return (self.flow_id << 32) | self._sequence
+
+    def send(self, command: Command) -> None:
+        """Queue a command; see :meth:`Connection.send_parts`."""
+        self.connection.send_parts(codec.encode_parts(command))
+
+    def close(self) -> None:
+        """Forget the flow: later replies to it are dropped. Harmless when done twice."""
+        self.connection.drop_flow(self)
+
+
+class Connection:
+    """A started connection; made by the pool."""
+
+    def __init__(self, stream: NetworkStream, on_closed: Callable[[Connection], None]) -> None:
+        self._stream = stream
+        self._on_closed = on_closed
+        self._decoder = FrameDecoder()
+        self._flows: dict[int, Flow] = {}
+        self._next_flow_id = 1
+        self._out: list[Part] = [_HELLO]
+        self._out_bytes = len(_HELLO)
+        self._sending_bytes = 0
+        self._out_ready = trio.Event()
+        self._out_ready.set()
+        self._writable = trio.Event()
+        self._writable.set()
+        self._received = True
+        self._last_received = -math.inf
+        self.failure: PravegaError | None = None
+
+    @property
+    def host(self) -> str:
+        """``host:port`` of the store."""
+        return self._stream.host
+
+    @property
+    def closed(self) -> bool:
+        """True once nothing can be sent any more."""
+        return self.failure is not None
+
+    @property
+    def flow_count(self) -> int:
+        """Number of flows in use."""
+        return len(self._flows)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes queued or being sent."""
+        return self._out_bytes + self._sending_bytes
+
+    # --- flows ----------------------------------------------------------------------------------
+
+    def open_flow(self, handler: FlowHandler) -> Flow:
+        """A new flow.
+
+        :raises ConnectionLostError: the connection has ended meanwhile.
+        """
+        self._check()
+        flow_id = self._next_flow_id
+        while flow_id in self._flows:
+            flow_id = 1 if flow_id >= _MAX_FLOW_ID else flow_id + 1
+        self._next_flow_id = 1 if flow_id >= _MAX_FLOW_ID else flow_id + 1
+        flow = Flow(self, flow_id, handler)
+        self._flows[flow_id] = flow
+        return flow
+
+    def drop_flow(self, flow: Flow) -> None:
+        """Forget a flow."""
+        if self._flows.get(flow.flow_id) is flow:
+            del self._flows[flow.flow_id]
+
+    # --- sending --------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+    def send_parts(self, parts: list[Part]) -> None:
+        """Queue the pieces of whole frames; they leave in order, without waiting.
+
+        A caller that sends much awaits :meth:`wait_writable` in between.
+
+        :raises ConnectionLostError: the connection has ended.
+        """
+        self._check()
+        self._out.extend(parts)
+        self._out_bytes += sum(map(len, parts))
+        self._out_ready.set()
+        if self._out_bytes > _SEND_HIGH_WATER and self._writable.is_set():
+            self._writable = trio.Event()
+
+    @property
+    def writable(self) -> bool:
+        """False while so much is queued that a sender should wait."""
+        return self._out_bytes <= _SEND_HIGH_WATER
+
+    async def wait_writable(self) -> None:
+        """Wait until the queue is short again or the connection has ended."""
+        await self._writable.wait()
+
+    async def _write_loop(self) -> None:
+        while True:
+            await self._out_ready.wait()
+            parts, self._out = self._out, []
+            self._sending_bytes, self._out_bytes = self._out_bytes, 0
+            self._out_ready = trio.Event()
+            self._writable.set()
+            # One big piece (an append block joined before) is not worth another copy.
+            for piece in _coalesce(parts):
+                await self._stream.send_all(piece)
+            self._sending_bytes = 0
+
+    # --- receiving ------------------------------------------------------------------------------
+
+    async def _read_loop(self) -> None:
+        decoder = self._decoder
+        flows = self._flows
+        receive_into = self._stream.receive_into
+        while True:
+            count = await receive_into(decoder.get_buffer())
+            if count == 0:
+                decoder.eof()
+                raise ConnectionLostError(
+                    f"connection to {self.host} was closed by the server", host=self.host
+                )
+            self._received = True
+            for reply in decoder.received(count):
+                if type(reply) is KeepAlive:
+                    continue
+                if type(reply) is Hello:
+                    self._check_version(reply)
+                    continue
+                flow = flows.get(reply_request_id(reply) >> 32)
+                if flow is not None and flow.handler.on_reply(reply):
+                    continue
+                if type(reply) is AuthTokenCheckFailed:
+                    # The server puts a refused read's *offset* where the request id belongs
+                    # (wire protocol v0.13.0, "Reading"): nobody can be found by it, so everybody
+                    # on this connection starts over with a fresh token.
+                    raise ConnectionLostError(
+                        f"{self.host} refused a read for its delegation token", host=self.host
+                    )
+
+    def _check_version(self, hello: Hello) -> None:
+        if hello.low_version > WIRE_VERSION_HIGH or hello.high_version < WIRE_VERSION_LOW:
+            raise IncompatibleVersionError(
+                f"{self.host} speaks wire versions {hello.low_version} to {hello.high_version}, "
+                f"this client {WIRE_VERSION_LOW} to {WIRE_VERSION_HIGH}",
+                host=self.host,
+            )
+
+    async def _keepalive_loop(self) -> None:
+        silent = 0.0
+        while True:
+            self._received = False
+            await trio.sleep(KEEPALIVE_PERIOD)
+            if self._received:
+                silent = 0.0
+                continue
+            silent += KEEPALIVE_PERIOD
+            if silent >= READ_TIMEOUT:
+                raise ConnectionLostError(
+                    f"{self.host} sent nothing for {READ_TIMEOUT:g} s", host=self.host
+                )
+            if self._out_bytes + self._sending_bytes == 0:
+                self.send_parts([_KEEPALIVE])
+
+    # --- life -----------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Serve the connection until it ends; returns after every flow was told.
+
+        Cancelling this closes the connection.
+        """
+        error: PravegaError = ClosedError(f"connection to {self.host} was closed", host=self.host)
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._write_loop)
+                nursery.start_soon(self._keepalive_loop)
+                await self._read_loop()
+        except* ClosedError:
+            pass
+        except* ProtocolError as group:
+            # Bytes that make no sense end the connection; the reason reaches every flow.
+            error = _first(group)
+            error.host = self.host
+        except* PravegaError as group:
+            error = _first(group)
+        finally:
+            self._fail(error)
+            with trio.CancelScope(shield=True):
+                await self._stream.aclose()
+
+    def close(self) -> None:
+        """End the connection; :meth:`run` returns soon."""
+        if self.failure is None:
+            self._fail(ClosedError(f"connection to {self.host} was closed", host=self.host))
+            self._stream.close_nowait()
+
+    def _fail(self, error: PravegaError) -> None:
+        if self.failure is not None:
+            return
+        self.failure = error
+        self._on_closed(self)
+        self._out.clear()
+        self._out_bytes = 0
+        self._writable.set()
+        flows = list(self._flows.values())
+        self._flows.clear()
+        for flow in flows:
+            flow.handler.on_lost(error)
+
+
+def _first(group: BaseExceptionGroup[PravegaError]) -> PravegaError:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    assert isinstance(error, PravegaError)
+    return error
+
+
+_JOIN_BELOW = 128 * 1024
+
+
+def _coalesce(parts: list[Part]) -> list[Part]:
+    """Join neighbouring small pieces so that one system call sends them."""
+    result: list[Part] = []
+    small: list[Part] = []
+    size = 0
+    for part in parts:
+        length = len(part)
+        if length >= _JOIN_BELOW:
+            if small:
+                result.append(b"".join(small))
+                small = []
+                size = 0
+            result.append(part)
+            continue
+        small.append(part)
+        size += length
+        if size >= _JOIN_BELOW * 8:
+            result.append(b"".join(small))
+            small = []
+            size = 0
+    if small:
+        result.append(small[0] if len(small) == 1 else b"".join(small))
+    return result

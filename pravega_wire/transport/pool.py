@@ -1,0 +1,115 @@
+"""Connections to segment stores, shared: see :class:`ConnectionPool`."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+
+import trio
+
+from pravega_wire.errors import ClosedError
+from pravega_wire.transport.connection import Connection, Flow, FlowHandler
+from pravega_wire.transport.stream import connect
+
+__all__ = ["AddressMap", "ConnectionPool"]
+
+Endpoint = tuple[str, int]
+
+AddressMap = Callable[[str, int], Endpoint]
+"""Translates the address the controller names into the one to connect to (a proxy, a NAT)."""
+
+
+class _Store:
+    """What the pool knows of one segment store."""
+
+    __slots__ = ("changed", "connections", "dialing")
+
+    def __init__(self) -> None:
+        self.connections: list[Connection] = []
+        self.dialing = 0
+        self.changed = trio.Event()
+
+    def notify(self) -> None:
+        self.changed.set()
+        self.changed = trio.Event()
+
+
+class ConnectionPool:
+    """At most ``max_per_store`` connections to each segment store.
+
+    A new flow takes the connection with the fewest flows; another connection is opened while all
+    have users and the limit allows. Connections live in the nursery given.
+    """
+
+    def __init__(
+        self,
+        nursery: trio.Nursery,
+        *,
+        tls: ssl.SSLContext | None = None,
+        max_per_store: int = 10,
+        address_map: AddressMap | None = None,
+    ) -> None:
+        self._nursery = nursery
+        self._tls = tls
+        self._max = max_per_store
+        self._address_map = address_map
+        self._stores: dict[Endpoint, _Store] = {}
+        self._closed = False
+        self.connections_opened = 0
+
+    async def flow(self, endpoint: Endpoint, handler: FlowHandler) -> Flow:
+        """A flow on some connection to ``endpoint``.
+
+        :raises ConnectError: the store cannot be reached. :raises TlsError: its certificate fails.
+        :raises ClosedError: the pool is closed.
+        """
+        store = self._stores.setdefault(endpoint, _Store())
+        while True:
+            if self._closed:
+                raise ClosedError("the client is closed")
+            connections = store.connections
+            best = min(connections, key=lambda each: each.flow_count, default=None)
+            total = len(connections) + store.dialing
+            if best is not None and (best.flow_count == 0 or total >= self._max):
+                await trio.lowlevel.checkpoint()
+                if not best.closed:
+                    return best.open_flow(handler)
+                continue
+            if total < self._max:
+                connection = await self._dial(endpoint, store)
+                if not connection.closed:
+                    return connection.open_flow(handler)
+                continue
+            await store.changed.wait()
+
+    async def _dial(self, endpoint: Endpoint, store: _Store) -> Connection:
+        store.dialing += 1
+        try:
+            host, port = self._address_map(*endpoint) if self._address_map else endpoint
+            stream = await connect(host, port, tls=self._tls)
+        finally:
+            store.dialing -= 1
+            store.notify()
+
+        def forget(closed: Connection) -> None:
+            if closed in store.connections:
+                store.connections.remove(closed)
+            store.notify()
+
+        connection = Connection(stream, forget)
+        if self._closed:
+            await stream.aclose()
+            raise ClosedError("the client is closed")
+        store.connections.append(connection)
+        self.connections_opened += 1
+        self._nursery.start_soon(connection.run, name=f"pravega connection {connection.host}")
+        return connection
+
+    def close(self) -> None:
+        """Close every connection; their flows get :class:`ClosedError`."""
+        self._closed = True
+        for store in self._stores.values():
+            for connection in list(store.connections):
+                connection.close()
+            store.notify()
+

@@ -1,0 +1,77 @@
+"""Pauses between attempts, as data, and the one loop that uses them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+import trio
+
+from pravega_wire.errors import InvalidArgumentError, PravegaError, RetriesExhaustedError
+
+__all__ = ["RetryPolicy", "retry"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """Exponential back-off.
+
+    :param initial: first pause, seconds. :param multiplier: each pause is so many times the last.
+    :param cap: longest pause, seconds. :param attempts: tries in all. :param total: seconds after
+        which no further attempt is made.
+
+    The defaults are the reference client's for controller calls.
+    """
+
+    initial: float = 0.001
+    multiplier: float = 10.0
+    cap: float = 20.0
+    attempts: int = 10
+    total: float = float("inf")
+
+    def __post_init__(self) -> None:
+        if self.initial < 0 or self.multiplier < 1 or self.cap < 0 or self.attempts < 1:
+            raise InvalidArgumentError(f"{self} is not a usable retry policy")
+
+    def pauses(self) -> Iterator[float]:
+        """The pauses between attempts, seconds: one fewer than there are attempts."""
+        pause = self.initial
+        for _ in range(self.attempts - 1):
+            yield min(pause, self.cap)
+            pause = min(pause * self.multiplier, self.cap)
+
+
+async def retry(
+    policy: RetryPolicy,
+    operation: Callable[[], Awaitable[T]],
+    *,
+    retry_on: Callable[[PravegaError], bool],
+    describe: str,
+) -> T:
+    """Run ``operation`` until it succeeds or fails in a way that is not tried again.
+
+    :param describe: what is being done, for the message.
+    :raises RetriesExhaustedError: from the last failure.
+    """
+    started = trio.current_time()
+    attempts = 0
+    for pause in (*policy.pauses(), None):
+        try:
+            attempts += 1
+            return await operation()
+        except PravegaError as error:
+            if not retry_on(error):
+                raise
+            last = error
+        over = trio.current_time() - started + (pause or 0.0) > policy.total
+        if pause is None or over:
+            break
+        await trio.sleep(pause)
+    raise RetriesExhaustedError(
+        f"{describe}: gave up after {attempts} attempts in "
+        f"{trio.current_time() - started:.1f} s, the last failed with: {last.message}",
+        host=last.host,
+    ) from last

@@ -1,0 +1,142 @@
+"""A byte stream over TCP or TLS, with the runtime's errors mapped to ours.
+
+This module is the edge named in ``pravega_wire.errors``: above it nobody sees ``OSError``,
+``ssl.SSLError`` or trio's resource errors.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import trio
+
+from pravega_wire.errors import ClosedError, ConnectError, ConnectionLostError, TlsError
+
+__all__ = ["NetworkStream", "connect"]
+
+CONNECT_TIMEOUT = 5.0
+"""Seconds to wait for a TCP connection, as the Java client's default."""
+
+_BUFFER_BYTES = 1 << 20
+# The reference client asks for 256 KiB; more lets one write of a large block leave in one go.
+
+
+@contextmanager
+def _mapped(host: str) -> Iterator[None]:
+    try:
+        yield
+    except trio.BrokenResourceError as error:
+        cause = error.__cause__
+        if isinstance(cause, ssl.SSLError):
+            raise TlsError(f"TLS to {host} failed: {cause}", host=host) from error
+        raise ConnectionLostError(
+            f"connection to {host} was lost: {cause or error}", host=host
+        ) from error
+    except trio.ClosedResourceError as error:
+        raise ClosedError(f"connection to {host} is closed", host=host) from error
+    except ssl.SSLError as error:
+        raise TlsError(f"TLS to {host} failed: {error}", host=host) from error
+    except OSError as error:
+        raise ConnectionLostError(f"connection to {host} was lost: {error}", host=host) from error
+
+
+class NetworkStream:
+    """One connection. One task may receive while another sends.
+
+    A cancelled ``send_all`` leaves the peer with part of the data: close the stream then.
+    """
+
+    __slots__ = ("_socket", "_stream", "host")
+
+    def __init__(self, stream: trio.SocketStream | trio.SSLStream[trio.SocketStream], host: str):
+        self._stream = stream
+        self._socket = stream.socket if isinstance(stream, trio.SocketStream) else None
+        self.host = host
+
+    async def receive_into(self, buffer: memoryview) -> int:
+        """Fill the beginning of ``buffer``; returns the number of bytes, 0 at the end of input.
+
+        :raises ConnectionLostError: the connection broke. :raises ClosedError: closed by us.
+        """
+        with _mapped(self.host):
+            if self._socket is not None:
+                return await self._socket.recv_into(buffer)
+            data = await self._stream.receive_some(len(buffer))
+            buffer[: len(data)] = data
+            return len(data)
+
+    async def receive(self, max_bytes: int = 65536) -> bytes:
+        """Up to ``max_bytes`` bytes; ``b""`` at the end of input. Errors as ``receive_into``."""
+        with _mapped(self.host):
+            return bytes(await self._stream.receive_some(max_bytes))
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        """Send everything. Errors as ``receive_into``."""
+        with _mapped(self.host):
+            await self._stream.send_all(data)
+
+    async def aclose(self) -> None:
+        """Close at once, without a TLS good-bye (neither protocol above needs it)."""
+        if isinstance(self._stream, trio.SSLStream):
+            await self._stream.transport_stream.aclose()
+        else:
+            await self._stream.aclose()
+
+    def close_nowait(self) -> None:
+        """Close the socket from synchronous code; pending calls end with :class:`ClosedError`."""
+        stream = self._stream
+        if isinstance(stream, trio.SSLStream):
+            stream.transport_stream.socket.close()
+        else:
+            stream.socket.close()
+
+
+async def connect(
+    host: str,
+    port: int,
+    *,
+    tls: ssl.SSLContext | None = None,
+    timeout: float = CONNECT_TIMEOUT,
+) -> NetworkStream:
+    """Open a connection.
+
+    :param timeout: seconds for TCP, and again for the TLS handshake.
+    :raises ConnectError: refused, unreachable, unknown host or timed out; names ``host:port``.
+    :raises TlsError: the handshake or certificate check failed.
+    """
+    name = f"{host}:{port}"
+    try:
+        with trio.fail_after(timeout):
+            stream = await trio.open_tcp_stream(host, port, happy_eyeballs_delay=0.1)
+    except trio.TooSlowError as error:
+        raise ConnectError(f"no connection to {name} within {timeout:g} s", host=name) from error
+    except socket.gaierror as error:
+        raise ConnectError(f"host name of {name} cannot be resolved: {error}", host=name) from error
+    except OSError as error:
+        reason = error.__cause__ or error
+        raise ConnectError(f"no connection to {name}: {reason}", host=name) from error
+    for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+        stream.setsockopt(socket.SOL_SOCKET, option, _BUFFER_BYTES)
+    if tls is None:
+        return NetworkStream(stream, name)
+    secured = trio.SSLStream(stream, tls, server_hostname=host, https_compatible=True)
+    try:
+        with trio.fail_after(timeout):
+            await secured.do_handshake()
+    except trio.TooSlowError as error:
+        await stream.aclose()
+        raise ConnectError(
+            f"no TLS handshake with {name} within {timeout:g} s (does it speak TLS?)", host=name
+        ) from error
+    except (trio.BrokenResourceError, OSError) as error:
+        await stream.aclose()
+        cause = error.__cause__ or error
+        raise TlsError(f"TLS handshake with {name} failed: {cause}", host=name) from error
+    except BaseException:
+        with trio.CancelScope(shield=True):
+            await stream.aclose()
+        raise
+    return NetworkStream(secured, name)

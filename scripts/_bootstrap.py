@@ -1,0 +1,82 @@
+"""Makes a virtual environment for a script, with nothing but Python 3.11 and its standard library."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def fail(message: str) -> None:
+    """End with a sentence for a person."""
+    print(f"\nerror: {message}", file=sys.stderr, flush=True)
+    raise SystemExit(1)
+
+
+def environment(name: str, extras: str) -> Path:
+    """Python of the virtual environment ``.venv/<name>`` with this project and ``extras`` in it.
+
+    It is made anew when ``pyproject.toml`` has changed since, and left alone otherwise.
+    """
+    if sys.version_info < (3, 11):
+        fail(f"Python 3.11 or newer is needed; this is {sys.version.split()[0]}")
+    directory = ROOT / ".venv" / name
+    python = directory / "bin" / "python"
+    stamp = directory / "stamp"
+    wanted = hashlib.sha256(
+        (ROOT / "pyproject.toml").read_bytes() + extras.encode() + sys.version.encode()
+    ).hexdigest()
+    if stamp.exists() and stamp.read_text() == wanted and python.exists():
+        return python
+    started = time.monotonic()
+    print(f"[setup] making the virtual environment .venv/{name} (once)", flush=True)
+    shutil.rmtree(directory, ignore_errors=True)
+    made = subprocess.run([sys.executable, "-m", "venv", str(directory)], check=False)
+    if made.returncode != 0:
+        fail("Python's venv module did not work; on Debian or Ubuntu install python3-venv")
+    command = [
+        str(python), "-m", "pip", "install", "--disable-pip-version-check",
+        "--progress-bar", "off", "-e", f"{ROOT}[{extras}]",
+    ]  # fmt: skip
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT
+    )
+    assert process.stdout is not None
+    lines: list[str] = []
+    for line in process.stdout:
+        lines.append(line.rstrip())
+        word, _, rest = line.strip().partition(" ")
+        if word in ("Collecting", "Downloading", "Building", "Installing"):
+            elapsed = time.monotonic() - started
+            print(f"[setup {elapsed:5.0f} s] {word} {rest[:90]}", flush=True)
+    if process.wait() != 0:
+        print("\n".join(lines[-15:]), file=sys.stderr)
+        fail(
+            "pip could not install the packages (see the lines above); check the network or the "
+            "package index that pip is set up for, then run this again"
+        )
+    stamp.write_text(wanted)
+    print(f"[setup] done in {time.monotonic() - started:.0f} s", flush=True)
+    return python
+
+
+def run(python: Path, *arguments: str) -> int:
+    """Run the environment's Python in the repository, with its commands first on ``PATH``."""
+    variables = dict(os.environ)
+    variables["PATH"] = f"{python.parent}{os.pathsep}{variables.get('PATH', '')}"
+    variables["VIRTUAL_ENV"] = str(python.parent.parent)
+    variables["PYTHONUNBUFFERED"] = "1"
+    variables.pop("PYTHONHOME", None)
+    process = subprocess.Popen([str(python), *arguments], cwd=ROOT, env=variables)
+    while True:
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            # The child got the same signal and is cleaning up its servers: wait for it.
+            continue

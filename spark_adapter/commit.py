@@ -1,0 +1,445 @@
+"""Writes one batch exactly once: the driver's side of the protocol, without Spark.
+
+The steps, in order; ``hook`` is called with each name once the step is over:
+
+==================  ==============================================================================
+``begin``           a transaction T is open
+``claimed``         PREPARING is in the ledger: any other driver of the query is fenced from here
+``tidied``          what void claims left (open transactions, staging segments) is gone
+``staged``          task attempts have written staging segments; the winners are known
+``merged``          the winners' segments are merged into T's, in partition order
+``lease-renewed``   T is still open, with a whole lease ahead
+``prepared``        PREPARED is in the ledger: the point of no return
+``committed``       the controller has recorded the commit of T
+``visible``         readers can see the batch
+``done``            losers' segments are deleted and DONE is in the ledger
+==================  ==============================================================================
+
+Killed between two steps, the next run for the same batch finishes it or writes it again, and the
+batch is visible once.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeAlias
+from uuid import UUID, uuid4
+
+from pravega_wire.errors import (
+    FencedError,
+    NotFoundError,
+    PravegaError,
+    TransactionAbortedError,
+    TransactionError,
+    TransactionUnknownError,
+)
+from spark_adapter.journal import Journal
+from spark_adapter.ledger import (
+    CHECKSUM_MODULUS,
+    AlreadyDone,
+    Done,
+    Prepared,
+    Preparing,
+    Resume,
+    TxnOutcome,
+    decide,
+    event_checksum,
+)
+
+__all__ = ["STEPS", "AttemptResult", "BatchCommitter", "BatchReport", "Client", "Transaction"]
+
+IfForgotten: TypeAlias = Literal["raise", "committed", "aborted"]
+
+log = logging.getLogger(__name__)
+
+STEPS = (
+    "begin",
+    "claimed",
+    "tidied",
+    "staged",
+    "merged",
+    "lease-renewed",
+    "prepared",
+    "committed",
+    "visible",
+    "done",
+)
+
+
+class Transaction(Protocol):
+    """What is needed of a transaction of ``pravega_wire.sync``: its lease is kept up."""
+
+    @property
+    def txn_id(self) -> UUID: ...
+
+    def ping(self, lease_ms: int | None = ..., /) -> object: ...
+
+    def abort(self) -> object: ...
+
+    def close(self) -> object: ...
+
+
+class Client(Protocol):
+    """What is needed of ``pravega_wire.sync.PravegaClient``."""
+
+    def begin_transaction(self, stream: Any, /, *, lease_ms: int) -> Transaction: ...
+
+    def transaction_status(self, stream: Any, txn_id: UUID, /) -> Any: ...
+
+    def commit_transaction(
+        self, stream: Any, txn_id: UUID, /, *, timestamp: int | None = None
+    ) -> object: ...
+
+    def abort_transaction(self, stream: Any, txn_id: UUID, /) -> object: ...
+
+    def wait_committed(self, stream: Any, txn_id: UUID, /) -> object: ...
+
+    def merge_staging(self, stream: Any, txn_id: UUID, ids: Sequence[UUID], /) -> object: ...
+
+    def delete_staging(self, stream: Any, txn_id: UUID, ids: Sequence[UUID], /) -> object: ...
+
+    def tail(self, stream: Any, /) -> Any: ...
+
+    def segment_ranges(self, stream: Any, /, start: Any = ..., end: Any = ...) -> Sequence[Any]: ...
+
+    def read_range(self, segment_range: Any, /) -> Iterable[Iterable[bytes]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptResult:
+    """What the successful attempt of one partition reports to the driver.
+
+    :ivar partition: index of the partition. :ivar staging: id of its staging segments, or None
+        when it had no rows. :ivar rows: events written. :ivar nbytes: their payload bytes.
+    :ivar checksum: :func:`~spark_adapter.ledger.event_checksum` of them.
+    :ivar timestamp: greatest event time in ms, or None. :ivar dropped: events given up
+        (best effort only).
+    """
+
+    partition: int
+    staging: UUID | None
+    rows: int
+    nbytes: int
+    checksum: int
+    timestamp: int | None = None
+    dropped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BatchReport:
+    """What became of one batch.
+
+    :ivar outcome: ``written`` (by this call), ``recovered`` (an earlier driver had prepared it and
+        this call finished it), or ``skipped`` (it was DONE already).
+    :ivar rows: events of the batch, 0 when skipped. :ivar nbytes: their payload bytes, where known.
+    :ivar txn: its transaction, or None. :ivar seconds: time spent in the call.
+    :ivar dropped: events given up (best effort only).
+    """
+
+    batch: int
+    outcome: Literal["written", "recovered", "skipped"]
+    rows: int = 0
+    nbytes: int = 0
+    txn: UUID | None = None
+    seconds: float = 0.0
+    dropped: int = 0
+
+
+class BatchCommitter:
+    """Runs the protocol for the batches of one query on one driver.
+
+    :param client: the driver's client. :param stream: where the events go.
+    :param journal: the ledger, of the same ``query``.
+    :param lease_ms: lease of each transaction, milliseconds.
+    :param session: id of this driver. :param checkpoint: the engine's own id of the query.
+    :param wait_visible: wait until readers see the batch (else only until the commit is recorded).
+    :param if_forgotten: what to take a prepared transaction for that the server has forgotten when
+        the stream does not tell: ``raise``, or ``committed`` or ``aborted`` by a person's decision.
+    :param hook: called with each step's name, for tests and for progress.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        stream: Any,
+        journal: Journal,
+        *,
+        query: str,
+        lease_ms: int,
+        session: UUID | None = None,
+        checkpoint: str | None = None,
+        wait_visible: bool = True,
+        if_forgotten: IfForgotten = "raise",
+        hook: Callable[[str], None] | None = None,
+    ) -> None:
+        self._client = client
+        self._stream = stream
+        self._journal = journal
+        self._query = query
+        self._lease_ms = lease_ms
+        self._session = uuid4() if session is None else session
+        self._checkpoint = checkpoint
+        self._wait_visible = wait_visible
+        self._if_forgotten = if_forgotten
+        self._hook = hook
+        # the journal's owner as this driver last made it: a change of it is another driver's
+        self._owned: tuple[object, ...] | None = None
+        self._tidied: set[tuple[UUID, UUID | None]] = set()
+
+    @property
+    def session(self) -> UUID:
+        """Id of this driver in the ledger."""
+        return self._session
+
+    def run(self, batch: int, write: Callable[[UUID], Sequence[AttemptResult]]) -> BatchReport:
+        """Make the batch visible exactly once, whatever happened to earlier runs of it.
+
+        :param batch: the engine's number of the batch, not below 0.
+        :param write: runs the tasks for the given transaction id and returns the result of exactly
+            one attempt of each partition; called at most once, and not at all when the batch is
+            prepared or done already. Attempts register their staging ids in the ledger first.
+        :raises FencedError: another driver works on this query.
+        :raises TransactionUnknownError: the batch was prepared, the server has forgotten its
+            transaction, and the stream's content does not decide whether it was committed.
+        :raises TransactionError: the transaction was lost before the point of no return or between
+            it and the commit; the batch is not visible and a new run writes it again.
+        """
+        started = time.monotonic()
+        self._journal.refresh()
+        if self._owned not in (None, self._journal.owner):
+            raise self._fenced()
+        decision = decide(self._journal.query_state, batch, self._checkpoint)
+        if isinstance(decision, AlreadyDone):
+            if decision.last_done > batch:
+                log.warning(
+                    "query %s: batch %d was asked for, but batch %d is done already",
+                    self._query, batch, decision.last_done,
+                )  # fmt: skip
+            self._tidy()
+            return BatchReport(batch, "skipped", seconds=time.monotonic() - started)
+        if isinstance(decision, Resume) and self._resume(decision.prepared):
+            prepared, nbytes = decision.prepared, 0
+            outcome: Literal["written", "recovered"] = "recovered"
+        else:
+            prepared, nbytes = self._write(batch, write)
+            outcome = "written"
+        self._journal.compact()
+        seconds = time.monotonic() - started
+        return BatchReport(batch, outcome, prepared.rows, nbytes, prepared.txn, seconds)
+
+    # --- an earlier run had prepared the batch --------------------------------------------------
+
+    def _resume(self, prepared: Prepared) -> bool:
+        """Finish a prepared batch; False if it has to be written again."""
+        status = self._client.transaction_status(self._stream, prepared.txn).name
+        outcome = TxnOutcome.of(status)
+        log.info(
+            "query %s: batch %d was prepared with transaction %s, which is %s",
+            self._query, prepared.batch, prepared.txn, status,
+        )  # fmt: skip
+        if outcome is TxnOutcome.EVIDENCE:
+            outcome = self._weigh_evidence(prepared)
+            wait = False
+        else:
+            wait = self._wait_visible
+        if outcome is TxnOutcome.REWRITE:
+            return False
+        if outcome is TxnOutcome.COMMIT:
+            self._commit(prepared)
+        self._finish(prepared, wait=wait)
+        return True
+
+    def _commit(self, prepared: Prepared) -> None:
+        self._client.commit_transaction(self._stream, prepared.txn, timestamp=prepared.timestamp)
+        self._reach("committed")
+
+    def _weigh_evidence(self, prepared: Prepared) -> TxnOutcome:
+        """Whether a forgotten transaction was committed, by what came into the stream since.
+
+        Everything after the cut that was taken before the commit is read. Nothing there: it was
+        not committed. Exactly the batch's events there: it was. Anything else has another writer's
+        events in it, and is not decided.
+        """
+        if prepared.rows == 0:
+            return TxnOutcome.WAIT
+        rows = checksum = 0
+        try:
+            for part in self._client.segment_ranges(self._stream, start=prepared.cut, end="latest"):
+                for events in self._client.read_range(part):
+                    payloads = list(events)
+                    rows += len(payloads)
+                    checksum = (checksum + event_checksum(payloads)) % CHECKSUM_MODULUS
+        except PravegaError as error:
+            if error.retriable:
+                raise
+            return self._undecided(prepared, f"what came since cannot be read ({error})", error)
+        if rows == 0:
+            return TxnOutcome.REWRITE
+        if (rows, checksum) == (prepared.rows, prepared.checksum):
+            return TxnOutcome.WAIT
+        return self._undecided(
+            prepared, f"{rows} events came since, and the batch has {prepared.rows}"
+        )
+
+    def _undecided(
+        self, prepared: Prepared, found: str, cause: PravegaError | None = None
+    ) -> TxnOutcome:
+        if self._if_forgotten != "raise":
+            log.warning(
+                "query %s: batch %d is taken as %s, as configured: %s",
+                self._query, prepared.batch, self._if_forgotten, found,
+            )  # fmt: skip
+            return TxnOutcome.WAIT if self._if_forgotten == "committed" else TxnOutcome.REWRITE
+        raise TransactionUnknownError(
+            f"query {self._query!r}: batch {prepared.batch} was prepared with transaction "
+            f"{prepared.txn}, which the server has forgotten; {found}. Whether it was committed "
+            "cannot be told: look at the stream and say so with if_forgotten",
+            transaction=prepared.txn,
+        ) from cause
+
+    # --- writing --------------------------------------------------------------------------------
+
+    def _write(
+        self, batch: int, write: Callable[[UUID], Sequence[AttemptResult]]
+    ) -> tuple[Prepared, int]:
+        txn = self._client.begin_transaction(self._stream, lease_ms=self._lease_ms)
+        results: Sequence[AttemptResult] = ()
+        try:
+            self._reach("begin")
+            self._append(
+                Preparing(
+                    query=self._query,
+                    batch=batch,
+                    txn=txn.txn_id,
+                    session=self._session,
+                    checkpoint=self._checkpoint,
+                )
+            )
+            self._reach("claimed")
+            # only now: a driver that is fenced cannot commit what is aborted here
+            self._tidy()
+            self._reach("tidied")
+            results = sorted(write(txn.txn_id), key=lambda result: result.partition)
+            self._reach("staged")
+            winners = tuple(each.staging for each in results if each.staging is not None)
+            self._client.merge_staging(self._stream, txn.txn_id, winners)
+            self._reach("merged")
+            txn.ping(self._lease_ms)
+            self._reach("lease-renewed")
+            times = [each.timestamp for each in results if each.timestamp is not None]
+            prepared = Prepared(
+                query=self._query,
+                batch=batch,
+                txn=txn.txn_id,
+                session=self._session,
+                rows=sum(each.rows for each in results),
+                checksum=sum(each.checksum for each in results) % CHECKSUM_MODULUS,
+                cut=self._client.tail(self._stream).to_text(),
+                winners=winners,
+                timestamp=max(times, default=None),
+            )
+            self._append(prepared)
+        except Exception as error:
+            # Nothing was committed, so aborting is right even if PREPARED did reach the ledger.
+            reason = self._withdraw(txn)
+            if reason is None or isinstance(error, type(reason)):
+                raise
+            raise reason from error
+        try:
+            self._reach("prepared")
+            self._commit(prepared)
+        finally:
+            txn.close()
+        self._finish(prepared, wait=self._wait_visible)
+        return prepared, sum(each.nbytes for each in results)
+
+    def _withdraw(self, txn: Transaction) -> PravegaError | None:
+        """Abort a failed run and delete what it staged; what fails here is left to the next run.
+
+        Returns why the run failed, if another driver or a lost lease is behind it.
+        """
+        reason: PravegaError | None = None
+        try:
+            status = self._client.transaction_status(self._stream, txn.txn_id).name
+            if status == "OPEN":
+                txn.abort()
+            else:
+                txn.close()
+                reason = TransactionAbortedError(
+                    f"transaction {txn.txn_id} is {status.lower()}: its lease ran out, or somebody "
+                    "aborted it",
+                    transaction=txn.txn_id,
+                )
+            self._journal.refresh()
+            if self._owned not in (None, self._journal.owner):
+                reason = self._fenced()
+            state = self._journal.query_state
+            ids = set(state.leftovers.get(txn.txn_id, ()))
+            if state.claim is not None and state.claim.txn == txn.txn_id:
+                ids |= state.claim.staging
+            if ids:
+                self._client.delete_staging(self._stream, txn.txn_id, sorted(ids))
+        except PravegaError as error:
+            log.warning("query %s: not all of a failed batch is tidied: %s", self._query, error)
+        return reason
+
+    def _fenced(self) -> FencedError:
+        return FencedError(f"query {self._query!r}: another driver has taken over")
+
+    def _finish(self, prepared: Prepared, *, wait: bool) -> None:
+        if wait:
+            self._client.wait_committed(self._stream, prepared.txn)
+        self._reach("visible")
+        done = Done(
+            query=self._query,
+            batch=prepared.batch,
+            txn=prepared.txn,
+            session=self._session,
+            rows=prepared.rows,
+        )
+        self._append(done, before=self._tidy)
+        self._tidied.clear()
+        self._reach("done")
+
+    def _append(
+        self, record: Preparing | Prepared | Done, before: Callable[[], None] | None = None
+    ) -> None:
+        mine = self._journal.append(record, before)
+        self._owned = self._journal.owner if mine else ("another driver",)
+
+    def _tidy(self) -> None:
+        """Delete the staging segments that belong to nothing, and abort void transactions."""
+        state = self._journal.query_state
+        claim = state.claim
+        work = {txn: set(ids) for txn, ids in state.leftovers.items()}
+        kept = {state.last_txn}
+        if claim is not None:
+            kept.add(claim.txn)
+            if claim.prepared is not None:
+                losers = claim.staging - set(claim.prepared.winners)
+                work.setdefault(claim.txn, set()).update(losers)
+        for txn, ids in work.items():
+            if txn not in kept and (txn, None) not in self._tidied:
+                self._abort_if_open(txn)
+                self._tidied.add((txn, None))
+            todo = sorted(each for each in ids if (txn, each) not in self._tidied)
+            if todo:
+                try:
+                    self._client.delete_staging(self._stream, txn, todo)
+                except NotFoundError:
+                    log.info("the stream of transaction %s is gone, and its segments with it", txn)
+                self._tidied.update((txn, each) for each in todo)
+
+    def _abort_if_open(self, txn: UUID) -> None:
+        try:
+            if self._client.transaction_status(self._stream, txn).name == "OPEN":
+                self._client.abort_transaction(self._stream, txn)
+        except TransactionError:
+            log.info("transaction %s ended by itself", txn)
+
+    def _reach(self, step: str) -> None:
+        if self._hook is not None:
+            self._hook(step)

@@ -1,0 +1,162 @@
+"""The ledger on a revisioned stream: read it, append to it on a condition, keep it short."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from pravega_wire.errors import FencedError, SegmentTruncatedError
+from spark_adapter.ledger import (
+    Done,
+    LedgerState,
+    Prepared,
+    Preparing,
+    QueryState,
+    Record,
+    Snapshot,
+    decode_record,
+    encode_record,
+)
+
+__all__ = ["Journal", "Revisioned"]
+
+
+class Revisioned(Protocol):
+    """What is needed of ``pravega_wire.sync``'s revisioned stream client (values are bytes)."""
+
+    def fetch_latest_revision(self) -> Any: ...
+
+    def fetch_oldest_revision(self) -> Any: ...
+
+    def read_from(self, revision: Any, /) -> Iterable[tuple[Any, bytes]]: ...
+
+    def write_conditionally(self, revision: Any, value: bytes, /) -> Any: ...
+
+    def write_unconditionally(self, value: bytes, /) -> object: ...
+
+    def truncate_to(self, revision: Any, /) -> object: ...
+
+
+class Journal:
+    """One driver's view of the ledger: the state up to a revision, and appends at that revision.
+
+    :param revisioned: the ledger's revisioned stream.
+    :param query: name of the query this driver runs.
+    :param compact_after: records after which the ledger is replaced by a snapshot. Other queries
+        may share the ledger: their state is in the snapshot too.
+    """
+
+    def __init__(self, revisioned: Revisioned, query: str, *, compact_after: int = 1000) -> None:
+        self._revisioned = revisioned
+        self._query = query
+        self._compact_after = compact_after
+        self._state = LedgerState()
+        self._revision: Any = None
+
+    @property
+    def state(self) -> LedgerState:
+        """What the ledger says of every query, as last read."""
+        return self._state
+
+    @property
+    def query_state(self) -> QueryState:
+        """What the ledger says of this driver's query, as last read."""
+        return self._state.query(self._query)
+
+    @property
+    def owner(self) -> tuple[object, ...]:
+        """The part of the query's state that only its driver changes (attempts change the rest)."""
+        state = self.query_state
+        claim = state.claim
+        held = None if claim is None else (claim.txn, claim.prepared is not None)
+        return state.last_done, state.last_txn, held
+
+    def refresh(self) -> list[Record]:
+        """Read what was appended since the last read; returns the new records in order.
+
+        When another driver compacted the ledger meanwhile, everything left in it is read again.
+        """
+        if self._revision is not None:
+            try:
+                return self._read_from(self._revision)
+            except SegmentTruncatedError:
+                self._revision = None
+        while True:
+            self._state = LedgerState()
+            try:
+                return self._read_from(self._revisioned.fetch_oldest_revision())
+            except SegmentTruncatedError:
+                continue  # compacted between the two calls: there is a newer oldest revision
+
+    def _read_from(self, revision: Any) -> list[Record]:
+        state, records = self._state, []
+        for after, data in self._revisioned.read_from(revision):
+            record = decode_record(data)
+            state = state.after(record)
+            records.append(record)
+            revision = after
+        self._state, self._revision = state, revision
+        return records
+
+    def append(
+        self, record: Preparing | Prepared | Done, before: Callable[[], None] | None = None
+    ) -> bool:
+        """Append a record of this driver's query, unless another driver works on that query.
+
+        Records of other queries, and what task attempts register, get between without harm: the
+        append is tried again behind them.
+
+        :param before: called before each try, so that what it does covers every earlier record.
+        :returns: False if another driver had appended the same fact (DONE of the same transaction).
+        :raises FencedError: another driver appended a record of the same query since the last read;
+            nothing was appended.
+        """
+        while True:
+            if before is not None:
+                before()
+            expected = self._state.after(record)
+            revision = self._revisioned.write_conditionally(self._revision, encode_record(record))
+            if revision is not None:
+                self._state, self._revision = expected, revision
+                return True
+            owner = self.owner
+            self.refresh()
+            if self._holds(record):
+                # by this very append, of which only the answer was lost, or by another driver's
+                return not (
+                    isinstance(record, Done) and self.query_state.last_session != record.session
+                )
+            if self.owner != owner:
+                claim = self.query_state.claim
+                other = "another driver" if claim is None else f"driver {claim.session}"
+                raise FencedError(
+                    f"query {self._query!r}: {other} took over while this one was about to record "
+                    f"{type(record).__name__.upper()} for batch {record.batch}",
+                    transaction=record.txn,
+                )
+
+    def _holds(self, record: Preparing | Prepared | Done) -> bool:
+        state = self.query_state
+        if isinstance(record, Done):
+            return state.last_txn == record.txn
+        if state.claim is None or state.claim.txn != record.txn:
+            return False
+        return isinstance(record, Preparing) or state.claim.prepared is not None
+
+    def compact(self) -> bool:
+        """Replace the ledger by one snapshot if it has grown enough; returns whether it did.
+
+        The snapshot is appended on condition that nothing came after what it sums up; if something
+        did, nothing happens and a later call tries again.
+        """
+        if self._state.records < self._compact_after:
+            return False
+        at = self._revision
+        snapshot = Snapshot(queries=self._state.queries)
+        revision = self._revisioned.write_conditionally(at, encode_record(snapshot))
+        if revision is None:
+            return False
+        self._state, self._revision = self._state.after(snapshot), revision
+        # a driver that stops here leaves a longer ledger, which is still right
+        self._revisioned.truncate_to(at)
+        return True

@@ -1,0 +1,177 @@
+"""Options of ``spark.read.format("pravega")``: one table for parsing, checking and documents."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from pravega_wire import Credentials, PravegaConfig, ScopedStream, SegmentRange
+from pravega_wire.errors import InvalidArgumentError
+
+__all__ = ["OPTIONS", "Option", "ReadOptions", "config_options", "decode_ranges", "encode_ranges"]
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option.
+
+    :ivar name: as users write it; case does not matter. :ivar aliases: other names for it.
+    :ivar default: shown in the documents. :ivar meaning: one sentence.
+    """
+
+    name: str
+    default: str
+    meaning: str
+    aliases: tuple[str, ...] = ()
+
+
+OPTIONS = (
+    Option("controller", "tcp://localhost:9090", "controller URI", ("controller_uri",)),
+    Option("scope", "", "scope of a stream that is named without one"),
+    Option("stream", "(required)", "`scope/stream`, or `stream` with the option `scope`"),
+    Option(
+        "start_stream_cut",
+        "earliest",
+        "where to begin: `earliest`, `latest`, `unbounded` or the text of a cut",
+        ("startingOffsets",),
+    ),
+    Option(
+        "end_stream_cut",
+        "latest",
+        "where to end: `latest`, `unbounded` or the text of a cut",
+        ("endingOffsets",),
+    ),
+    Option(
+        "fail_on_data_loss",
+        "true",
+        "`false`: begin at the stream's head when data after the start was truncated",
+        ("failOnDataLoss",),
+    ),
+    Option("auth_method", "", "`Basic` or `Bearer`"),
+    Option("auth_token", "", "the encoded token (Spark hides it where it shows options)"),
+    Option("trust_store", "", "PEM file of trusted certificates"),
+    Option("validate_hostname", "true", "check the names in the servers' certificates"),
+    Option("max_connections_per_store", "10", "connections to each segment store"),
+    Option("controller_deadline", "300", "seconds for a controller call with all its attempts"),
+    Option("operation_timeout", "120", "seconds an operation is tried again"),
+    Option("segment_ranges", "", "set by `read_df`: what to read, resolved already"),
+)
+
+_CANONICAL = {
+    spelling.lower(): option.name
+    for option in OPTIONS
+    for spelling in (option.name, *option.aliases)
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """The options of one read, parsed.
+
+    :ivar ranges: what to read where it is resolved already, else None.
+    """
+
+    config: PravegaConfig
+    stream: ScopedStream
+    start: str = "earliest"
+    end: str = "latest"
+    fail_on_data_loss: bool = True
+    ranges: tuple[SegmentRange, ...] | None = None
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> Self:
+        """Parse what a user gave; environment variables fill what is missing.
+
+        :raises InvalidArgumentError: an option is unknown (the nearest name is suggested), given
+            twice under two names, missing or malformed.
+        """
+        given: dict[str, str] = {}
+        for key, value in options.items():
+            name = _CANONICAL.get(key.lower())
+            if name is None:
+                near = difflib.get_close_matches(key.lower(), list(_CANONICAL), 1)
+                hint = f"; did you mean {_CANONICAL[near[0]]!r}?" if near else ""
+                raise InvalidArgumentError(f"unknown option {key!r}{hint}")
+            if name in given:
+                raise InvalidArgumentError(f"option {name!r} is given twice, under two names")
+            given[name] = value
+        config = _config(given)
+        if not given.get("stream"):
+            raise InvalidArgumentError("option 'stream' is required")
+        stream = config.resolve(given["stream"])
+        return cls(
+            config,
+            stream,
+            given.get("start_stream_cut", "earliest"),
+            given.get("end_stream_cut", "latest"),
+            _boolean("fail_on_data_loss", given.get("fail_on_data_loss", "true")),
+            decode_ranges(stream, given["segment_ranges"]) if "segment_ranges" in given else None,
+        )
+
+
+_PROPERTIES = {
+    "controller": "pravega.controller.uri",
+    "scope": "pravega.scope",
+    "auth_method": "pravega.client.auth.method",
+    "auth_token": "pravega.client.auth.token",
+    "trust_store": "pravega.client.tls.trust-store",
+    "validate_hostname": "pravega.client.tls.validate-hostname",
+}
+_NUMBERS: Mapping[str, Callable[[str], int | float]] = {
+    "max_connections_per_store": int,
+    "controller_deadline": float,
+    "operation_timeout": float,
+}
+
+
+def _config(given: Mapping[str, str]) -> PravegaConfig:
+    props = {_PROPERTIES[name]: given[name] for name in _PROPERTIES if given.get(name)}
+    base = PravegaConfig.from_defaults(props=props)
+    numbers: dict[str, Any] = {}
+    for name, kind in _NUMBERS.items():
+        if given.get(name):
+            try:
+                numbers[name] = kind(given[name])
+            except ValueError:
+                raise InvalidArgumentError(
+                    f"option {name!r}: {given[name]!r} is not a number"
+                ) from None
+    return replace(base, **numbers)
+
+
+def config_options(config: PravegaConfig) -> dict[str, str]:
+    """The options that give this configuration again."""
+    credentials: Credentials | None = config.credentials
+    options = {
+        "controller": config.controller_uri,
+        "scope": config.default_scope or "",
+        "auth_method": "" if credentials is None else credentials.method,
+        "auth_token": "" if credentials is None else credentials.token,
+        "trust_store": config.trust_store or "",
+        "validate_hostname": str(config.validate_hostname).lower(),
+    }
+    for name in _NUMBERS:
+        options[name] = str(getattr(config, name))
+    return {name: value for name, value in options.items() if value}
+
+
+def encode_ranges(ranges: Iterable[SegmentRange]) -> str:
+    """Ranges of one stream as text, for the option ``segment_ranges``."""
+    return json.dumps([[each.segment_id, each.start_offset, each.end_offset] for each in ranges])
+
+
+def decode_ranges(stream: ScopedStream, text: str) -> tuple[SegmentRange, ...]:
+    """Ranges from text; :class:`InvalidArgumentError` if it is not of :func:`encode_ranges`."""
+    try:
+        return tuple(SegmentRange(stream, *(int(n) for n in each)) for each in json.loads(text))
+    except (ValueError, TypeError) as error:
+        raise InvalidArgumentError(f"option 'segment_ranges': {error}") from error
+
+
+def _boolean(name: str, text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise InvalidArgumentError(f"option {name!r}: {text!r} is neither true nor false")
+    return text.lower() == "true"

@@ -1,0 +1,279 @@
+"""A sink for ``DataStreamWriter.foreachBatch``: best effort, at least once or exactly once."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from importlib.util import find_spec
+from typing import get_args
+from uuid import UUID, uuid4
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # has no stubs
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    IntegralType,
+    StringType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from pravega_wire import PravegaConfig, ScopedStream
+from pravega_wire.errors import InvalidArgumentError, StreamNotFoundError
+from spark_adapter.clients import client_for
+from spark_adapter.commit import AttemptResult, BatchCommitter, BatchReport, IfForgotten
+from spark_adapter.journal import Journal
+from spark_adapter.tasks import RESULT_SCHEMA, Mode, PartitionWriter, decode_result
+
+__all__ = ["ForeachBatchSink"]
+
+log = logging.getLogger(__name__)
+
+MIN_LEASE_MS, MAX_LEASE_MS = 10_000, 600_000
+"""Limits a 0.13.0 controller has by default."""
+
+
+class ForeachBatchSink:
+    """Writes each micro-batch to a stream; give it to ``writeStream.foreachBatch``.
+
+    ==================  ==========================================================================
+    mode                what holds
+    ==================  ==========================================================================
+    ``best_effort``     events that cannot be written are counted (``last_batch.dropped``), not
+                        retried
+    ``at_least_once``   every event is stored; a failed task or a replayed batch repeats some
+    ``exactly_once``    every event is stored once, and a batch becomes visible as a whole: there is
+                        one transaction for each batch, whatever becomes of tasks, drivers and
+                        leases. A replayed batch writes nothing
+    ==================  ==========================================================================
+
+    Exactly once holds if the query has a checkpoint and computes the same batch again from the same
+    input. Use one sink object for one query.
+
+    :param stream: where the events go: ``scope/stream``, or ``stream`` in the default scope.
+    :param ledger_stream: needed for ``exactly_once``: a stream of one segment where the sink notes
+        what it does (``docs/spark.md``). Made if it does not exist. Several queries may share one.
+    :param query: name of the query in the ledger. Default: Spark's own id of the streaming query,
+        which its checkpoint keeps over restarts. Needed when the sink is called outside of a
+        streaming query.
+    :param event_col: column with the event, binary or string (default ``event``).
+    :param serializer: or a function from the row to bytes.
+    :param routing_key_col: string column with the routing key. Without one, and where it is null,
+        events spread over segments and have no order.
+    :param router: or a function from the row to the key or None.
+    :param event_time_col: column with the event time, a timestamp or integer milliseconds; the
+        greatest of a batch is noted with its commit (``exactly_once`` only).
+    :param lease_ms: lease of a batch's transaction (10 000 to 600 000 ms, default 120 000). It is
+        renewed while the batch is written, so it bounds how long a driver may stall, not the batch.
+    :param read_after_write: wait until readers see the batch before it counts as done (default).
+    :param if_forgotten: see :class:`~spark_adapter.commit.BatchCommitter`.
+    :param compact_after: records after which the ledger is made short again (default 1000).
+    :param crash_hook: called on the driver with the name of each step of ``exactly_once``
+        (:data:`~spark_adapter.commit.STEPS`); for progress, and for tests that crash there.
+    :raises InvalidArgumentError: arguments do not go together; nothing was sent.
+
+    :ivar last_batch: :class:`~spark_adapter.commit.BatchReport` of the last call, or None.
+    """
+
+    def __init__(
+        self,
+        config: PravegaConfig,
+        stream: str | ScopedStream,
+        *,
+        mode: Mode = "at_least_once",
+        ledger_stream: str | ScopedStream | None = None,
+        query: str | None = None,
+        event_col: str | None = None,
+        serializer: Callable[[Row], bytes] | None = None,
+        routing_key_col: str | None = None,
+        router: Callable[[Row], str | None] | None = None,
+        event_time_col: str | None = None,
+        lease_ms: int = 120_000,
+        read_after_write: bool = True,
+        if_forgotten: IfForgotten = "raise",
+        compact_after: int = 1000,
+        crash_hook: Callable[[str], None] | None = None,
+    ) -> None:
+        if mode not in get_args(Mode):
+            raise InvalidArgumentError(f"mode {mode!r} is not one of {', '.join(get_args(Mode))}")
+        if mode == "exactly_once" and ledger_stream is None:
+            raise InvalidArgumentError("mode 'exactly_once' needs a ledger_stream")
+        if mode != "exactly_once" and ledger_stream is not None:
+            raise InvalidArgumentError(f"a ledger_stream makes no sense with mode {mode!r}")
+        if mode != "exactly_once" and event_time_col is not None:
+            raise InvalidArgumentError("event_time_col needs mode 'exactly_once'")
+        if event_col is not None and serializer is not None:
+            raise InvalidArgumentError("give event_col or serializer, not both")
+        if routing_key_col is not None and router is not None:
+            raise InvalidArgumentError("give routing_key_col or router, not both")
+        if not MIN_LEASE_MS <= lease_ms <= MAX_LEASE_MS:
+            raise InvalidArgumentError(
+                f"lease_ms {lease_ms} is not in {MIN_LEASE_MS}..{MAX_LEASE_MS}"
+            )
+        if if_forgotten not in get_args(IfForgotten):
+            raise InvalidArgumentError(
+                f"if_forgotten {if_forgotten!r} is not one of {', '.join(get_args(IfForgotten))}"
+            )
+        if compact_after < 1:
+            raise InvalidArgumentError("compact_after must be at least 1")
+        self._config = config
+        self._stream = config.resolve(stream)
+        self._ledger = None if ledger_stream is None else config.resolve(ledger_stream)
+        if self._ledger == self._stream:
+            raise InvalidArgumentError("the ledger must be a stream of its own")
+        self._query = query
+        self._lease_ms = lease_ms
+        self._read_after_write = read_after_write
+        self._if_forgotten: IfForgotten = if_forgotten
+        self._compact_after = compact_after
+        self._hook = crash_hook
+        self._plan = PartitionWriter(
+            config=config,
+            stream=self._stream,
+            mode=mode,
+            ledger=self._ledger,
+            event_col=event_col or "event",
+            serializer=serializer,
+            routing_key_col=routing_key_col,
+            router=router,
+            event_time_col=event_time_col,
+        )
+        self._committer: BatchCommitter | None = None
+        self.last_batch: BatchReport | None = None
+
+    def __call__(self, df: DataFrame, batch_id: int) -> None:
+        """Write one batch; Spark calls this.
+
+        :raises FencedError: another driver runs this query (``exactly_once``).
+        :raises TransactionUnknownError: see ``if_forgotten`` (``exactly_once``).
+        :raises InvalidArgumentError: a column is missing or of the wrong type, or the query has no
+            checkpoint or name (``exactly_once``).
+        """
+        self._check_columns(df)
+        if self._plan.mode == "exactly_once":
+            self.last_batch = self._exactly_once(df, batch_id)
+        else:
+            started = time.monotonic()
+            results = _run_tasks(df, self._plan)
+            self.last_batch = BatchReport(
+                batch_id,
+                "written",
+                sum(each.rows for each in results),
+                sum(each.nbytes for each in results),
+                seconds=time.monotonic() - started,
+                dropped=sum(each.dropped for each in results),
+            )
+
+    def _exactly_once(self, df: DataFrame, batch_id: int) -> BatchReport:
+        committer, query = self._open(df.sparkSession)
+
+        def write(txn: UUID) -> Sequence[AttemptResult]:
+            plan = replace(
+                self._plan, query=query, batch=batch_id, txn=txn, session=committer.session
+            )
+            return _run_tasks(df, plan)
+
+        return committer.run(batch_id, write)
+
+    def _open(self, spark: SparkSession) -> tuple[BatchCommitter, str]:
+        checkpoint = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
+        query = self._query or checkpoint
+        if query is None:
+            raise InvalidArgumentError(
+                "outside of a streaming query, mode 'exactly_once' needs the parameter query"
+            )
+        if self._committer is None:
+            if checkpoint is not None and _checkpoint_is_temporary(spark, checkpoint):
+                raise InvalidArgumentError(
+                    "mode 'exactly_once' needs a query with a checkpointLocation: without one a "
+                    "restarted query starts anew and writes everything again"
+                )
+            client = client_for(self._config)
+            assert self._ledger is not None
+            try:
+                revisioned = client.revisioned_stream(self._ledger)
+            except StreamNotFoundError:
+                client.create_stream(self._ledger, 1)
+                revisioned = client.revisioned_stream(self._ledger)
+            self._committer = BatchCommitter(
+                client,
+                self._stream,
+                Journal(revisioned, query, compact_after=self._compact_after),
+                query=query,
+                lease_ms=self._lease_ms,
+                session=uuid4(),
+                checkpoint=checkpoint,
+                wait_visible=self._read_after_write,
+                if_forgotten=self._if_forgotten,
+                hook=self._hook,
+            )
+        return self._committer, query
+
+    def _check_columns(self, df: DataFrame) -> None:
+        plan = self._plan
+        if plan.serializer is None:
+            _require(df, "event_col", plan.event_col, BinaryType, StringType)
+        if plan.routing_key_col is not None:
+            _require(df, "routing_key_col", plan.routing_key_col, StringType)
+        if plan.event_time_col is not None:
+            _require(
+                df,
+                "event_time_col",
+                plan.event_time_col,
+                TimestampType,
+                TimestampNTZType,
+                IntegralType,
+            )
+
+
+def _require(df: DataFrame, parameter: str, column: str, *types: type[DataType]) -> None:
+    if column not in df.columns:
+        raise InvalidArgumentError(
+            f"{parameter}: there is no column {column!r}, only {', '.join(df.columns)}"
+        )
+    found = df.schema[column].dataType
+    if not isinstance(found, types):
+        wanted = " or ".join(kind.__name__.removesuffix("Type").lower() for kind in types)
+        raise InvalidArgumentError(
+            f"{parameter}: column {column!r} is {found.simpleString()}, not {wanted}"
+        )
+
+
+def _run_tasks(df: DataFrame, plan: PartitionWriter) -> list[AttemptResult]:
+    """Run the writer over all partitions; the results of one successful attempt of each.
+
+    Rows go to Python as Arrow batches where nothing needs them as ``Row`` objects. PySpark asks for
+    pandas to do that, although it is not used.
+    """
+    if plan.serializer is None and plan.router is None and find_spec("pandas") is not None:
+        columns = [F.col(f"`{plan.event_col}`")]
+        if plan.routing_key_col not in (None, plan.event_col):
+            columns.append(F.col(f"`{plan.routing_key_col}`"))
+        if plan.event_time_col is not None:
+            time_column = F.col(f"`{plan.event_time_col}`")
+            if not isinstance(df.schema[plan.event_time_col].dataType, IntegralType):
+                time_column = F.unix_millis(time_column.cast("timestamp"))
+            columns.append(time_column.alias("event_time_ms"))
+            plan = replace(plan, event_time_col="event_time_ms")
+        rows = df.select(*columns).mapInArrow(plan.write_arrow, RESULT_SCHEMA).collect()
+        results = [decode_result(row[0]) for row in rows]
+    else:
+        results = [decode_result(text) for text in df.rdd.mapPartitions(plan.write_rows).collect()]
+    return results
+
+
+def _checkpoint_is_temporary(spark: SparkSession, query_id: str) -> bool:
+    """Whether Spark made up a checkpoint that it deletes again, so nothing survives a restart."""
+    # The session inside of foreachBatch is a clone whose own list of queries is empty.
+    key = spark._jvm.java.util.UUID.fromString(query_id)
+    try:
+        query = spark._jsparkSession.sharedState().activeStreamingQueries().get(key)
+        root = None if query is None else query.resolvedCheckpointRoot()
+    except Py4JError:
+        log.warning("this version of Spark does not tell where the query's checkpoint is")
+        return False
+    return str(root).rstrip("/").rpartition("/")[2].startswith("temporary-")

@@ -1,0 +1,255 @@
+"""What a Spark task does with its partition: write it, and report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from typing import Any, Literal, TypeAlias
+from uuid import UUID
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import Row
+
+from pravega_wire import PravegaConfig, ScopedStream
+from pravega_wire.errors import InvalidArgumentError, PravegaError
+from spark_adapter.clients import client_for
+from spark_adapter.commit import AttemptResult
+from spark_adapter.ledger import Staging, encode_record, event_checksum, staging_id
+
+__all__ = ["RESULT_SCHEMA", "Chunk", "Mode", "PartitionWriter", "decode_result"]
+
+Mode: TypeAlias = Literal["best_effort", "at_least_once", "exactly_once"]
+
+RESULT_SCHEMA = "result string"
+_ROWS_PER_CHUNK = 5000
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Some rows of a partition, ready to be written.
+
+    :ivar keys: one routing key for each event (or None), or None for no keys at all.
+    :ivar timestamp: greatest event time among them in ms, or None.
+    """
+
+    events: list[bytes]
+    keys: list[str | None] | None
+    timestamp: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionWriter:
+    """Writes one partition of a batch; picklable, so that it can be sent to workers.
+
+    :param mode: how sure the write is. :param ledger, query, batch, txn, session: what the staging
+        segments belong to; only for ``exactly_once``.
+    :param event_col: column with the event (binary or string), unless there is a ``serializer``.
+    :param routing_key_col: column with the routing key. :param router: or a function of the row.
+    :param event_time_col: column with the event time: milliseconds or a timestamp.
+    """
+
+    config: PravegaConfig
+    stream: ScopedStream
+    mode: Mode
+    ledger: ScopedStream | None = None
+    query: str = ""
+    batch: int = 0
+    txn: UUID | None = None
+    session: UUID | None = None
+    event_col: str = "event"
+    serializer: Callable[[Row], bytes] | None = None
+    routing_key_col: str | None = None
+    router: Callable[[Row], str | None] | None = None
+    event_time_col: str | None = None
+
+    # --- entry points ---------------------------------------------------------------------------
+
+    def write_arrow(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """For ``DataFrame.mapInArrow``: one row with the result (:data:`RESULT_SCHEMA`)."""
+        result = self._write(self._chunks_of_batches(batches))
+        yield pa.RecordBatch.from_pydict({"result": [_encode_result(result)]})
+
+    def write_rows(self, rows: Iterator[Row]) -> Iterator[str]:
+        """For ``RDD.mapPartitions``: one element, the result."""
+        yield _encode_result(self._write(self._chunks_of_rows(rows)))
+
+    # --- rows to events -------------------------------------------------------------------------
+
+    def _chunks_of_batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Chunk]:
+        for batch in batches:
+            values = batch.column(self.event_col).to_pylist()
+            events = [self._event(value) for value in values]
+            keys = None
+            if self.routing_key_col is not None:
+                keys = batch.column(self.routing_key_col).to_pylist()
+            times: list[int | None] = []
+            if self.event_time_col is not None:
+                times = batch.column(self.event_time_col).to_pylist()
+            known = [time for time in times if time is not None]
+            yield Chunk(events, keys, max(known, default=None))
+
+    def _chunks_of_rows(self, rows: Iterator[Row]) -> Iterator[Chunk]:
+        serialize = self.serializer
+        while some := list(islice(rows, _ROWS_PER_CHUNK)):
+            if serialize is None:
+                events = [self._event(row[self.event_col]) for row in some]
+            else:
+                events = [self._serialized(serialize(row)) for row in some]
+            keys: list[str | None] | None = None
+            if self.router is not None:
+                keys = [self._routed(self.router(row)) for row in some]
+            elif self.routing_key_col is not None:
+                keys = [row[self.routing_key_col] for row in some]
+            timestamp = None
+            if self.event_time_col is not None:
+                known = [row[self.event_time_col] for row in some]
+                timestamp = max((_milliseconds(t) for t in known if t is not None), default=None)
+            yield Chunk(events, keys, timestamp)
+
+    def _event(self, value: Any) -> bytes:
+        if isinstance(value, str):
+            return value.encode()
+        if isinstance(value, bytes | bytearray):
+            return bytes(value)
+        raise InvalidArgumentError(
+            f"column {self.event_col!r} has {'a null' if value is None else type(value).__name__}"
+            ": an event is a string or binary"
+        )
+
+    def _serialized(self, value: Any) -> bytes:
+        if isinstance(value, bytes | bytearray):
+            return bytes(value)
+        raise InvalidArgumentError(f"serializer gave {type(value).__name__}, not bytes")
+
+    def _routed(self, key: Any) -> str | None:
+        if key is None or isinstance(key, str):
+            return key
+        raise InvalidArgumentError(f"router gave {type(key).__name__}, not a string or None")
+
+    # --- writing --------------------------------------------------------------------------------
+
+    def _write(self, chunks: Iterable[Chunk]) -> AttemptResult:
+        match self.mode:
+            case "exactly_once":
+                return self._stage(chunks)
+            case "at_least_once":
+                return self._append(chunks)
+            case "best_effort":
+                return self._try_append(chunks)
+
+    def _append(self, chunks: Iterable[Chunk]) -> AttemptResult:
+        tally = _Tally()
+        with client_for(self.config).event_writer(self.stream) as writer:
+            for chunk in chunks:
+                writer.write_events(chunk.events, routing_keys=chunk.keys)
+                tally.add(chunk)
+            writer.flush()
+        return tally.result(_task().partitionId())
+
+    def _try_append(self, chunks: Iterable[Chunk]) -> AttemptResult:
+        tally = _Tally()
+        for chunk in chunks:
+            try:
+                with client_for(self.config).event_writer(self.stream) as writer:
+                    writer.write_events(chunk.events, routing_keys=chunk.keys)
+                    writer.flush()
+            except PravegaError:
+                tally.dropped += len(chunk.events)
+            else:
+                tally.add(chunk)
+        return tally.result(_task().partitionId())
+
+    def _stage(self, chunks: Iterable[Chunk]) -> AttemptResult:
+        if self.ledger is None or self.txn is None or self.session is None:
+            raise InvalidArgumentError("exactly once needs a ledger, a transaction and a session")
+        task, tally = _task(), _Tally(checked=True)
+        client, staging = client_for(self.config), None
+        with ExitStack() as stack:
+            writer = None
+            for chunk in chunks:
+                if not chunk.events:
+                    continue
+                if writer is None:
+                    staging = staging_id(
+                        self.query, self.batch, self.txn, task.partitionId(), task.taskAttemptId()
+                    )
+                    # recorded before anything is made, so that whatever happens it is found
+                    record = Staging(
+                        query=self.query,
+                        batch=self.batch,
+                        txn=self.txn,
+                        session=self.session,
+                        staging=staging,
+                    )
+                    with client.revisioned_stream(self.ledger) as ledger:
+                        ledger.write_unconditionally(encode_record(record))
+                    writer = stack.enter_context(
+                        client.staging_writer(self.stream, self.txn, staging)
+                    )
+                writer.write_events(chunk.events, routing_keys=chunk.keys)
+                tally.add(chunk)
+            if writer is not None:
+                writer.flush()
+        return tally.result(task.partitionId(), staging)
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What a task has written so far; ``checked`` computes the checksum too."""
+
+    checked: bool = False
+    rows: int = 0
+    nbytes: int = 0
+    checksum: int = 0
+    timestamp: int | None = None
+    dropped: int = 0
+
+    def add(self, chunk: Chunk) -> None:
+        self.rows += len(chunk.events)
+        self.nbytes += sum(map(len, chunk.events))
+        if self.checked:
+            self.checksum += event_checksum(chunk.events)
+        if chunk.timestamp is not None:
+            self.timestamp = max(chunk.timestamp, self.timestamp or chunk.timestamp)
+
+    def result(self, partition: int, staging: UUID | None = None) -> AttemptResult:
+        return AttemptResult(
+            partition, staging, self.rows, self.nbytes, self.checksum, self.timestamp, self.dropped
+        )
+
+
+def _task() -> TaskContext:
+    task = TaskContext.get()
+    if task is None:
+        raise InvalidArgumentError("a partition can only be written inside a Spark task")
+    return task
+
+
+def _milliseconds(time: Any) -> int:
+    return int(time.timestamp() * 1000) if isinstance(time, datetime) else int(time)
+
+
+def _encode_result(result: AttemptResult) -> str:
+    staging = None if result.staging is None else result.staging.hex
+    return json.dumps(
+        [
+            result.partition,
+            staging,
+            result.rows,
+            result.nbytes,
+            result.checksum,
+            result.timestamp,
+            result.dropped,
+        ]
+    )
+
+
+def decode_result(text: str) -> AttemptResult:
+    """The result a task reported."""
+    partition, staging, *rest = json.loads(text)
+    return AttemptResult(partition, None if staging is None else UUID(hex=staging), *rest)

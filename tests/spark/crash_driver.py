@@ -1,0 +1,50 @@
+"""A Spark driver that kills itself with ``kill -9`` after a step of its second batch."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+from pyspark.sql import SparkSession
+
+from pravega_wire import PravegaConfig
+from spark_adapter import ForeachBatchSink
+from tests.spark.helpers import frame_of
+
+
+def main() -> None:
+    """Arguments: controller URI, stream, ledger, step."""
+    controller, stream, ledger, step = sys.argv[1:]
+    config = PravegaConfig.from_defaults(controller_uri=controller, scope="spark", env={})
+    batch = 0
+
+    def crash(reached: str) -> None:
+        if batch == 1 and reached == step:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.memory", "512m")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    sink = ForeachBatchSink(
+        config,
+        stream,
+        mode="exactly_once",
+        ledger_stream=ledger,
+        query="q",
+        routing_key_col="key",
+        crash_hook=crash,
+    )
+    sink(frame_of(spark, 0), 0)
+    batch = 1
+    sink(frame_of(spark, 1), 1)
+
+
+if __name__ == "__main__":
+    main()

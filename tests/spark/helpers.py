@@ -1,0 +1,65 @@
+"""Batches of rows with known content, and what must hold of the stream they went to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from pyspark.sql import DataFrame, SparkSession
+
+from pravega_wire.errors import NoSuchSegmentError
+from pravega_wire.segment.metadata import SegmentMetadata
+from pravega_wire.stream.transaction import transaction_target
+from pravega_wire.sync import PravegaClient
+from spark_adapter.ledger import Record, Snapshot, Staging, decode_record
+
+
+def rows_of(batch: int, count: int = 200) -> list[tuple[str, str]]:
+    """Rows (event, key) of a batch: ten keys, numbered events."""
+    return [(f"{batch}:{number}", f"key-{number % 10}") for number in range(count)]
+
+
+def frame_of(spark: SparkSession, batch: int, partitions: int = 2) -> DataFrame:
+    """The rows of a batch as a frame with columns ``event`` and ``key``, in order."""
+    rdd = spark.sparkContext.parallelize(rows_of(batch), partitions)
+    return spark.createDataFrame(rdd, "event string, key string")
+
+
+def read_all(client: PravegaClient, stream: str) -> list[str]:
+    """Every event, in order for each key."""
+    return [event.decode() for events in client.read_events(stream) for event in events.to_list()]
+
+
+def assert_exactly(client: PravegaClient, stream: str, batches: Sequence[int]) -> None:
+    """Every row of the batches is there once, and the rows of each key are in order."""
+    found = read_all(client, stream)
+    wanted = [row for batch in batches for row in rows_of(batch)]
+    key_of = dict(wanted)
+    assert sorted(found) == sorted(key_of)
+    for key in {key for _, key in wanted}:
+        assert [e for e in found if key_of[e] == key] == [e for e, k in wanted if k == key]
+
+
+def ledger_records(client: PravegaClient, ledger: str) -> list[Record]:
+    """What is in a ledger now."""
+    revisioned = client.revisioned_stream(ledger)
+    oldest = revisioned.fetch_oldest_revision()
+    return [decode_record(data) for _, data in revisioned.read_from(oldest)]
+
+
+def staging_left(client: PravegaClient, stream: str, ledger: str) -> list[UUID]:
+    """Ids in the ledger whose staging segments still exist."""
+    left = []
+    twin, portal = client._twin, client._portal
+    name = client.config.resolve(stream)
+    for record in ledger_records(client, ledger):
+        assert not isinstance(record, Snapshot), "compacted: nothing to check"
+        if isinstance(record, Staging):
+            for segment in portal.call(twin._transaction_segments, name, record.txn):
+                target = transaction_target(twin._core, name, segment, record.staging)
+                try:
+                    portal.call(SegmentMetadata(twin._core.stores, target).info)
+                except NoSuchSegmentError:
+                    continue
+                left.append(record.staging)
+    return left

@@ -1,0 +1,179 @@
+"""Bounded reads of a real stream."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import uuid4
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from pravega_wire import PravegaConfig, StreamCut
+from pravega_wire.errors import DataLossError
+from pravega_wire.sync import PravegaClient
+from spark_adapter import read_df, read_rdd, register
+
+
+@dataclass(frozen=True)
+class Written:
+    """A stream that was scaled from two segments to three between two halves."""
+
+    name: str
+    first: list[tuple[str, bytes]]
+    second: list[tuple[str, bytes]]
+    middle: StreamCut
+
+    @property
+    def events(self) -> list[bytes]:
+        return [event for _, event in self.first + self.second]
+
+
+@pytest.fixture(scope="module")
+def written(client: PravegaClient) -> Written:
+    name = f"read-{uuid4().hex[:12]}"
+    client.create_stream(name, 2)
+    first = [(f"k{n % 20}", b"first %d" % n) for n in range(3000)]
+    second = [(f"k{n % 20}", b"second %d" % n + b"." * (n % 50)) for n in range(2000)]
+    for half in (first, second):
+        with client.event_writer(name) as writer:
+            writer.write_events([e for _, e in half], routing_keys=[k for k, _ in half])
+            writer.flush()
+        if half is first:
+            middle = client.tail(name)
+            low, high = client.active_segments(name)
+            client.scale_stream(
+                name,
+                [low.segment_id, high.segment_id],
+                [(0.0, 0.3), (0.3, 0.7), (0.7, 1.0)],
+            )
+    return Written(name, first, second, middle)
+
+
+def by_key(pairs: list[tuple[str, bytes]], events: list[bytes]) -> dict[str, list[bytes]]:
+    key_of = {event: key for key, event in pairs}
+    found: dict[str, list[bytes]] = {}
+    for event in events:
+        found.setdefault(key_of[event], []).append(event)
+    return found
+
+
+def test_rdd_has_every_event_once_in_order_for_each_key(
+    spark: SparkSession, config: PravegaConfig, written: Written
+) -> None:
+    rdd = read_rdd(spark.sparkContext, config, written.name)
+    events = rdd.collect()
+    assert sorted(events) == sorted(written.events)
+    pairs = written.first + written.second
+    assert by_key(pairs, events) == by_key(pairs, written.events)
+    assert rdd.getNumPartitions() == 5  # two segments before the scale, three after it
+
+
+def test_rdd_deserializes_on_the_workers(
+    spark: SparkSession, config: PravegaConfig, written: Written
+) -> None:
+    rdd = read_rdd(spark.sparkContext, config, written.name, deserializer=len)
+    assert sorted(rdd.collect()) == sorted(map(len, written.events))
+
+
+def test_cuts_divide_the_stream_across_the_scale(
+    spark: SparkSession, config: PravegaConfig, written: Written
+) -> None:
+    sc = spark.sparkContext
+    before = read_rdd(sc, config, written.name, end=written.middle).collect()
+    after = read_rdd(sc, config, written.name, start=written.middle.to_text()).collect()
+    assert sorted(before) == sorted(event for _, event in written.first)
+    assert sorted(after) == sorted(event for _, event in written.second)
+    assert read_rdd(sc, config, written.name, written.middle, written.middle).collect() == []
+
+
+def test_frame_has_events_with_their_places(
+    spark: SparkSession, config: PravegaConfig, client: PravegaClient, written: Written
+) -> None:
+    frame = read_df(spark, config, written.name)
+    assert frame.dtypes == [
+        ("event", "binary"),
+        ("scope", "string"),
+        ("stream", "string"),
+        ("segment_id", "bigint"),
+        ("offset", "bigint"),
+    ]
+    rows = frame.collect()
+    assert {(row.scope, row.stream) for row in rows} == {("spark", written.name)}
+    wanted = [
+        (bytes(event), part.segment_id, int(offset))
+        for part in client.segment_ranges(written.name)
+        for batch in client.read_range(part)
+        for event, offset in zip(batch, batch.offsets(), strict=True)
+    ]
+    assert [(bytes(row.event), row.segment_id, row.offset) for row in rows] == wanted
+    assert sorted(event for event, _, _ in wanted) == sorted(written.events)
+    assert frame.rdd.getNumPartitions() == 5
+
+
+def test_bounds_are_fixed_and_recomputing_gives_the_same(
+    spark: SparkSession, config: PravegaConfig, client: PravegaClient, stream: str
+) -> None:
+    def append(text: bytes) -> None:
+        with client.event_writer(stream) as writer:
+            writer.write_events([text + b" %d" % n for n in range(500)])
+
+    append(b"old")
+    rdd = read_rdd(spark.sparkContext, config, stream)
+    frame = read_df(spark, config, stream)
+    parts, rows = rdd.glom().collect(), frame.collect()
+    append(b"new")
+    assert rdd.glom().collect() == parts
+    assert frame.collect() == rows
+    assert frame.where("offset > 100").count() < 500
+    assert frame.count() == 500  # a filter of one query must not stay in the frame
+    assert read_rdd(spark.sparkContext, config, stream).count() == 1000
+
+
+def test_empty_stream_gives_no_rows(
+    spark: SparkSession, config: PravegaConfig, stream: str
+) -> None:
+    assert read_rdd(spark.sparkContext, config, stream).collect() == []
+    assert read_df(spark, config, stream).collect() == []
+
+
+def test_format_takes_options_and_cuts(
+    spark: SparkSession, config: PravegaConfig, written: Written
+) -> None:
+    register(spark)
+    frame = (
+        spark.read.format("pravega")
+        .option("controller", config.controller_uri)
+        .option("scope", "spark")
+        .option("stream", written.name)
+        .option("endingOffsets", written.middle.to_text())
+        .load()
+    )
+    assert frame.count() == len(written.first)
+    assert frame.select("event").distinct().count() == len(written.first)
+
+
+def test_format_refuses_unknown_options(spark: SparkSession, written: Written) -> None:
+    register(spark)
+    with pytest.raises(PySparkException, match="did you mean 'start_stream_cut'"):
+        spark.read.format("pravega").option("start_stream_cutt", "x").load()
+
+
+def test_truncated_data_fails_unless_told_otherwise(
+    spark: SparkSession, config: PravegaConfig, client: PravegaClient, stream: str
+) -> None:
+    beginning = client.head(stream)
+    with client.event_writer(stream) as writer:
+        writer.write_events([b"gone %d" % n for n in range(100)])
+    stale = read_rdd(spark.sparkContext, config, stream)
+    client.truncate_stream(stream, client.tail(stream))
+    with client.event_writer(stream) as writer:
+        writer.write_events([b"here %d" % n for n in range(50)])
+    with pytest.raises(DataLossError):
+        read_rdd(spark.sparkContext, config, stream, beginning)
+    with pytest.raises(DataLossError):
+        read_df(spark, config, stream, beginning)
+    kept = read_rdd(spark.sparkContext, config, stream, beginning, on_truncated="skip_to_head")
+    assert sorted(kept.collect()) == sorted(b"here %d" % n for n in range(50))
+    with pytest.raises(Exception, match="truncated"):
+        stale.count()

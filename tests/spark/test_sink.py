@@ -1,0 +1,362 @@
+"""The sink in each mode, on a real server, with tasks that fail and leases that run out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark import TaskContext
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from pravega_wire import PravegaConfig
+from pravega_wire.errors import FencedError, InvalidArgumentError, TransactionAbortedError
+from pravega_wire.sync import PravegaClient
+from spark_adapter import STEPS, ForeachBatchSink
+from spark_adapter.ledger import Done, Prepared, Preparing, Snapshot
+from tests.spark.helpers import (
+    assert_exactly,
+    frame_of,
+    ledger_records,
+    read_all,
+    rows_of,
+    staging_left,
+)
+
+SinkFactory = Callable[..., ForeachBatchSink]
+
+
+@pytest.fixture
+def exactly_once(config: PravegaConfig, stream: str, ledger: str) -> SinkFactory:
+    """Makes sinks like those of restarted drivers: the same stream, ledger and query."""
+
+    def make(**more: Any) -> ForeachBatchSink:
+        settings = {"query": "q", "routing_key_col": "key", **more}
+        return ForeachBatchSink(
+            config, stream, mode="exactly_once", ledger_stream=ledger, **settings
+        )
+
+    return make
+
+
+# --- the weaker modes -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["best_effort", "at_least_once"])
+def test_weaker_modes_store_everything(
+    spark: SparkSession, config: PravegaConfig, client: PravegaClient, stream: str, mode: Any
+) -> None:
+    sink = ForeachBatchSink(config, stream, mode=mode, routing_key_col="key")
+    for batch in range(2):
+        sink(frame_of(spark, batch, partitions=1), batch)
+    assert_exactly(client, stream, [0, 1])
+    assert sink.last_batch is not None
+    assert (sink.last_batch.rows, sink.last_batch.dropped) == (200, 0)
+
+
+def test_serializer_and_router_see_rows(
+    spark: SparkSession, config: PravegaConfig, client: PravegaClient, stream: str
+) -> None:
+    def serialize(row: Row) -> bytes:
+        return json.dumps(row.asDict(), sort_keys=True).encode()
+
+    sink = ForeachBatchSink(config, stream, serializer=serialize, router=lambda row: str(row.event))
+    sink(frame_of(spark, 0), 0)
+    found = [json.loads(event) for event in read_all(client, stream)]
+    assert sorted((each["event"], each["key"]) for each in found) == sorted(rows_of(0))
+
+
+def test_wrong_columns_are_named(spark: SparkSession, config: PravegaConfig, stream: str) -> None:
+    frame = frame_of(spark, 0).withColumn("number", F.lit(1))
+    with pytest.raises(InvalidArgumentError, match="no column 'event2'"):
+        ForeachBatchSink(config, stream, event_col="event2")(frame, 0)
+    with pytest.raises(InvalidArgumentError, match="'number' is int, not string"):
+        ForeachBatchSink(config, stream, routing_key_col="number")(frame, 0)
+
+
+# --- exactly once ---------------------------------------------------------------------------------
+
+
+def test_batches_are_written_once_and_replays_write_nothing(
+    spark: SparkSession,
+    client: PravegaClient,
+    stream: str,
+    ledger: str,
+    exactly_once: SinkFactory,
+) -> None:
+    sink = exactly_once()
+    for batch in (0, 1, 1, 0):
+        sink(frame_of(spark, batch), batch)
+    assert sink.last_batch is not None
+    assert sink.last_batch.outcome == "skipped"
+    restarted = exactly_once()
+    for batch in (1, 2):
+        restarted(frame_of(spark, batch), batch)
+    assert_exactly(client, stream, [0, 1, 2])
+    assert staging_left(client, stream, ledger) == []
+
+
+def test_order_of_keys_holds_over_partitions(
+    spark: SparkSession, client: PravegaClient, stream: str, exactly_once: SinkFactory
+) -> None:
+    exactly_once()(frame_of(spark, 0, partitions=7), 0)
+    assert_exactly(client, stream, [0])
+
+
+def test_rows_go_through_the_serializer_as_well(
+    spark: SparkSession, client: PravegaClient, stream: str, exactly_once: SinkFactory
+) -> None:
+    sink = exactly_once(
+        routing_key_col=None,
+        router=lambda row: row.key,
+        serializer=lambda row: row.event.encode(),
+    )
+    sink(frame_of(spark, 0), 0)
+    assert_exactly(client, stream, [0])
+
+
+def test_failed_attempts_leave_nothing(
+    spark: SparkSession,
+    client: PravegaClient,
+    stream: str,
+    ledger: str,
+    exactly_once: SinkFactory,
+) -> None:
+    def fail_twice(batches: Iterator[Any]) -> Iterator[Any]:
+        yield from batches
+        task = TaskContext.get()
+        assert task is not None
+        if task.attemptNumber() < 2 and task.partitionId() == 1:
+            raise RuntimeError("this attempt fails after all of its rows were written")
+
+    frame = frame_of(spark, 0, partitions=3).mapInArrow(fail_twice, "event string, key string")
+    exactly_once()(frame, 0)
+    assert_exactly(client, stream, [0])
+    assert staging_left(client, stream, ledger) == []
+
+
+def test_failed_job_leaves_nothing_and_is_written_later(
+    spark: SparkSession,
+    client: PravegaClient,
+    stream: str,
+    ledger: str,
+    exactly_once: SinkFactory,
+) -> None:
+    def fail(batches: Iterator[Any]) -> Iterator[Any]:
+        yield from batches
+        raise RuntimeError("always")
+
+    sink = exactly_once()
+    with pytest.raises(Exception, match="always"):
+        sink(frame_of(spark, 0).mapInArrow(fail, "event string, key string"), 0)
+    assert read_all(client, stream) == []
+    assert staging_left(client, stream, ledger) == []
+    sink(frame_of(spark, 0), 0)
+    assert_exactly(client, stream, [0])
+
+
+def test_nothing_is_visible_before_the_commit(
+    spark: SparkSession, client: PravegaClient, stream: str, exactly_once: SinkFactory
+) -> None:
+    seen: dict[str, int] = {}
+    sink = exactly_once(crash_hook=lambda step: seen.update({step: len(read_all(client, stream))}))
+    sink(frame_of(spark, 0), 0)
+    assert list(seen) == list(STEPS)
+    assert [seen[step] for step in STEPS if step != "committed"] == [0] * 7 + [200] * 2
+
+
+@pytest.mark.parametrize("step", ["tidied", "staged", "merged", "prepared"])
+def test_stream_scales_in_the_middle_of_a_batch(
+    spark: SparkSession,
+    client: PravegaClient,
+    stream: str,
+    ledger: str,
+    exactly_once: SinkFactory,
+    step: str,
+) -> None:
+    def scale(reached: str) -> None:
+        if reached == step and len(client.active_segments(stream)) == 2:
+            sealed = [each.segment_id for each in client.active_segments(stream)]
+            client.scale_stream(stream, sealed, [(0.0, 0.2), (0.2, 0.6), (0.6, 1.0)])
+
+    sink = exactly_once()
+    sink(frame_of(spark, 0), 0)
+    exactly_once(crash_hook=scale)(frame_of(spark, 1), 1)
+    exactly_once()(frame_of(spark, 2), 2)
+    assert len(client.active_segments(stream)) == 3
+    assert_exactly(client, stream, [0, 1, 2])
+    assert staging_left(client, stream, ledger) == []
+
+
+@pytest.mark.parametrize("step", ["staged", "merged", "prepared"])
+def test_lost_transaction_is_loud_and_the_batch_is_written_again(
+    spark: SparkSession,
+    client: PravegaClient,
+    stream: str,
+    ledger: str,
+    exactly_once: SinkFactory,
+    step: str,
+) -> None:
+    def abort(reached: str) -> None:
+        if reached == step:
+            begun = [r for r in ledger_records(client, ledger) if isinstance(r, Preparing)]
+            client.abort_transaction(stream, begun[-1].txn)
+
+    with pytest.raises(TransactionAbortedError):
+        exactly_once(crash_hook=abort)(frame_of(spark, 0), 0)
+    assert read_all(client, stream) == []
+    exactly_once()(frame_of(spark, 0), 0)
+    assert_exactly(client, stream, [0])
+    assert staging_left(client, stream, ledger) == []
+
+
+@pytest.mark.parametrize("step", ["claimed", "staged", "lease-renewed", "prepared", "committed"])
+def test_second_driver_takes_over(
+    spark: SparkSession,
+    client: PravegaClient,
+    stream: str,
+    ledger: str,
+    exactly_once: SinkFactory,
+    step: str,
+) -> None:
+    newer = exactly_once()
+
+    def take_over(reached: str) -> None:
+        if reached == step:
+            newer(frame_of(spark, 0), 0)
+
+    older = exactly_once(crash_hook=take_over)
+    if step in ("prepared", "committed"):
+        older(frame_of(spark, 0), 0)
+    else:
+        with pytest.raises(FencedError):
+            older(frame_of(spark, 0), 0)
+    with pytest.raises(FencedError):
+        older(frame_of(spark, 1), 1)
+    newer(frame_of(spark, 1), 1)
+    assert_exactly(client, stream, [0, 1])
+    assert staging_left(client, stream, ledger) == []
+
+
+def test_queries_share_a_ledger_which_stays_short(
+    spark: SparkSession, client: PravegaClient, stream: str, ledger: str, exactly_once: SinkFactory
+) -> None:
+    left = exactly_once(query="left", compact_after=5)
+    right = exactly_once(query="right", compact_after=5)
+    for batch in range(0, 8, 2):
+        left(frame_of(spark, batch), batch // 2)
+        right(frame_of(spark, batch + 1), batch // 2)
+    assert_exactly(client, stream, list(range(8)))
+    records = ledger_records(client, ledger)
+    assert isinstance(records[0], Snapshot)
+    assert len(records) <= 2 * 5
+    again = exactly_once(query="left")
+    again(frame_of(spark, 6), 3)
+    assert again.last_batch is not None
+    assert again.last_batch.outcome == "skipped"
+
+
+def test_event_time_is_noted_with_the_commit(
+    spark: SparkSession, client: PravegaClient, ledger: str, exactly_once: SinkFactory
+) -> None:
+    frame = frame_of(spark, 0).withColumn("at", F.timestamp_millis(F.lit(1_700_000_000_123)))
+    exactly_once(event_time_col="at")(frame, 0)
+    prepared = [each for each in ledger_records(client, ledger) if isinstance(each, Prepared)]
+    assert [each.timestamp for each in prepared] == [1_700_000_000_123]
+
+
+# --- under a streaming query ----------------------------------------------------------------------
+
+
+def put_file(folder: Path, batch: int) -> None:
+    folder.mkdir(exist_ok=True)
+    lines = "".join(f"{event},{key}\n" for event, key in rows_of(batch))
+    (folder / f"{batch}.csv").write_text(lines)
+
+
+def run_query(
+    spark: SparkSession, folder: Path, write: Callable[[DataFrame, int], None], checkpoint: Path
+) -> None:
+    files = spark.readStream.schema("event string, key string").format("csv").load(str(folder))
+    query = (
+        files.writeStream.foreachBatch(write)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+
+def test_query_id_comes_from_the_checkpoint(
+    spark: SparkSession,
+    client: PravegaClient,
+    stream: str,
+    ledger: str,
+    exactly_once: SinkFactory,
+    tmp_path: Path,
+) -> None:
+    files, checkpoint = tmp_path / "files", tmp_path / "checkpoint"
+    for batch in range(2):
+        put_file(files, batch)
+        run_query(spark, files, exactly_once(query=None), checkpoint)
+    assert_exactly(client, stream, [0, 1])
+    saved = json.loads((checkpoint / "metadata").read_text())["id"]
+    done = [each for each in ledger_records(client, ledger) if isinstance(each, Done)]
+    assert [(each.query, each.batch) for each in done] == [(saved, 0), (saved, 1)]
+
+
+def test_batch_is_replayed_when_spark_lost_its_own_record(
+    spark: SparkSession,
+    client: PravegaClient,
+    stream: str,
+    exactly_once: SinkFactory,
+    tmp_path: Path,
+) -> None:
+    files, checkpoint = tmp_path / "files", tmp_path / "checkpoint"
+    put_file(files, 0)
+    sink = exactly_once(query=None)
+
+    def write_and_die(frame: DataFrame, batch: int) -> None:
+        sink(frame, batch)
+        raise RuntimeError("after the sink, before Spark's commit record")
+
+    with pytest.raises(StreamingQueryException):
+        run_query(spark, files, write_and_die, checkpoint)
+    restarted = exactly_once(query=None)
+    run_query(spark, files, restarted, checkpoint)
+    assert restarted.last_batch is not None
+    assert restarted.last_batch.outcome == "skipped"
+    assert_exactly(client, stream, [0])
+
+
+def test_query_without_a_checkpoint_is_refused(
+    spark: SparkSession,
+    client: PravegaClient,
+    stream: str,
+    exactly_once: SinkFactory,
+    tmp_path: Path,
+) -> None:
+    put_file(tmp_path / "files", 0)
+    files = spark.readStream.schema("event string, key string").csv(str(tmp_path / "files"))
+    query = files.writeStream.foreachBatch(exactly_once(query=None)).start()
+    with pytest.raises(StreamingQueryException, match="checkpointLocation"):
+        query.awaitTermination()
+    assert read_all(client, stream) == []
+
+
+def test_new_checkpoint_under_an_old_name_is_refused(
+    spark: SparkSession,
+    client: PravegaClient,
+    stream: str,
+    exactly_once: SinkFactory,
+    tmp_path: Path,
+) -> None:
+    put_file(tmp_path / "files", 0)
+    run_query(spark, tmp_path / "files", exactly_once(query="name"), tmp_path / "one")
+    with pytest.raises(StreamingQueryException, match="two checkpoints"):
+        run_query(spark, tmp_path / "files", exactly_once(query="name"), tmp_path / "two")
+    assert_exactly(client, stream, [0])

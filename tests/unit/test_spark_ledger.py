@@ -1,0 +1,707 @@
+"""The exactly-once protocol against a model of the server: crashes, zombies, lost transactions."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from uuid import UUID, uuid4
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from pravega_wire.errors import (
+    CorruptedStateError,
+    FencedError,
+    InvalidArgumentError,
+    NoSuchSegmentError,
+    SegmentTruncatedError,
+    TransactionAbortedError,
+    TransactionNotOpenError,
+    TransactionUnknownError,
+)
+from spark_adapter.commit import STEPS, AttemptResult, BatchCommitter, BatchReport
+from spark_adapter.journal import Journal
+from spark_adapter.ledger import (
+    AlreadyDone,
+    Claim,
+    Done,
+    LedgerState,
+    Prepared,
+    Preparing,
+    QueryState,
+    Record,
+    Resume,
+    Snapshot,
+    Staging,
+    TxnOutcome,
+    WriteBatch,
+    decide,
+    decode_record,
+    encode_record,
+    event_checksum,
+    staging_id,
+)
+
+
+class Status(Enum):
+    UNKNOWN = 0
+    OPEN = 1
+    COMMITTED = 3
+    ABORTED = 5
+
+
+class Crash(BaseException):
+    """The driver process is killed."""
+
+
+@dataclass
+class Txn:
+    status: Status = Status.OPEN
+    events: list[bytes] = field(default_factory=list)
+
+
+@dataclass
+class Server:
+    """As much of the server as the protocol touches: one stream and one ledger."""
+
+    stream: list[bytes] = field(default_factory=list)
+    txns: dict[UUID, Txn] = field(default_factory=dict)
+    staging: dict[tuple[UUID, UUID], list[bytes]] = field(default_factory=dict)
+    ledger: list[bytes] = field(default_factory=list)
+    ledger_start: int = 0
+
+
+class FakeRevisioned:
+    """A ledger whose revision is the number of records before it."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.lose_answer = False
+
+    def fetch_latest_revision(self) -> int:
+        return len(self.server.ledger)
+
+    def fetch_oldest_revision(self) -> int:
+        return self.server.ledger_start
+
+    def read_from(self, revision: int) -> Iterator[tuple[int, bytes]]:
+        if revision < self.server.ledger_start:
+            raise SegmentTruncatedError("truncated")
+        for index in range(revision, len(self.server.ledger)):
+            yield index + 1, self.server.ledger[index]
+
+    def write_conditionally(self, revision: int, value: bytes) -> int | None:
+        if revision != len(self.server.ledger):
+            return None
+        self.server.ledger.append(value)
+        if self.lose_answer:
+            self.lose_answer = False
+            return None
+        return len(self.server.ledger)
+
+    def write_unconditionally(self, value: bytes) -> None:
+        self.server.ledger.append(value)
+
+    def truncate_to(self, revision: int) -> None:
+        self.server.ledger_start = max(self.server.ledger_start, revision)
+
+
+@dataclass
+class Cut:
+    at: int
+
+    def to_text(self) -> str:
+        return str(self.at)
+
+
+class FakeTransaction:
+    def __init__(self, server: Server, txn_id: UUID) -> None:
+        self.server = server
+        self.txn_id = txn_id
+
+    def _require(self, *allowed: Status) -> Txn:
+        txn = self.server.txns[self.txn_id]
+        if txn.status not in allowed:
+            raise TransactionNotOpenError(f"{self.txn_id} is {txn.status.name}")
+        return txn
+
+    def ping(self, lease_ms: int | None = None) -> None:
+        self._require(Status.OPEN)
+
+    def abort(self) -> None:
+        self._require(Status.OPEN, Status.ABORTED).status = Status.ABORTED
+
+    def close(self) -> None:
+        pass
+
+
+class FakeClient:
+    def __init__(self, server: Server) -> None:
+        self.server = server
+
+    def begin_transaction(self, stream: str, *, lease_ms: int) -> FakeTransaction:
+        txn_id = uuid4()
+        self.server.txns[txn_id] = Txn()
+        return FakeTransaction(self.server, txn_id)
+
+    def transaction_status(self, stream: str, txn_id: UUID) -> Status:
+        return self.server.txns[txn_id].status
+
+    def commit_transaction(
+        self, stream: str, txn_id: UUID, *, timestamp: int | None = None
+    ) -> None:
+        txn = FakeTransaction(self.server, txn_id)._require(Status.OPEN, Status.COMMITTED)
+        if txn.status is Status.OPEN:
+            txn.status = Status.COMMITTED
+            self.server.stream.extend(txn.events)
+
+    def wait_committed(self, stream: str, txn_id: UUID) -> None:
+        FakeTransaction(self.server, txn_id)._require(Status.COMMITTED)
+
+    def abort_transaction(self, stream: str, txn_id: UUID) -> None:
+        FakeTransaction(self.server, txn_id).abort()
+
+    def merge_staging(self, stream: str, txn_id: UUID, ids: Sequence[UUID]) -> None:
+        txn = self.server.txns[txn_id]
+        if txn.status is not Status.OPEN:
+            raise NoSuchSegmentError("the transaction's segments are gone")
+        for each in ids:  # a missing one counts as merged, as on the real server
+            txn.events.extend(self.server.staging.pop((txn_id, each), []))
+
+    def delete_staging(self, stream: str, txn_id: UUID, ids: Sequence[UUID]) -> None:
+        for each in ids:
+            self.server.staging.pop((txn_id, each), None)
+
+    def tail(self, stream: str) -> Cut:
+        return Cut(len(self.server.stream))
+
+    def segment_ranges(
+        self, stream: str, start: str = "earliest", end: str = "latest"
+    ) -> list[tuple[int, int]]:
+        return [(int(start), len(self.server.stream))]
+
+    def read_range(self, segment_range: tuple[int, int]) -> Iterable[list[bytes]]:
+        yield self.server.stream[slice(*segment_range)]
+
+
+class Driver:
+    """One driver process; its batch number n holds the events ``query:n:partition:i``."""
+
+    def __init__(
+        self,
+        server: Server,
+        query: str = "q",
+        *,
+        checkpoint: str | None = None,
+        if_forgotten: str = "raise",
+        compact_after: int = 7,
+    ) -> None:
+        self.server, self.query = server, query
+        self.revisioned = FakeRevisioned(server)
+        self.at: dict[str, Callable[[], None]] = {}
+        self.steps: list[str] = []
+        self.journal = Journal(self.revisioned, query, compact_after=compact_after)
+        self.committer = BatchCommitter(
+            FakeClient(server),
+            "s/t",
+            self.journal,
+            query=query,
+            lease_ms=60_000,
+            checkpoint=checkpoint,
+            if_forgotten=if_forgotten,  # type: ignore[arg-type]  # a plain string from the test
+            hook=self._hook,
+        )
+        self.attempt = 0
+
+    def _hook(self, step: str) -> None:
+        self.steps.append(step)
+        if step in self.at:
+            self.at[step]()
+
+    def stage(self, batch: int, txn: UUID, partition: int, events: list[bytes]) -> UUID:
+        self.attempt += 1
+        staging = staging_id(self.query, batch, txn, partition, self.attempt)
+        record = Staging(
+            query=self.query,
+            batch=batch,
+            txn=txn,
+            session=self.committer.session,
+            staging=staging,
+        )
+        self.revisioned.write_unconditionally(encode_record(record))
+        self.server.staging[txn, staging] = list(events)
+        return staging
+
+    def run(self, batch: int, failed_attempts: Sequence[int] = ()) -> BatchReport:
+        def write(txn: UUID) -> list[AttemptResult]:
+            results = []
+            for partition, events in enumerate(batch_events(self.query, batch)):
+                if partition in failed_attempts:
+                    self.stage(batch, txn, partition, events[:1])
+                winner = self.stage(batch, txn, partition, events)
+                results.append(
+                    AttemptResult(partition, winner, len(events), 0, event_checksum(events))
+                )
+            return results[::-1]
+
+        return self.committer.run(batch, write)
+
+
+def batch_events(query: str, batch: int) -> list[list[bytes]]:
+    return [[f"{query}:{batch}:{p}:{i}".encode() for i in range(3)] for p in range(2)]
+
+
+def whole_batch(query: str, batch: int) -> list[bytes]:
+    return [event for part in batch_events(query, batch) for event in part]
+
+
+def mine(server: Server, query: str = "q") -> list[bytes]:
+    return [event for event in server.stream if event.startswith(query.encode() + b":")]
+
+
+def crash() -> None:
+    raise Crash
+
+
+# --- one thing at a time --------------------------------------------------------------------------
+
+
+def test_batches_become_visible_in_order_and_nothing_is_left() -> None:
+    server = Server()
+    driver = Driver(server)
+    for batch in range(3):
+        report = driver.run(batch, failed_attempts=[0, 1])
+        assert (report.outcome, report.rows) == ("written", 6)
+    assert server.stream == [e for b in range(3) for e in whole_batch("q", b)]
+    assert server.staging == {}
+    assert driver.steps == list(STEPS) * 3
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_crash_after_each_step_then_replay(step: str) -> None:
+    server = Server()
+    first = Driver(server)
+    first.run(0)
+    first.at[step] = crash
+    with pytest.raises(Crash):
+        first.run(1, failed_attempts=[1])
+    replay = Driver(server).run(1)
+    prepared = STEPS.index(step) >= STEPS.index("prepared")
+    expected = "skipped" if step == "done" else "recovered" if prepared else "written"
+    assert replay.outcome == expected
+    Driver(server).run(2)
+    assert server.stream == [e for b in range(3) for e in whole_batch("q", b)]
+    assert server.staging == {}
+    if step != "begin":  # a transaction that no record names ends by its lease
+        assert all(txn.status is not Status.OPEN for txn in server.txns.values())
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_second_driver_takes_over_at_each_step(step: str) -> None:
+    server = Server()
+    older, newer = Driver(server), Driver(server)
+    older.run(0)
+    outcomes = []
+    older.at[step] = lambda: outcomes.append(newer.run(1).outcome)
+    if STEPS.index(step) < STEPS.index("prepared"):
+        with pytest.raises(FencedError):
+            older.run(1)
+        assert outcomes == ["written"]
+    else:
+        older.run(1)
+        assert outcomes == ["skipped" if step == "done" else "recovered"]
+    older.at.clear()
+    if step == "done":  # the newer one had nothing to do, so it has not taken over
+        older.run(2)
+    else:
+        with pytest.raises(FencedError):
+            older.run(2)
+        newer.run(2)
+    assert server.stream == [e for b in range(3) for e in whole_batch("q", b)]
+    assert server.staging == {}
+
+
+def test_lost_lease_between_prepared_and_commit_is_loud_and_written_again() -> None:
+    server = Server()
+    driver = Driver(server)
+
+    def expire() -> None:
+        for txn in server.txns.values():
+            txn.status = Status.ABORTED
+
+    driver.at["prepared"] = expire
+    with pytest.raises(TransactionNotOpenError):
+        driver.run(0)
+    assert server.stream == []
+    driver.at.clear()
+    assert driver.run(0).outcome == "written"
+    assert server.stream == whole_batch("q", 0)
+
+
+@pytest.mark.parametrize("step", ["begin", "claimed", "tidied", "staged", "merged"])
+def test_lost_lease_before_prepared_leaves_no_prepared_record(step: str) -> None:
+    server = Server()
+    driver = Driver(server)
+
+    def expire() -> None:
+        for txn in server.txns.values():
+            txn.status = Status.ABORTED
+
+    driver.at[step] = expire
+    with pytest.raises(TransactionAbortedError):  # whatever the server said
+        driver.run(0)
+    assert not any(isinstance(decode_record(each), Prepared) for each in server.ledger)
+    assert server.staging == {}
+
+
+def test_lost_answer_to_a_ledger_append_does_not_fence() -> None:
+    server = Server()
+    driver = Driver(server)
+
+    def lose() -> None:
+        driver.revisioned.lose_answer = True
+
+    driver.at = dict.fromkeys(("begin", "lease-renewed", "visible"), lose)
+    driver.run(0)
+    assert server.stream == whole_batch("q", 0)
+    phases = [type(decode_record(each)) for each in server.ledger]
+    assert phases == [Preparing, Staging, Staging, Prepared, Done, Snapshot][: len(phases)]
+
+
+def test_failed_tasks_leave_nothing_behind() -> None:
+    server = Server()
+    driver = Driver(server)
+
+    def write(txn: UUID) -> list[AttemptResult]:
+        driver.stage(0, txn, 0, [b"half"])
+        raise RuntimeError("task failed four times")
+
+    with pytest.raises(RuntimeError, match="four times"):
+        driver.committer.run(0, write)
+    assert server.staging == {}
+    assert [txn.status for txn in server.txns.values()] == [Status.ABORTED]
+    assert driver.run(0).outcome == "written"
+
+
+@pytest.mark.parametrize("others", [0, 1], ids=["alone", "with another writer"])
+@pytest.mark.parametrize("committed", [False, True])
+def test_forgotten_transaction_is_decided_by_the_stream(committed: bool, others: int) -> None:
+    server = Server()
+    first = Driver(server)
+    first.at["committed" if committed else "prepared"] = crash
+    with pytest.raises(Crash):
+        first.run(0)
+    for txn in server.txns.values():
+        txn.status = Status.UNKNOWN
+    server.stream.extend([b"other:1"] * others)
+    if not others:
+        assert Driver(server).run(0).outcome == ("recovered" if committed else "written")
+    else:
+        with pytest.raises(TransactionUnknownError) as caught:
+            Driver(server).run(0)
+        assert caught.value.transaction in server.txns
+        answer = "committed" if committed else "aborted"
+        report = Driver(server, if_forgotten=answer).run(0)
+        assert report.outcome == ("recovered" if committed else "written")
+    assert mine(server) == whole_batch("q", 0)
+
+
+def test_attempt_that_outlives_its_batch_is_tidied_by_the_next() -> None:
+    server = Server()
+    driver = Driver(server)
+    driver.run(0)
+    (txn,) = server.txns
+    driver.stage(0, txn, 1, [b"late"])
+    driver.run(1)
+    assert server.staging == {}
+    assert server.txns[txn].status is Status.COMMITTED
+
+
+def test_queries_share_a_ledger_and_survive_each_others_compaction() -> None:
+    server = Server()
+    left, right = Driver(server, "left"), Driver(server, "right")
+    for batch in range(6):
+        left.at = {step: lambda b=batch: right.run(b) for step in ("staged",)}  # type: ignore[misc]
+        left.run(batch)
+    assert server.ledger_start > 0
+    for query in ("left", "right"):
+        assert mine(server, query) == [e for b in range(6) for e in whole_batch(query, b)]
+        assert Driver(server, query).run(5).outcome == "skipped"
+
+
+def test_ledger_is_bounded() -> None:
+    server = Server()
+    driver = Driver(server, compact_after=10)
+    sizes = []
+    for batch in range(40):
+        driver.run(batch)
+        sizes.append(len(server.ledger) - server.ledger_start)
+    assert max(sizes) <= 10 + 5
+
+
+# --- any order of anything ------------------------------------------------------------------------
+
+
+class Protocol(RuleBasedStateMachine):
+    """Any sequence of crashes, expiries, forgetting, zombies and neighbours."""
+
+    @initialize()
+    def start(self) -> None:
+        self.server = Server()
+        self.driver = Driver(self.server)
+        self.next_batch = 0
+        self.foreign = 0
+
+    def _succeeded(self) -> None:
+        self.next_batch += 1
+        assert mine(self.server) == [e for b in range(self.next_batch) for e in whole_batch("q", b)]
+
+    def _run(self, driver: Driver, failed: list[int]) -> None:
+        try:
+            driver.run(self.next_batch, failed)
+        except TransactionUnknownError:
+            assert self.foreign  # alone on the stream, the evidence always decides
+            batch = whole_batch("q", self.next_batch)
+            answer = "committed" if set(batch) <= set(self.server.stream) else "aborted"
+            self.driver = Driver(self.server, if_forgotten=answer)
+            self.driver.run(self.next_batch)
+        self._succeeded()
+
+    @rule(failed=st.lists(st.integers(0, 1), max_size=2))
+    def batch(self, failed: list[int]) -> None:
+        self.driver.at.clear()
+        self._run(self.driver, failed)
+        assert self.server.staging == {}
+
+    @rule(step=st.sampled_from(STEPS), failed=st.lists(st.integers(0, 1), max_size=2))
+    def crash_in_batch(self, step: str, failed: list[int]) -> None:
+        self.driver.at = {step: crash}
+        with contextlib.suppress(Crash):
+            self._run(self.driver, failed)
+        self.driver = Driver(self.server)
+
+    @rule(step=st.sampled_from(STEPS), die=st.booleans())
+    def taken_over(self, step: str, die: bool) -> None:
+        old, new = self.driver, Driver(self.server)
+
+        def take_over() -> None:
+            old.at.clear()
+            if die:
+                new.at["merged"] = crash
+            with contextlib.suppress(Crash):
+                self._run(new, [0])
+
+        old.at = {step: take_over}
+        before = self.next_batch
+        try:
+            old.run(before)
+        except (FencedError, TransactionNotOpenError, TransactionUnknownError):
+            pass
+        else:
+            # whoever finished it: it is there once, and the engine is told so
+            self.next_batch = before
+            self._succeeded()
+        self.driver = Driver(self.server)
+
+    @rule()
+    def lost_answer(self) -> None:
+        self.driver.revisioned.lose_answer = True
+
+    @rule()
+    def leases_run_out(self) -> None:
+        for txn in self.server.txns.values():
+            if txn.status is Status.OPEN:
+                txn.status = Status.ABORTED
+
+    @rule()
+    def server_forgets(self) -> None:
+        for txn in self.server.txns.values():
+            if txn.status is not Status.OPEN:
+                txn.status = Status.UNKNOWN
+
+    @rule()
+    def somebody_else_writes(self) -> None:
+        self.server.stream.append(b"other:1")
+        self.foreign += 1
+
+    @rule(data=st.data())
+    def late_attempt(self, data: st.DataObject) -> None:
+        if self.server.txns:
+            txn = data.draw(st.sampled_from(list(self.server.txns)))
+            self.driver.stage(0, txn, 0, [b"late"])
+
+    @rule()
+    def neighbour(self) -> None:
+        driver = Driver(self.server, "n", compact_after=2)
+        driver.journal.refresh()
+        last = driver.journal.query_state.last_done
+        driver.run(0 if last is None else last + 1)
+        self.foreign += 1  # its events are on the same stream
+
+    @invariant()
+    def at_most_one_batch_ahead(self) -> None:
+        got = mine(self.server)
+        certain = [e for b in range(self.next_batch) for e in whole_batch("q", b)]
+        assert got in (certain, certain + whole_batch("q", self.next_batch))
+
+    @invariant()
+    def neighbours_are_whole(self) -> None:
+        got = mine(self.server, "n")
+        assert got == [e for b in range(len(got) // 6) for e in whole_batch("n", b)]
+
+
+TestProtocol = Protocol.TestCase
+TestProtocol.settings = settings(
+    max_examples=150,
+    stateful_step_count=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+
+
+# --- records and decisions ------------------------------------------------------------------------
+
+names = st.text(max_size=20)
+uuids = st.uuids()
+numbers = st.integers(0, 2**63 - 1)
+common = {"query": names, "batch": numbers, "txn": uuids, "session": uuids, "id": uuids}
+prepared_records = st.builds(
+    Prepared,
+    **common,
+    rows=numbers,
+    checksum=st.integers(0, 2**64 - 1),
+    cut=names,
+    winners=st.lists(uuids, max_size=3).map(tuple),
+    timestamp=st.none() | st.integers(-(2**63), 2**63 - 1),
+)
+id_sets = st.frozensets(uuids, max_size=3)
+query_states = st.builds(
+    QueryState,
+    last_done=st.none() | numbers,
+    last_txn=st.none() | uuids,
+    last_session=st.none() | uuids,
+    claim=st.none()
+    | st.builds(
+        Claim,
+        batch=numbers,
+        txn=uuids,
+        session=uuids,
+        staging=id_sets,
+        prepared=st.none() | prepared_records,
+    ),
+    leftovers=st.dictionaries(uuids, id_sets, max_size=3),
+    checkpoint=st.none() | names,
+)
+records = st.one_of(
+    st.builds(Preparing, **common, checkpoint=st.none() | names),
+    st.builds(Staging, **common, staging=uuids),
+    prepared_records,
+    st.builds(Done, **common, rows=numbers),
+    st.builds(Snapshot, queries=st.dictionaries(names, query_states, max_size=3), id=uuids),
+)
+
+
+@given(records)
+def test_records_round_trip(record: Record) -> None:
+    assert decode_record(encode_record(record)) == record
+
+
+@given(st.binary(max_size=60) | st.text(max_size=60).map(str.encode))
+def test_garbage_is_named(data: bytes) -> None:
+    with pytest.raises(CorruptedStateError):
+        decode_record(data)
+
+
+@given(record=records, data=st.data())
+def test_damaged_records_are_refused_or_read(record: Record, data: st.DataObject) -> None:
+    encoded = encode_record(record)
+    at = data.draw(st.integers(0, len(encoded) - 1))
+    damaged = encoded[:at] + data.draw(st.binary(max_size=2)) + encoded[at + 1 :]
+    with contextlib.suppress(CorruptedStateError):  # the only error there is
+        decode_record(damaged)
+
+
+def test_documented_record_bytes() -> None:
+    record = Preparing(
+        query="flights", batch=4, txn=UUID(int=1), session=UUID(int=2), id=UUID(int=3)
+    )
+    assert encode_record(record) == (
+        b'{"batch":4,"checkpoint":null,"id":"00000000000000000000000000000003",'
+        b'"phase":"PREPARING","query":"flights","session":"00000000000000000000000000000002",'
+        b'"txn":"00000000000000000000000000000001","v":1}'
+    )
+
+
+def test_newer_version_is_refused() -> None:
+    data = encode_record(Done(query="q", batch=0, txn=uuid4(), session=uuid4()))
+    with pytest.raises(CorruptedStateError, match="version 2"):
+        decode_record(data.replace(b'"v":1', b'"v":2'))
+
+
+def test_decisions() -> None:
+    txn, session = uuid4(), uuid4()
+    prepared = Prepared(query="q", batch=3, txn=txn, session=session, rows=1, checksum=5, cut="0")
+    claim = Claim(3, txn, session)
+    ready = Claim(3, txn, session, prepared=prepared)
+    assert decide(QueryState(), 0) == WriteBatch()
+    assert decide(QueryState(last_done=3), 3) == AlreadyDone(3)
+    assert decide(QueryState(last_done=3), 2) == AlreadyDone(3)
+    assert decide(QueryState(last_done=2, claim=claim), 3) == WriteBatch()
+    assert decide(QueryState(last_done=2, claim=ready), 3) == Resume(prepared, ready)
+    with pytest.raises(CorruptedStateError, match="batch 3 is PREPARED"):
+        decide(QueryState(last_done=2, claim=ready), 4)
+    with pytest.raises(InvalidArgumentError, match="checkpoint old"):
+        decide(QueryState(checkpoint="old"), 0, "new")
+    assert decide(QueryState(checkpoint="old"), 0, "old") == WriteBatch()
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome"),
+    [
+        ("OPEN", TxnOutcome.COMMIT),
+        ("COMMITTING", TxnOutcome.WAIT),
+        ("COMMITTED", TxnOutcome.WAIT),
+        ("ABORTING", TxnOutcome.REWRITE),
+        ("ABORTED", TxnOutcome.REWRITE),
+        ("UNKNOWN", TxnOutcome.EVIDENCE),
+    ],
+)
+def test_status_decides(status: str, outcome: TxnOutcome) -> None:
+    assert TxnOutcome.of(status) is outcome
+
+
+def test_impossible_records_are_corruption() -> None:
+    txn, session = uuid4(), uuid4()
+    state = LedgerState()
+    done = Done(query="q", batch=0, txn=txn, session=session)
+    prepared = Prepared(query="q", batch=0, txn=txn, session=session, rows=0, checksum=0, cut="")
+    with pytest.raises(CorruptedStateError, match="DONE"):
+        state.after(done)
+    with pytest.raises(CorruptedStateError, match="PREPARED"):
+        state.after(prepared)
+    claimed = state.after(Preparing(query="q", batch=0, txn=txn, session=session))
+    ended = claimed.after(prepared).after(done)
+    with pytest.raises(CorruptedStateError, match="batch 0 is DONE already"):
+        ended.after(Preparing(query="q", batch=0, txn=uuid4(), session=session))
+
+
+@given(st.lists(st.binary(max_size=20)), st.randoms())
+def test_checksum_ignores_order_and_notices_change(events: list[bytes], random: object) -> None:
+    shuffled = list(events)
+    random.shuffle(shuffled)  # type: ignore[attr-defined]  # hypothesis gives a random.Random
+    assert event_checksum(shuffled) == event_checksum(events)
+    assert event_checksum([*events, b"one more"]) != event_checksum(events)
+
+
+@given(
+    st.tuples(names, numbers, uuids, st.integers(0, 9), st.integers(0, 9)),
+    st.tuples(names, numbers, uuids, st.integers(0, 9), st.integers(0, 9)),
+)
+def test_staging_ids_differ_with_what_they_name(
+    one: tuple[str, int, UUID, int, int], other: tuple[str, int, UUID, int, int]
+) -> None:
+    assert (staging_id(*one) == staging_id(*other)) == (one == other)

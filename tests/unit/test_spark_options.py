@@ -1,0 +1,135 @@
+"""Options of the data source, and arguments of the sink that do not go together."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("pyspark")
+
+from pravega_wire import Credentials, PravegaConfig, ScopedStream, SegmentRange
+from pravega_wire.errors import InvalidArgumentError
+from spark_adapter import ForeachBatchSink
+from spark_adapter.commit import AttemptResult
+from spark_adapter.options import (
+    OPTIONS,
+    ReadOptions,
+    config_options,
+    decode_ranges,
+    encode_ranges,
+)
+from spark_adapter.tasks import PartitionWriter, _encode_result, decode_result
+
+CONFIG = PravegaConfig(
+    controller_uri="tls://example.org:9090",
+    default_scope="sc",
+    credentials=Credentials.basic("user", "secret"),
+    trust_store="/some/ca.pem",
+    validate_hostname=False,
+    max_connections_per_store=3,
+    controller_deadline=12.5,
+    operation_timeout=45.0,
+)
+
+
+def test_a_configuration_survives_as_options() -> None:
+    parsed = ReadOptions.parse({**config_options(CONFIG), "stream": "st"})
+    assert parsed.config == CONFIG
+    assert parsed.stream == ScopedStream("sc", "st")
+    assert (parsed.start, parsed.end, parsed.fail_on_data_loss) == ("earliest", "latest", True)
+    assert parsed.ranges is None
+
+
+def test_secrets_are_in_an_option_that_spark_redacts() -> None:
+    named = {key for key, value in config_options(CONFIG).items() if "dXNlcjpzZWNyZXQ" in value}
+    assert named == {"auth_token"}  # spark.redaction.regex hides keys with "token" by default
+
+
+def test_case_and_aliases_are_accepted() -> None:
+    parsed = ReadOptions.parse(
+        {"STREAM": "a/b", "startingoffsets": "latest", "failOnDataLoss": "FALSE"}
+    )
+    assert (parsed.start, parsed.fail_on_data_loss) == ("latest", False)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "'stream' is required"),
+        ({"stream": "a/b", "contoller": "x"}, "did you mean 'controller'"),
+        ({"stream": "a/b", "zzzzzzzz": "x"}, "unknown option 'zzzzzzzz'$"),
+        ({"stream": "b"}, "has no scope"),
+        (
+            {"stream": "a/b", "endingOffsets": "latest", "end_stream_cut": "latest"},
+            "given twice",
+        ),
+        ({"stream": "a/b", "fail_on_data_loss": "maybe"}, "neither true nor false"),
+        ({"stream": "a/b", "operation_timeout": "many"}, "'many' is not a number"),
+        ({"stream": "a/b", "segment_ranges": "[[1]]"}, "segment_ranges"),
+        ({"stream": "a/b", "segment_ranges": "{"}, "segment_ranges"),
+    ],
+)
+def test_wrong_options_are_named(
+    options: dict[str, str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PRAVEGA_SCOPE", raising=False)
+    with pytest.raises(InvalidArgumentError, match=message):
+        ReadOptions.parse(options)
+
+
+@given(st.lists(st.tuples(*[st.integers(0, 2**63 - 1)] * 3), max_size=5))
+def test_ranges_round_trip(numbers: list[tuple[int, int, int]]) -> None:
+    stream = ScopedStream("a", "b")
+    ranges = tuple(SegmentRange(stream, each[0], *sorted(each[1:])) for each in numbers)
+    assert decode_ranges(stream, encode_ranges(ranges)) == ranges
+
+
+def test_option_names_are_unique() -> None:
+    spellings = [name.lower() for each in OPTIONS for name in (each.name, *each.aliases)]
+    assert len(spellings) == len(set(spellings))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"mode": "exactly_once"}, "needs a ledger_stream"),
+        ({"mode": "twice"}, "mode 'twice' is not one of"),
+        ({"ledger_stream": "l"}, "makes no sense with mode 'at_least_once'"),
+        ({"mode": "exactly_once", "ledger_stream": "st"}, "a stream of its own"),
+        ({"mode": "exactly_once", "ledger_stream": "l", "lease_ms": 9_999}, "lease_ms"),
+        ({"mode": "exactly_once", "ledger_stream": "l", "lease_ms": 600_001}, "lease_ms"),
+        ({"mode": "exactly_once", "ledger_stream": "l", "if_forgotten": "x"}, "if_forgotten"),
+        ({"mode": "exactly_once", "ledger_stream": "l", "compact_after": 0}, "compact_after"),
+        ({"event_col": "e", "serializer": bytes}, "not both"),
+        ({"routing_key_col": "k", "router": str}, "not both"),
+        ({"event_time_col": "t"}, "event_time_col"),
+    ],
+)
+def test_wrong_sinks_cannot_be_made(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=message):
+        ForeachBatchSink(CONFIG, "st", **arguments)
+
+
+def test_what_goes_to_workers_can_be_pickled() -> None:
+    writer = PartitionWriter(config=CONFIG, stream=ScopedStream("a", "b"), mode="at_least_once")
+    assert pickle.loads(pickle.dumps(writer)) == writer
+
+
+@given(
+    st.builds(
+        AttemptResult,
+        partition=st.integers(0, 10**6),
+        staging=st.none() | st.uuids(),
+        rows=st.integers(0, 2**63),
+        nbytes=st.integers(0, 2**63),
+        checksum=st.integers(0, 2**64 - 1),
+        timestamp=st.none() | st.integers(-(2**63), 2**63 - 1),
+        dropped=st.integers(0, 2**31),
+    )
+)
+def test_results_round_trip(result: AttemptResult) -> None:
+    assert decode_result(_encode_result(result)) == result
