@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Self
 
@@ -111,16 +111,17 @@ class StreamConfiguration:
     :param rollover_size_bytes: size of pieces in long-term storage; 0 is the server's default.
     """
 
-    scaling: ScalingPolicy = ScalingPolicy.fixed(1)
+    scaling: ScalingPolicy = field(default_factory=lambda: ScalingPolicy.fixed(1))
     retention: RetentionPolicy | None = None
     tags: frozenset[str] = frozenset()
     timestamp_aggregation_timeout_ms: int = 0
     rollover_size_bytes: int = 0
 
     def __post_init__(self) -> None:
-        if isinstance(self.tags, str) or not isinstance(self.tags, Iterable):
+        given: object = self.tags
+        if isinstance(given, str) or not isinstance(given, Iterable):
             raise InvalidArgumentError("tags is a set of strings")
-        object.__setattr__(self, "tags", frozenset(self.tags))
+        object.__setattr__(self, "tags", frozenset(given))
         if len(self.tags) >= _MAX_TAGS:
             raise InvalidArgumentError(f"{len(self.tags)} tags; fewer than {_MAX_TAGS} are allowed")
         for tag in self.tags:

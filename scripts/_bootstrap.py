@@ -24,7 +24,7 @@ def environment(name: str, extras: str) -> Path:
 
     It is made anew when ``pyproject.toml`` has changed since, and left alone otherwise.
     """
-    if sys.version_info < (3, 11):
+    if sys.version_info < (3, 11):  # noqa: UP036  # the script may be run by any Python
         fail(f"Python 3.11 or newer is needed; this is {sys.version.split()[0]}")
     directory = ROOT / ".venv" / name
     python = directory / "bin" / "python"

@@ -89,9 +89,7 @@ class Client(Protocol):
 
     def transaction_status(self, stream: Any, txn_id: UUID, /) -> Any: ...
 
-    def commit_transaction(
-        self, stream: Any, txn_id: UUID, /, *, timestamp: int | None = None
-    ) -> object: ...
+    def commit_transaction(self, stream: Any, txn_id: UUID, /, *, timestamp: int | None = None) -> object: ...
 
     def abort_transaction(self, stream: Any, txn_id: UUID, /) -> object: ...
 
@@ -280,13 +278,9 @@ class BatchCommitter:
             return TxnOutcome.REWRITE
         if (rows, checksum) == (prepared.rows, prepared.checksum):
             return TxnOutcome.WAIT
-        return self._undecided(
-            prepared, f"{rows} events came since, and the batch has {prepared.rows}"
-        )
+        return self._undecided(prepared, f"{rows} events came since, and the batch has {prepared.rows}")
 
-    def _undecided(
-        self, prepared: Prepared, found: str, cause: PravegaError | None = None
-    ) -> TxnOutcome:
+    def _undecided(self, prepared: Prepared, found: str, cause: PravegaError | None = None) -> TxnOutcome:
         if self._if_forgotten != "raise":
             log.warning(
                 "query %s: batch %d is taken as %s, as configured: %s",
@@ -302,9 +296,7 @@ class BatchCommitter:
 
     # --- writing --------------------------------------------------------------------------------
 
-    def _write(
-        self, batch: int, write: Callable[[UUID], Sequence[AttemptResult]]
-    ) -> tuple[Prepared, int]:
+    def _write(self, batch: int, write: Callable[[UUID], Sequence[AttemptResult]]) -> tuple[Prepared, int]:
         txn = self._client.begin_transaction(self._stream, lease_ms=self._lease_ms)
         results: Sequence[AttemptResult] = ()
         try:
@@ -404,9 +396,7 @@ class BatchCommitter:
         self._tidied.clear()
         self._reach("done")
 
-    def _append(
-        self, record: Preparing | Prepared | Done, before: Callable[[], None] | None = None
-    ) -> None:
+    def _append(self, record: Preparing | Prepared | Done, before: Callable[[], None] | None = None) -> None:
         mine = self._journal.append(record, before)
         self._owned = self._journal.owner if mine else ("another driver",)
 

@@ -98,9 +98,7 @@ class Journal:
         self._state, self._revision = state, revision
         return records
 
-    def append(
-        self, record: Preparing | Prepared | Done, before: Callable[[], None] | None = None
-    ) -> bool:
+    def append(self, record: Preparing | Prepared | Done, before: Callable[[], None] | None = None) -> bool:
         """Append a record of this driver's query, unless another driver works on that query.
 
         Records of other queries, and what task attempts register, get between without harm: the
@@ -123,9 +121,7 @@ class Journal:
             self.refresh()
             if self._holds(record):
                 # by this very append, of which only the answer was lost, or by another driver's
-                return not (
-                    isinstance(record, Done) and self.query_state.last_session != record.session
-                )
+                return not (isinstance(record, Done) and self.query_state.last_session != record.session)
             if self.owner != owner:
                 claim = self.query_state.claim
                 other = "another driver" if claim is None else f"driver {claim.session}"

@@ -447,9 +447,7 @@ def _dump_query(state: QueryState) -> dict[str, Any]:
             "txn": claim.txn.hex,
             "session": claim.session.hex,
             "staging": _hexes(claim.staging),
-            "prepared": None
-            if claim.prepared is None
-            else json.loads(encode_record(claim.prepared)),
+            "prepared": None if claim.prepared is None else json.loads(encode_record(claim.prepared)),
         },
     }
 
@@ -478,8 +476,7 @@ def _load_query(name: str, body: Mapping[str, Any]) -> QueryState:
         last_session=optional_id("last_session"),
         claim=claim,
         leftovers={
-            UUID(hex=txn): frozenset(UUID(hex=each) for each in ids)
-            for txn, ids in body["leftovers"].items()
+            UUID(hex=txn): frozenset(UUID(hex=each) for each in ids) for txn, ids in body["leftovers"].items()
         },
         checkpoint=body["checkpoint"],
     )

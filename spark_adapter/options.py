@@ -61,9 +61,7 @@ OPTIONS = (
 )
 
 _CANONICAL = {
-    spelling.lower(): option.name
-    for option in OPTIONS
-    for spelling in (option.name, *option.aliases)
+    spelling.lower(): option.name for option in OPTIONS for spelling in (option.name, *option.aliases)
 }
 
 
@@ -136,9 +134,7 @@ def _config(given: Mapping[str, str]) -> PravegaConfig:
             try:
                 numbers[name] = kind(given[name])
             except ValueError:
-                raise InvalidArgumentError(
-                    f"option {name!r}: {given[name]!r} is not a number"
-                ) from None
+                raise InvalidArgumentError(f"option {name!r}: {given[name]!r} is not a number") from None
     return replace(base, **numbers)
 
 

@@ -111,9 +111,7 @@ class ForeachBatchSink:
         if routing_key_col is not None and router is not None:
             raise InvalidArgumentError("give routing_key_col or router, not both")
         if not MIN_LEASE_MS <= lease_ms <= MAX_LEASE_MS:
-            raise InvalidArgumentError(
-                f"lease_ms {lease_ms} is not in {MIN_LEASE_MS}..{MAX_LEASE_MS}"
-            )
+            raise InvalidArgumentError(f"lease_ms {lease_ms} is not in {MIN_LEASE_MS}..{MAX_LEASE_MS}")
         if if_forgotten not in get_args(IfForgotten):
             raise InvalidArgumentError(
                 f"if_forgotten {if_forgotten!r} is not one of {', '.join(get_args(IfForgotten))}"
@@ -172,9 +170,7 @@ class ForeachBatchSink:
         committer, query = self._open(df.sparkSession)
 
         def write(txn: UUID) -> Sequence[AttemptResult]:
-            plan = replace(
-                self._plan, query=query, batch=batch_id, txn=txn, session=committer.session
-            )
+            plan = replace(self._plan, query=query, batch=batch_id, txn=txn, session=committer.session)
             return _run_tasks(df, plan)
 
         return committer.run(batch_id, write)
@@ -238,9 +234,7 @@ def _require(df: DataFrame, parameter: str, column: str, *types: type[DataType])
     found = df.schema[column].dataType
     if not isinstance(found, types):
         wanted = " or ".join(kind.__name__.removesuffix("Type").lower() for kind in types)
-        raise InvalidArgumentError(
-            f"{parameter}: column {column!r} is {found.simpleString()}, not {wanted}"
-        )
+        raise InvalidArgumentError(f"{parameter}: column {column!r} is {found.simpleString()}, not {wanted}")
 
 
 def _run_tasks(df: DataFrame, plan: PartitionWriter) -> list[AttemptResult]:

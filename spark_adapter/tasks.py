@@ -188,9 +188,7 @@ class PartitionWriter:
                     )
                     with client.revisioned_stream(self.ledger) as ledger:
                         ledger.write_unconditionally(encode_record(record))
-                    writer = stack.enter_context(
-                        client.staging_writer(self.stream, self.txn, staging)
-                    )
+                    writer = stack.enter_context(client.staging_writer(self.stream, self.txn, staging))
                 writer.write_events(chunk.events, routing_keys=chunk.keys)
                 tally.add(chunk)
             if writer is not None:

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from examples.flights_demo import data
 from examples.flights_demo.picture import Batch, Sample, Segment, Story, draw, visible_events
@@ -25,7 +26,8 @@ from pravega_wire.sync import PravegaClient, open_client
 from pravega_wire.testing import standalone
 
 ROOT = Path(__file__).resolve().parents[2]
-SCOPE, STREAM, LEDGER = "demo", "demo/flights", "demo/ledger"
+SCOPE = f"demo-{uuid4().hex[:8]}"  # a new one, for a server that is not the demo's own
+STREAM, LEDGER = f"{SCOPE}/flights", f"{SCOPE}/ledger"
 SAMPLE_SECONDS = 0.25
 KILL_AFTER_STEP = "staged"
 """Where the driver is killed: its tasks have written a batch, and nothing has been decided."""
@@ -149,6 +151,8 @@ class Run:
         batch, what = line["batch"], line["what"]
         if what in ("started", "spark is up", "finished"):
             self.say(f"job: {what} (process {line['pid']})")
+            if what == "spark is up" and self.killed:
+                self.moments.append((line["time"], "new driver up"))
         elif what == "batch":
             self.begun.setdefault(batch, line["time"])
             if batch >= self.scale_at and not self.scaled:
@@ -194,9 +198,7 @@ def read_report(run: Run, start: str, end: str) -> dict[str, Any]:
     return found
 
 
-def compare(
-    source: data.Summary, found: dict[str, Any], say: Voice
-) -> dict[tuple[str, int], data.Delay]:
+def compare(source: data.Summary, found: dict[str, Any], say: Voice) -> dict[tuple[str, int], data.Delay]:
     """Hold what the stream gave against the source; :class:`Failure` names what differs.
 
     Returns the delays by airport and hour, as the stream gave them.
@@ -239,9 +241,7 @@ def tell_story(run: Run, delays: dict[tuple[str, int], data.Delay]) -> Story:
         samples=run.samples,
         batches=[Batch(n, run.begun[n], run.visible[n]) for n in sorted(run.visible)],
         segments={
-            segment_id: Segment(
-                segment_id, ranges[segment_id][0], ranges[segment_id][1], offsets[segment_id]
-            )
+            segment_id: Segment(segment_id, ranges[segment_id][0], ranges[segment_id][1], offsets[segment_id])
             for segment_id in ranges
         },
         epochs=epochs,
@@ -275,7 +275,7 @@ def demo(args: argparse.Namespace, folder: Path, say: Voice) -> None:
             )
             before = client.tail(STREAM)
             while not run.job():
-                run.moments.append((time.time(), "driver restarted"))
+                say("starting the driver again, with the same checkpoint")
             run.sample()
             after = client.tail(STREAM)
             if not (run.killed and run.scaled):

@@ -38,10 +38,7 @@ def load(limit: int | None = None) -> list[bytes]:
     archive = Path(spec.submodule_search_locations[0]) / "data" / "flights.csv.zip"
     with zipfile.ZipFile(archive) as opened, opened.open("flights.csv") as lines:
         next(lines)  # the header
-        return [
-            b"%d,%s" % (number, line.rstrip(b"\n"))
-            for number, line in enumerate(islice(lines, limit))
-        ]
+        return [b"%d,%s" % (number, line.rstrip(b"\n")) for number, line in enumerate(islice(lines, limit))]
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,7 @@ def main() -> None:
         .appName("flights")
         .config("spark.ui.enabled", "false")
         .config("spark.driver.memory", "1g")
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")  # a short life
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "2")
@@ -73,9 +74,7 @@ def main() -> None:
         sink(ordered.select("event", "carrier"), batch_id)
         report = sink.last_batch
         assert report is not None
-        progress.note(
-            "stored", outcome=report.outcome, rows=report.rows, seconds=round(report.seconds, 3)
-        )
+        progress.note("stored", outcome=report.outcome, rows=report.rows, seconds=round(report.seconds, 3))
 
     lines = spark.readStream.format("text").option("maxFilesPerTrigger", 1).load(args.files)
     fields = F.split("value", ",")

@@ -115,8 +115,7 @@ def _rate(axes: Axes, story: Story) -> None:
     counts = [visible_events(sample, story.segments) for sample in story.samples]
     window = 8
     rates = [
-        (counts[i] - counts[i - window]) / (times[i] - times[i - window])
-        for i in range(window, len(counts))
+        (counts[i] - counts[i - window]) / (times[i] - times[i - window]) for i in range(window, len(counts))
     ]
     axes.plot(times[window:], rates, linewidth=1)
     axes.set(title="rate: flights becoming readable", xlabel="seconds", ylabel="events/s")
@@ -191,10 +190,7 @@ def _heat(axes: Axes, story: Story) -> None:
 def _airports(axes: Axes, story: Story) -> None:
     for airport in sorted({airport for airport, _ in story.delays}):
         hours = sorted(hour for name, hour in story.delays if name == airport)
-        means = [
-            story.delays[airport, hour].minutes / story.delays[airport, hour].flights
-            for hour in hours
-        ]
+        means = [story.delays[airport, hour].minutes / story.delays[airport, hour].flights for hour in hours]
         axes.plot(hours, means, marker="o", markersize=3, label=airport)
     axes.set(
         title="from the stream: mean departure delay",

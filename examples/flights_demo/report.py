@@ -43,6 +43,7 @@ def main() -> None:
         .appName("flights report")
         .config("spark.ui.enabled", "false")
         .config("spark.driver.memory", "1g")
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")  # a short life
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "2")
@@ -54,9 +55,7 @@ def main() -> None:
     parts = events.mapPartitions(count_and_check).collect()
 
     # In the order of an RDD, the events of one key are in the order they were written.
-    order = read_rdd(
-        spark.sparkContext, config, args.stream, args.start, args.end, carrier_and_sequence
-    )
+    order = read_rdd(spark.sparkContext, config, args.stream, args.start, args.end, carrier_and_sequence)
     sequences: dict[str, list[int]] = {}
     for carrier, sequence in order.collect():
         sequences.setdefault(carrier, []).append(sequence)

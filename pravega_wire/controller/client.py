@@ -12,6 +12,7 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -72,6 +73,7 @@ M = TypeVar("M", bound=Message)
 
 _SERVICE = "/io.pravega.controller.stream.api.grpc.v1.ControllerService/"
 _DISCOVERY_SECONDS = 120.0
+_FIRST_CONTACT_SECONDS = 10.0
 _NO_TIMESTAMP = -(2**63)
 MIN_LEASE_MS = 10_000
 MAX_LEASE_MS = 600_000
@@ -134,6 +136,7 @@ class _Channels:
         self._lock = trio.Lock()
         self._current: GrpcChannel | None = None
         self._index = 0
+        self.answered = False
         self.bootstrap = tuple(endpoints)
         self.endpoints = tuple(endpoints)
         self.closed = False
@@ -211,11 +214,17 @@ class ControllerClient:
         if self._discovery:
             await self._discover()
         return await retry(
-            self._policy,
+            self._policy_now(),
             lambda: self._attempt(rpc, request, reply_type, about),
             retry_on=lambda error: error.retriable,
             describe=f"controller call {rpc} for {about}",
         )
+
+    def _policy_now(self) -> RetryPolicy:
+        """Until a controller has answered once, a wrong address is likelier than a passing fault."""
+        if self._channels.answered:
+            return self._policy
+        return replace(self._policy, total=min(self._policy.total, _FIRST_CONTACT_SECONDS))
 
     async def _attempt(self, rpc: str, request: Message, reply_type: type[M], about: str) -> M:
         channel = await self._channels.get()
@@ -241,6 +250,7 @@ class ControllerClient:
         except TransportError:
             self._channels.drop(channel)
             raise
+        self._channels.answered = True
         if result.code is StatusCode.OK:
             try:
                 return reply_type.FromString(result.message)
@@ -267,7 +277,7 @@ class ControllerClient:
             return
         self._discovered = now
         reply = await retry(
-            self._policy,
+            self._policy_now(),
             lambda: self._attempt(
                 "getControllerServerList", pb.ServerRequest(), pb.ServerResponse, "the cluster"
             ),
@@ -1120,7 +1130,7 @@ class ControllerClient:
 # --- from and to messages ------------------------------------------------------------------------
 
 
-class _stream_names:  # noqa: N801  # reads as a statement at its uses
+class _stream_names:  # reads as a statement at its uses
     """Turns the bare "not found" of a call about a stream into one that names the stream."""
 
     def __init__(self, scope: str, stream: str) -> None:
@@ -1182,7 +1192,7 @@ def _stream_config(
     message = pb.StreamConfig(
         streamInfo=_info(scope, stream),
         scalingPolicy=pb.ScalingPolicy(
-            scaleType=scaling.scale_type.value,
+            scaleType=scaling.scale_type.name,
             targetRate=scaling.target_rate,
             scaleFactor=scaling.scale_factor,
             minNumSegments=scaling.min_segments,
@@ -1194,7 +1204,7 @@ def _stream_config(
     if configuration.retention is not None:
         message.retentionPolicy.CopyFrom(
             pb.RetentionPolicy(
-                retentionType=configuration.retention.retention_type.value,
+                retentionType=configuration.retention.retention_type.name,
                 retentionParam=configuration.retention.minimum,
                 retentionMax=configuration.retention.maximum,
             )

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from uuid import UUID
 
+NO_ID = UUID(int=0)
+"""Id of a group that was not created yet."""
+
 __all__ = [
     "Access",
     "CreatedTransaction",
@@ -139,7 +142,7 @@ class ReaderGroupConfiguration:
     max_outstanding_checkpoints: int = 3
     retention_type: int = 0
     generation: int = 0
-    group_id: UUID = UUID(int=0)
+    group_id: UUID = NO_ID
 
 
 @dataclass(frozen=True, slots=True)

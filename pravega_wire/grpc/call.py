@@ -188,7 +188,8 @@ class GrpcConnection:
 
     def data_to_send(self) -> bytes:
         """Bytes for the peer; empty when there are none."""
-        return self._h2.data_to_send()
+        data: bytes = self._h2.data_to_send()
+        return data
 
     # --- what arrives ---------------------------------------------------------------------------
 
@@ -324,7 +325,7 @@ class GrpcConnection:
 
 def _code_name(code: int | None) -> str:
     try:
-        return h2.errors.ErrorCodes(code).name
+        return str(h2.errors.ErrorCodes(code).name)
     except ValueError:
         return f"code {code}"
 

@@ -22,6 +22,7 @@ __all__ = [
     "MAX_DECODED_BODY",
     "MAX_ENCODED_BODY",
     "append_block_header",
+    "appended_data",
     "decode_body",
     "decode_generic",
     "encode",
@@ -33,7 +34,7 @@ MAX_DECODED_BODY: Final = 16777215
 MAX_ENCODED_BODY: Final = 16777207
 """The server counts the header into its limit of 16777215 bytes, so a body must be 8 smaller."""
 
-Part = bytes | bytearray | memoryview
+Part = bytes | memoryview
 _I64 = Struct(">q")
 _I32 = Struct(">i")
 _I8 = Struct(">b")
@@ -343,6 +344,37 @@ def encode_parts(command: c.Command) -> list[Part]:
 def encode(command: c.Command) -> bytes:
     """A whole frame; errors as :func:`encode_parts`."""
     return b"".join(encode_parts(command))
+
+
+def appended_data(block: c.AppendBlock | None, end: c.AppendBlockEnd) -> bytes:
+    """What a server stores for an append (wire protocol v0.13.0, "Block framing").
+
+    :param block: the ``AppendBlock`` before ``end``, or None where ``end`` stands alone.
+    :raises DecodeError: the two do not belong together, or the block's closing frame is wrong.
+    """
+    tail = bytes(end.data)
+    if block is None:
+        return tail
+    if block.writer_id != end.writer_id:
+        raise DecodeError("an append block and its end have different writer ids")
+    data = bytes(block.data)
+    whole = end.size_of_whole_events
+    if not 0 <= whole <= len(data):
+        raise DecodeError(f"{whole} bytes of whole events in a block of {len(data)} bytes")
+    result, closing = data[:whole], data[whole:]
+    if closing:
+        if len(closing) < HEADER.size:
+            raise TruncatedInputError("an append block ends in the middle of its closing frame")
+        code, length = HEADER.unpack_from(closing)
+        if length != len(closing) - HEADER.size:
+            raise DecodeError("an append block has more than its closing frame after the events")
+        if code == c.PartialEvent.CODE:
+            result += closing[HEADER.size :]
+        elif code != c.Padding.CODE:
+            raise DecodeError(f"an append block is closed by command {code}")
+        elif tail:
+            raise DecodeError("an append block is padded and yet its end has data")
+    return result + tail
 
 
 def decode_generic(code: int, body: memoryview) -> c.Command:

@@ -96,7 +96,7 @@ __all__ = [
     "reply_request_id",
 ]
 
-Buffer = bytes | bytearray | memoryview
+Buffer = bytes | memoryview
 
 
 @dataclass(frozen=True, slots=True)

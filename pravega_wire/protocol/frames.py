@@ -85,7 +85,8 @@ class FrameDecoder:
         if self._error is not None:
             raise self._error
         if self._body is not None or self._start != self._end:
-            raise TruncatedInputError("the connection ended in the middle of a frame")
+            self._error = TruncatedInputError("the connection ended in the middle of a frame")
+            raise self._error
 
     def _received(self, count: int) -> list[Command]:
         result: list[Command] = []

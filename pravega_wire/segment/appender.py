@@ -365,11 +365,8 @@ class SegmentAppender:
         """Keep a session with the segment's store until finished, sealed or failed."""
         backoff = Backoff(self._stores.operation_timeout)
         garbage = 0
-        while not self._finished:
-            try:
-                await self._session()
-            except PravegaError as error:
-                failure = error
+        while True:
+            failure = await self._session()
             if self._finished:
                 return
             if isinstance(failure, SegmentSealedError | NoSuchSegmentError):
@@ -401,13 +398,14 @@ class SegmentAppender:
                 )
                 return
 
-    async def _session(self) -> None:
-        """One connection's worth of appending; always ends by raising what ended it."""
+    async def _session(self) -> PravegaError:
+        """One connection's worth of appending; returns what ended it."""
         stores = self._stores
-        self._failure = None
-        self._disrupted = trio.Event()
-        self._setup_done = trio.Event()
-        endpoint = await stores.endpoint(self.target)
+        self._begin_session()
+        try:
+            endpoint = await stores.endpoint(self.target)
+        except PravegaError as error:
+            return error
         try:
             token = await self.target.token()
             flow = await stores.pool.flow(endpoint, self)
@@ -428,13 +426,19 @@ class SegmentAppender:
             finally:
                 self._ready = False
                 flow.close()
-        except PravegaError:
+        except PravegaError as error:
+            failure = error
+        else:
+            assert self._failure is not None
+            failure = self._failure
+        if not isinstance(failure, SegmentSealedError):
             stores.forget(self.target, endpoint)
-            raise
-        assert self._failure is not None
-        if not isinstance(self._failure, SegmentSealedError):
-            stores.forget(self.target, endpoint)
-        raise self._failure
+        return failure
+
+    def _begin_session(self) -> None:
+        self._failure = None
+        self._disrupted = trio.Event()
+        self._setup_done = trio.Event()
 
     def _resume(self) -> None:
         """Take up after the set-up reply: drop what is stored, send the rest again."""

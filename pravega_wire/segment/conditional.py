@@ -146,16 +146,19 @@ class ConditionalAppender:
         return reply.last_event_number
 
     async def _ask(self, flow: Flow, build: Callable[[int], c.Command]) -> c.Command:
-        self._reply = None
-        self._failure = None
-        self._answered = trio.Event()
-        self._waiting_for = flow.next_request_id()
+        self._begin(flow.next_request_id())
         flow.send(build(self._waiting_for))
         await self._answered.wait()
         if self._reply is None:
             assert self._failure is not None
             raise self._failure
         return self._reply
+
+    def _begin(self, request_id: int) -> None:
+        self._reply = None
+        self._failure = None
+        self._answered = trio.Event()
+        self._waiting_for = request_id
 
     def _error(self, reply: c.Command, flow: Flow) -> PravegaError:
         if isinstance(reply, c.DataAppended):

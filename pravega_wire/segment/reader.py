@@ -295,7 +295,7 @@ class EventRangeReader:
             if len(self._rest) < self._needed:
                 return
             batch, consumed, self._needed = parse_events(
-                self._rest, self._rest_offset, segment=segment
+                bytes(self._rest), self._rest_offset, segment=segment
             )
             if consumed:
                 self._ready.append(batch)

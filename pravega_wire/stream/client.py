@@ -34,6 +34,7 @@ from pravega_wire.stream.revisioned import RevisionedStream
 from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES
 from pravega_wire.stream.transaction import DEFAULT_LEASE_MS, StagingWriter, Transaction
 from pravega_wire.transport.pool import AddressMap, ConnectionPool
+from pravega_wire.transport.retry import RetryPolicy
 from pravega_wire.types import ScopedStream, SegmentRange, StreamCut
 
 __all__ = ["PravegaClient", "StreamInfo", "open_client"]
@@ -80,6 +81,13 @@ async def open_client(
                 credentials=chosen.authorization(),
                 discovery=chosen.discovery,
                 deadline=chosen.controller_deadline,
+                policy=RetryPolicy(
+                    initial=0.01,
+                    multiplier=3.0,
+                    cap=5.0,
+                    attempts=1_000_000,
+                    total=chosen.operation_timeout,
+                ),
             ) as controller,
             trio.open_nursery() as nursery,
         ):
@@ -312,7 +320,8 @@ class PravegaClient:
         if epoch is None:
             raise ScaleConflictError(
                 f"stream {name} was not scaled: segments {list(seal)} must be active, the new "
-                f"ranges {list(new_ranges)} must cover exactly theirs, and no other scale may run",
+                f"ranges {list(new_ranges)} must cover exactly theirs, no fewer segments may be left "
+                "than the scaling policy's minimum, and no other scale may run",
                 scope=name.scope,
                 stream=name.name,
             )

@@ -31,7 +31,7 @@ from pravega_wire.segment.appender import (
     too_large,
 )
 
-__all__ = ["DEFAULT_MAX_OUTSTANDING_BYTES", "RoutedWriter", "Route"]
+__all__ = ["DEFAULT_MAX_OUTSTANDING_BYTES", "Route", "RoutedWriter"]
 
 DEFAULT_MAX_OUTSTANDING_BYTES = 32 * 1024 * 1024
 """Bytes a writer holds unacknowledged before it makes the caller wait."""

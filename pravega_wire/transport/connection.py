@@ -48,7 +48,7 @@ _MAX_FLOW_ID = 0x7FFFFFFF
 _HELLO = codec.encode(Hello(high_version=WIRE_VERSION_HIGH, low_version=WIRE_VERSION_LOW))
 _KEEPALIVE = codec.encode(KeepAlive())
 
-Part = bytes | bytearray | memoryview
+Part = bytes | memoryview
 
 
 class FlowHandler(Protocol):
@@ -265,8 +265,9 @@ class Connection:
             pass
         except* ProtocolError as group:
             # Bytes that make no sense end the connection; the reason reaches every flow.
-            error = _first(group)
-            error.host = self.host
+            found = _first(group)
+            error = type(found)(f"{self.host}: {found.message}", host=self.host)
+            error.__cause__ = found
         except* PravegaError as group:
             error = _first(group)
         finally:

@@ -49,11 +49,14 @@ class NetworkStream:
     A cancelled ``send_all`` leaves the peer with part of the data: close the stream then.
     """
 
-    __slots__ = ("_socket", "_stream", "host")
+    __slots__ = ("_raw", "_socket", "_stream", "host")
 
-    def __init__(self, stream: trio.SocketStream | trio.SSLStream[trio.SocketStream], host: str):
+    def __init__(self, stream: trio.SocketStream | trio.SSLStream, host: str):
         self._stream = stream
-        self._socket = stream.socket if isinstance(stream, trio.SocketStream) else None
+        raw = stream.transport_stream if isinstance(stream, trio.SSLStream) else stream
+        assert isinstance(raw, trio.SocketStream)
+        self._raw = raw
+        self._socket = raw.socket if stream is raw else None
         self.host = host
 
     async def receive_into(self, buffer: memoryview) -> int:
@@ -73,25 +76,18 @@ class NetworkStream:
         with _mapped(self.host):
             return bytes(await self._stream.receive_some(max_bytes))
 
-    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+    async def send_all(self, data: bytes | memoryview) -> None:
         """Send everything. Errors as ``receive_into``."""
         with _mapped(self.host):
             await self._stream.send_all(data)
 
     async def aclose(self) -> None:
         """Close at once, without a TLS good-bye (neither protocol above needs it)."""
-        if isinstance(self._stream, trio.SSLStream):
-            await self._stream.transport_stream.aclose()
-        else:
-            await self._stream.aclose()
+        await self._raw.aclose()
 
     def close_nowait(self) -> None:
         """Close the socket from synchronous code; pending calls end with :class:`ClosedError`."""
-        stream = self._stream
-        if isinstance(stream, trio.SSLStream):
-            stream.transport_stream.socket.close()
-        else:
-            stream.socket.close()
+        self._raw.socket.close()
 
 
 async def connect(

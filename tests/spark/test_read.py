@@ -130,16 +130,12 @@ def test_bounds_are_fixed_and_recomputing_gives_the_same(
     assert read_rdd(spark.sparkContext, config, stream).count() == 1000
 
 
-def test_empty_stream_gives_no_rows(
-    spark: SparkSession, config: PravegaConfig, stream: str
-) -> None:
+def test_empty_stream_gives_no_rows(spark: SparkSession, config: PravegaConfig, stream: str) -> None:
     assert read_rdd(spark.sparkContext, config, stream).collect() == []
     assert read_df(spark, config, stream).collect() == []
 
 
-def test_format_takes_options_and_cuts(
-    spark: SparkSession, config: PravegaConfig, written: Written
-) -> None:
+def test_format_takes_options_and_cuts(spark: SparkSession, config: PravegaConfig, written: Written) -> None:
     register(spark)
     frame = (
         spark.read.format("pravega")
@@ -177,3 +173,14 @@ def test_truncated_data_fails_unless_told_otherwise(
     assert sorted(kept.collect()) == sorted(b"here %d" % n for n in range(50))
     with pytest.raises(Exception, match="truncated"):
         stale.count()
+
+
+def test_events_that_cross_the_chunks_of_a_read_arrive_whole(
+    spark: SparkSession, config: PravegaConfig, client: PravegaClient, stream: str
+) -> None:
+    events = [b"%d:" % n + b"x" * (n % 331) for n in range(60_000)]
+    with client.event_writer(stream) as writer:
+        writer.write_events(events, routing_keys=[str(n % 7) for n in range(len(events))])
+        writer.flush()
+    assert sorted(read_rdd(spark.sparkContext, config, stream).collect()) == sorted(events)
+    assert read_df(spark, config, stream).count() == len(events)

@@ -36,9 +36,7 @@ def exactly_once(config: PravegaConfig, stream: str, ledger: str) -> SinkFactory
 
     def make(**more: Any) -> ForeachBatchSink:
         settings = {"query": "q", "routing_key_col": "key", **more}
-        return ForeachBatchSink(
-            config, stream, mode="exactly_once", ledger_stream=ledger, **settings
-        )
+        return ForeachBatchSink(config, stream, mode="exactly_once", ledger_stream=ledger, **settings)
 
     return make
 

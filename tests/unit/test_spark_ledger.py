@@ -151,9 +151,7 @@ class FakeClient:
     def transaction_status(self, stream: str, txn_id: UUID) -> Status:
         return self.server.txns[txn_id].status
 
-    def commit_transaction(
-        self, stream: str, txn_id: UUID, *, timestamp: int | None = None
-    ) -> None:
+    def commit_transaction(self, stream: str, txn_id: UUID, *, timestamp: int | None = None) -> None:
         txn = FakeTransaction(self.server, txn_id)._require(Status.OPEN, Status.COMMITTED)
         if txn.status is Status.OPEN:
             txn.status = Status.COMMITTED
@@ -243,9 +241,7 @@ class Driver:
                 if partition in failed_attempts:
                     self.stage(batch, txn, partition, events[:1])
                 winner = self.stage(batch, txn, partition, events)
-                results.append(
-                    AttemptResult(partition, winner, len(events), 0, event_checksum(events))
-                )
+                results.append(AttemptResult(partition, winner, len(events), 0, event_checksum(events)))
             return results[::-1]
 
         return self.committer.run(batch, write)
@@ -626,9 +622,7 @@ def test_damaged_records_are_refused_or_read(record: Record, data: st.DataObject
 
 
 def test_documented_record_bytes() -> None:
-    record = Preparing(
-        query="flights", batch=4, txn=UUID(int=1), session=UUID(int=2), id=UUID(int=3)
-    )
+    record = Preparing(query="flights", batch=4, txn=UUID(int=1), session=UUID(int=2), id=UUID(int=3))
     assert encode_record(record) == (
         b'{"batch":4,"checkpoint":null,"id":"00000000000000000000000000000003",'
         b'"phase":"PREPARING","query":"flights","session":"00000000000000000000000000000002",'

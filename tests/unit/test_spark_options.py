@@ -50,9 +50,7 @@ def test_secrets_are_in_an_option_that_spark_redacts() -> None:
 
 
 def test_case_and_aliases_are_accepted() -> None:
-    parsed = ReadOptions.parse(
-        {"STREAM": "a/b", "startingoffsets": "latest", "failOnDataLoss": "FALSE"}
-    )
+    parsed = ReadOptions.parse({"STREAM": "a/b", "startingoffsets": "latest", "failOnDataLoss": "FALSE"})
     assert (parsed.start, parsed.fail_on_data_loss) == ("latest", False)
 
 

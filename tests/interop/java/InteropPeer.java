@@ -34,6 +34,7 @@ import java.net.URI;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Base64;
+import java.util.HashMap;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
@@ -62,6 +63,7 @@ public final class InteropPeer {
     private final ControllerImpl controller;
     private final BufferedReader in;
     private final PrintStream out;
+    private final Map<String, Command> commands = new HashMap<>();
 
     private InteropPeer(URI uri, BufferedReader in, PrintStream out) {
         this.config = ClientConfig.builder().controllerURI(uri).build();
@@ -70,6 +72,7 @@ public final class InteropPeer {
             new ControllerImpl(ControllerImplConfig.builder().clientConfig(config).build(), executor);
         this.in = in;
         this.out = out;
+        addCommands();
     }
 
     public static void main(String[] args) throws Exception {
@@ -100,29 +103,39 @@ public final class InteropPeer {
         System.exit(0);
     }
 
-    private void run(String[] a) throws Exception {
-        switch (a[0]) {
-            case "create-scope" -> data(manager.createScope(a[1]));
-            case "create-stream" -> data(manager.createStream(a[1], a[2], StreamConfiguration.builder()
-                .scalingPolicy(ScalingPolicy.fixed(Integer.parseInt(a[3]))).build()));
-            case "write" -> write(a[1], a[2], Integer.parseInt(a[3]));
-            case "head" -> data(info(a[1], a[2]).getHeadStreamCut().asText());
-            case "tail" -> data(info(a[1], a[2]).getTailStreamCut().asText());
-            case "describe-cut" -> describe(a[1]);
-            case "segments-for" -> segmentsFor(a[1], a[2], Integer.parseInt(a[3]));
-            case "read-batch" -> readBatch(a[1], a[2], a[3], a[4]);
-            case "read-group" -> readGroup(a[1], a[2], a[3], a[4]);
-            case "truncate" -> data(manager.truncateStream(a[1], a[2], StreamCut.from(a[3])));
-            case "txn-write" -> writeTransaction(a[1], a[2], Integer.parseInt(a[3]));
-            case "txn-commit" -> transaction(a[1], a[2], a[3], Transaction::commit);
-            case "txn-abort" -> transaction(a[1], a[2], a[3], Transaction::abort);
-            case "txn-status" -> data(controller
-                .checkTransactionStatus(Stream.of(a[1], a[2]), UUID.fromString(a[3])).join());
-            case "revision-write" -> revisionWrite(a[1], a[2], a[3], bytes(a[4]));
-            case "revision-read" -> revisionRead(a[1], a[2]);
-            case "revision-mark" -> revisionMark(a[1], a[2], a[3]);
-            default -> throw new IllegalArgumentException("no such command: " + a[0]);
+    private interface Command {
+        void run(String[] a) throws Exception;
+    }
+
+    private void addCommands() {
+        commands.put("create-scope", a -> data(manager.createScope(a[1])));
+        commands.put("create-stream", a -> data(manager.createStream(a[1], a[2],
+            StreamConfiguration.builder()
+                .scalingPolicy(ScalingPolicy.fixed(Integer.parseInt(a[3]))).build())));
+        commands.put("write", a -> write(a[1], a[2], Integer.parseInt(a[3])));
+        commands.put("head", a -> data(info(a[1], a[2]).getHeadStreamCut().asText()));
+        commands.put("tail", a -> data(info(a[1], a[2]).getTailStreamCut().asText()));
+        commands.put("describe-cut", a -> describe(a[1]));
+        commands.put("segments-for", a -> segmentsFor(a[1], a[2], Integer.parseInt(a[3])));
+        commands.put("read-batch", a -> readBatch(a[1], a[2], a[3], a[4]));
+        commands.put("read-group", a -> readGroup(a[1], a[2], Integer.parseInt(a[3])));
+        commands.put("truncate", a -> data(manager.truncateStream(a[1], a[2], StreamCut.from(a[3]))));
+        commands.put("txn-write", a -> writeTransaction(a[1], a[2], Integer.parseInt(a[3])));
+        commands.put("txn-commit", a -> transaction(a[1], a[2], a[3], Transaction::commit));
+        commands.put("txn-abort", a -> transaction(a[1], a[2], a[3], Transaction::abort));
+        commands.put("txn-status", a -> data(controller
+            .checkTransactionStatus(Stream.of(a[1], a[2]), UUID.fromString(a[3])).join()));
+        commands.put("revision-write", a -> revisionWrite(a[1], a[2], a[3], bytes(a[4])));
+        commands.put("revision-read", a -> revisionRead(a[1], a[2]));
+        commands.put("revision-mark", a -> revisionMark(a[1], a[2], a[3]));
+    }
+
+    private void run(String[] words) throws Exception {
+        Command command = commands.get(words[0]);
+        if (command == null) {
+            throw new IllegalArgumentException("no such command: " + words[0]);
         }
+        command.run(words);
     }
 
     // --- events -----------------------------------------------------------------------------------
@@ -179,29 +192,39 @@ public final class InteropPeer {
         }
     }
 
-    /** Everything between two cuts through a reader group of one reader, in the order it is read. */
-    private void readGroup(String scope, String stream, String from, String to) {
+    /**
+     * A stream from its head through a reader group of one reader, in the order it is read.
+     *
+     * <p>It stops after the expected number of events and a second of silence, so that an event too many
+     * shows.
+     */
+    private void readGroup(String scope, String stream, int expected) {
         String group = "interop-" + UUID.randomUUID();
-        StreamCut end = to.isEmpty() ? info(scope, stream).getTailStreamCut() : cut(to);
-        ReaderGroupConfig groupConfig = ReaderGroupConfig.builder().disableAutomaticCheckpoints()
-            .stream(Stream.of(scope, stream), cut(from), end).build();
+        // A reader reports a sealed segment as finished, and so gets its successors, at checkpoints only.
+        ReaderGroupConfig groupConfig = ReaderGroupConfig.builder()
+            .automaticCheckpointIntervalMillis(1_000)
+            .stream(Stream.of(scope, stream)).build();
         try (ReaderGroupManager groups = ReaderGroupManager.withScope(scope, config)) {
             groups.createReaderGroup(group, groupConfig);
             try (EventStreamClientFactory factory = EventStreamClientFactory.withScope(scope, config);
                  EventStreamReader<byte[]> reader = factory.createReader(
                      "reader", group, BYTES, ReaderConfig.builder().build())) {
-                while (true) {
-                    EventRead<byte[]> read = reader.readNextEvent(5000);
-                    if (read.getEvent() != null) {
-                        // The parts of a pointer are not public; its text is "segment:offset-length".
-                        String pointer = read.getEventPointer().toString();
-                        int colon = pointer.lastIndexOf(':');
-                        Segment segment = Segment.fromScopedName(pointer.substring(0, colon));
-                        String offset = pointer.substring(colon + 1, pointer.lastIndexOf('-'));
-                        event(segment.getSegmentId(), Long.parseLong(offset), read.getEvent());
-                    } else if (read.isReadCompleted()) {
-                        break;
+                int found = 0;
+                int silent = 0;
+                while (silent < (found < expected ? 60 : 1)) {
+                    EventRead<byte[]> read = reader.readNextEvent(1_000);
+                    if (read.getEvent() == null) {
+                        silent += read.isCheckpoint() ? 0 : 1;
+                        continue;
                     }
+                    silent = 0;
+                    found++;
+                    // The parts of a pointer are not public; its text is "segment:offset-length".
+                    String pointer = read.getEventPointer().toString();
+                    int colon = pointer.lastIndexOf(':');
+                    Segment segment = Segment.fromScopedName(pointer.substring(0, colon));
+                    String offset = pointer.substring(colon + 1, pointer.lastIndexOf('-'));
+                    event(segment.getSegmentId(), Long.parseLong(offset), read.getEvent());
                 }
             } finally {
                 groups.deleteReaderGroup(group);

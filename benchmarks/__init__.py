@@ -1,0 +1,1 @@
+"""Benchmarks against the Java client and the ``pravega`` package. See ``docs/benchmarks.md``."""

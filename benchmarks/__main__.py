@@ -1,0 +1,421 @@
+"""Measures us and our peers on the same work, on the same server, in the same run.
+
+Every participant is a process that stays warm. For each piece of work the participants take turns,
+round after round, starting with another one each time; the first round warms up and does not count.
+Each append goes to a stream of its own, whose length is checked afterwards and which is then deleted;
+all reads of one piece of work are of the same stream, and the events and bytes read are checked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO, Any
+from uuid import uuid4
+
+from benchmarks.peers import Participant, ParticipantError, cpu_seconds, java_command, python_command
+from benchmarks.report import table
+from benchmarks.work import HEADER_BYTES
+from pravega_wire import PravegaConfig
+from pravega_wire.sync import PravegaClient, open_client
+from pravega_wire.testing import cluster, find_java, standalone
+
+KEYS = 1000
+SIZES = (100, 1000, 100_000)
+SEGMENTS = (1, 4)
+APPEND_EVENTS = {100: 500_000, 1000: 120_000, 100_000: 2000}
+READ_EVENTS = {100: 2_000_000, 1000: 250_000, 100_000: 2500}
+SPARK_SIZE = 1000
+SPARK_READ_EVENTS, SPARK_WRITE_EVENTS = 250_000, 120_000
+GROUPS = ("append", "read", "spark")
+
+
+@dataclass(frozen=True, slots=True)
+class Entrant:
+    """A participant in one kind of work.
+
+    :ivar share: part of the events it gets; below 1 for those that would take minutes.
+    :ivar sizes, segments: event sizes and numbers of segments it takes part with.
+    """
+
+    participant: str
+    share: float = 1.0
+    sizes: tuple[int, ...] = SIZES
+    segments: tuple[int, ...] = SEGMENTS
+
+
+ENTRANTS = {
+    "append": (
+        Entrant("java"),
+        Entrant("pravega_wire"),
+        Entrant("pravega_wire write_event"),
+        Entrant("pravega_wire sync"),
+        Entrant("pravega 0.3.8", share=0.5),
+        Entrant("pravega 0.3.8 default", share=0.004, sizes=(100,), segments=(1,)),
+        Entrant("raw frames"),
+    ),
+    "read": (
+        Entrant("java"),
+        Entrant("pravega_wire"),
+        Entrant("pravega_wire batches"),
+        Entrant("pravega_wire sync"),
+        Entrant("pravega 0.3.8"),
+        Entrant("raw frames"),
+    ),
+}
+
+
+def commands(uri: str, scope: str, directory: Path) -> dict[str, Callable[[], list[str]]]:
+    """How each participant is started; those that are not installed are left out."""
+    found: dict[str, Callable[[], list[str]]] = {
+        "java": lambda: java_command(uri, scope, directory),
+        "raw frames": lambda: python_command("raw_replay", uri, "--serve", scope),
+    }
+    for name, mode in (
+        ("pravega_wire", "bulk"),
+        ("pravega_wire write_event", "each"),
+        ("pravega_wire batches", "batches"),
+        ("pravega_wire sync", "sync-bulk"),
+    ):
+        found[name] = partial(python_command, "worker_wire", uri, scope, mode)
+    if find_spec("pravega_client") is not None:
+        for name, mode in (("pravega 0.3.8", "window"), ("pravega 0.3.8 default", "default")):
+            found[name] = partial(python_command, "worker_pravega", uri, scope, mode)
+    if find_spec("pyspark") is not None and find_spec("spark_adapter") is not None:
+        found["spark"] = lambda: python_command("worker_spark", uri, scope)
+    return found
+
+
+@dataclass
+class Bench:
+    """One run: the server, the participants and the records."""
+
+    uri: str
+    scope: str
+    client: PravegaClient
+    server_pids: Callable[[], list[int]]
+    directory: Path
+    rounds: int
+    scale: float
+    only: Sequence[str]
+    out: IO[str]
+    records: list[dict[str, Any]] = field(default_factory=list)
+    _participants: dict[str, Participant] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._commands = commands(self.uri, self.scope, self.directory)
+        self._started = time.monotonic()
+
+    def say(self, text: str) -> None:
+        """Progress, on standard error."""
+        print(f"[bench {time.monotonic() - self._started:4.0f} s] {text}", file=sys.stderr, flush=True)
+
+    def available(self, name: str) -> bool:
+        """Whether a participant is installed and was asked for."""
+        return name in self._commands and (not self.only or name in self.only)
+
+    def participant(self, name: str) -> Participant:
+        """The running participant of this name."""
+        if name not in self._participants:
+            self._participants[name] = Participant(name, self._commands[name](), self.directory)
+        return self._participants[name]
+
+    def close(self) -> None:
+        """End all participants."""
+        for each in self._participants.values():
+            each.stop()
+
+    # --- streams ----------------------------------------------------------------------------------
+
+    @contextmanager
+    def stream(self, segments: int) -> Iterator[str]:
+        """A fresh stream, deleted afterwards."""
+        name = f"s{uuid4().hex}"
+        self.client.create_stream(name, segments)
+        try:
+            yield name
+        finally:
+            self.client.delete_stream(name, seal=True)
+
+    def stored_bytes(self, stream: str) -> int:
+        """Bytes in a stream that was never truncated or scaled."""
+        return sum(self.client.tail(stream).positions.values())
+
+    # --- measuring --------------------------------------------------------------------------------
+
+    def measure(
+        self,
+        operation: str,
+        size: int,
+        segments: int,
+        name: str,
+        number: int,
+        participant: Participant,
+        *words: object,
+    ) -> dict[str, Any]:
+        """One request, as a record that is not checked yet."""
+        record: dict[str, Any] = {
+            "operation": operation,
+            "participant": name,
+            "size": size,
+            "segments": segments,
+            "round": number,
+            "warm_up": number == 0,
+        }
+        try:
+            participant.start()
+            pids = self.server_pids()
+            before = cpu_seconds(pids)
+            answer = participant.request(*words)
+            after = cpu_seconds(pids)
+        except ParticipantError as error:
+            record["error"] = str(error)
+            return record
+        if before is not None and after is not None:
+            record["server_cpu_seconds"] = after - before
+        return record | answer
+
+    def add(self, record: dict[str, Any], *, events: int, stored: int | None = None) -> None:
+        """Check a record against what must have happened, and keep it."""
+        payload = events * record["size"]
+        whole = events * (record["size"] + HEADER_BYTES)
+        if "error" not in record:
+            if record["participant"] == "raw frames" and record["operation"] == "read":
+                # It counts bytes as they are stored and knows no events.
+                wrong = record["bytes"] != whole
+                record["events"], record["bytes"] = events, payload
+            else:
+                wrong = (record["events"], record["bytes"]) != (events, payload)
+            if wrong:
+                record["error"] = f"{events} events were expected"
+            elif stored is not None and stored != whole:
+                record["error"] = f"{stored} bytes are stored instead of {whole}"
+        if "error" not in record:
+            record["events_per_second"] = record["events"] / record["seconds"]
+            record["mb_per_second"] = record["bytes"] / record["seconds"] / 1e6
+        else:
+            self.say(f"{record['participant']}: {record['error']}")
+        self.records.append(record)
+        self.out.write(json.dumps(record) + "\n")
+        self.out.flush()
+
+    def turns(self, names: Sequence[str]) -> Iterator[tuple[int, str]]:
+        """Round numbers (0 is the warm-up) and participants, each round beginning with another."""
+        for number in range(self.rounds + 1):
+            shift = number % len(names)
+            for name in (*names[shift:], *names[:shift]):
+                yield number, name
+
+    def scaled(self, events: float) -> int:
+        """Number of events at the scale of this run."""
+        return max(64, round(events * self.scale))
+
+    # --- work -------------------------------------------------------------------------------------
+
+    def entrants(self, operation: str, size: int, segments: int) -> dict[str, Entrant]:
+        """Who takes part, by name."""
+        return {
+            entrant.participant: entrant
+            for entrant in ENTRANTS[operation]
+            if self.available(entrant.participant)
+            and size in entrant.sizes
+            and segments in entrant.segments
+        }
+
+    def run_append(self) -> None:
+        """Every append."""
+        for size in SIZES:
+            for segments in SEGMENTS:
+                self.say(f"append {size} B, {segments} segment(s)")
+                entrants = self.entrants("append", size, segments)
+                for number, name in self.turns(list(entrants)):
+                    count = self.scaled(APPEND_EVENTS[size] * entrants[name].share)
+                    keys = KEYS if segments > 1 else 0
+                    with self.stream(segments) as stream:
+                        record = self.measure(
+                            "append", size, segments, name, number, self.participant(name),
+                            "append", stream, size, count, keys,
+                        )  # fmt: skip
+                        self.add(record, events=count, stored=self.stored_bytes(stream))
+
+    def run_read(self) -> None:
+        """Every read, each of a stream that is filled once."""
+        for size in SIZES:
+            for segments in SEGMENTS:
+                self.say(f"read {size} B, {segments} segment(s)")
+                entrants = self.entrants("read", size, segments)
+                count = self.scaled(READ_EVENTS[size])
+                with self.stream(segments) as stream:
+                    self.fill(stream, size, count)
+                    for number, name in self.turns(list(entrants)):
+                        record = self.measure(
+                            "read", size, segments, name, number, self.participant(name),
+                            "read", stream, count,
+                        )  # fmt: skip
+                        self.add(record, events=count)
+
+    def fill(self, stream: str, size: int, count: int) -> None:
+        """Append events without measuring."""
+        filler = Participant("filler", self._commands["raw frames"](), self.directory)
+        try:
+            filler.request("append", stream, size, count, 0)
+        finally:
+            filler.stop()
+        stored = self.stored_bytes(stream)
+        if stored != count * (size + HEADER_BYTES):
+            raise ParticipantError(f"filling a stream stored {stored} bytes for {count} events")
+
+    def run_spark(self) -> None:
+        """Reads and writes of the Spark adapter, and their floors."""
+        if not self.available("spark"):
+            return
+        size, segments = SPARK_SIZE, 4
+        spark = self.participant("spark")
+        self.say("spark read")
+        count = self.scaled(SPARK_READ_EVENTS)
+        with self.stream(segments) as stream:
+            self.fill(stream, size, count)
+            names = {"spark_adapter read_df": "read", "spark read floor": "read-floor"}
+            for number, name in self.turns(list(names)):
+                record = self.measure(
+                    "spark read", size, segments, name, number, spark,
+                    names[name], stream, size, count, segments,
+                )  # fmt: skip
+                self.add(_of_many(record), events=count)
+        self.say("spark write")
+        count = self.scaled(SPARK_WRITE_EVENTS)
+        names = {
+            "spark_adapter at_least_once": "write-at_least_once",
+            "spark_adapter exactly_once": "write-exactly_once",
+            "spark write floor": "write-floor",
+        }
+        for number, name in self.turns(list(names)):
+            with self.stream(segments) as stream:
+                record = self.measure(
+                    "spark write", size, segments, name, number, spark,
+                    names[name], stream, size, count, segments,
+                )  # fmt: skip
+                written = None if name.endswith("floor") else self.stored_bytes(stream)
+                self.add(_of_many(record), events=count, stored=written)
+
+
+def _of_many(record: dict[str, Any]) -> dict[str, Any]:
+    """Spark's work is in several processes, so the memory of one says nothing."""
+    record.pop("peak_rss", None)
+    return record
+
+
+def machine(kind: str) -> dict[str, Any]:
+    """What the numbers depend on."""
+    model = platform.processor()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                model = line.partition(":")[2].strip()
+                break
+    versions: dict[str, str | None] = {}
+    for package in ("trio", "pravega", "pyspark", "pyarrow"):
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            versions[package] = None
+    return {
+        "machine": platform.machine(),
+        "processor": model,
+        "cores": os.cpu_count(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "java": find_java().version,
+        "server": kind,
+        "versions": versions,
+        "date": time.strftime("%Y-%m-%d"),
+    }
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--server", choices=("cluster", "standalone"), default="cluster",
+        help="what to start (the standalone server holds everything in memory: only with --quick)",
+    )  # fmt: skip
+    parser.add_argument("--uri", help="use the Pravega at this controller URI and start nothing")
+    parser.add_argument("--rounds", type=int, default=3, help="measured rounds (default 3)")
+    parser.add_argument("--scale", type=float, default=1.0, help="factor on all numbers of events")
+    parser.add_argument("--quick", action="store_true", help="one round of a tenth of the events")
+    parser.add_argument(
+        "--work", nargs="+", choices=GROUPS, default=GROUPS, help="kinds of work (default: all)"
+    )
+    parser.add_argument("--only", nargs="+", default=(), help="participants (default: all)")
+    parser.add_argument(
+        "--output", type=Path, default=Path("bench-results.jsonl"),
+        help="file for one JSON object a measurement ('-': standard output)",
+    )  # fmt: skip
+    parser.add_argument("--table", type=Path, metavar="FILE", help="only print the table of a file")
+    return parser.parse_args()
+
+
+def main() -> int:
+    arguments = parse()
+    if arguments.table is not None:
+        print(table(json.loads(line) for line in arguments.table.read_text().splitlines()))
+        return 0
+    rounds, scale = arguments.rounds, arguments.scale
+    if arguments.quick:
+        rounds, scale = 1, scale / 10
+    with ExitStack() as stack:
+        pids: Callable[[], list[int]] = list
+        if arguments.uri is not None:
+            kind, uri = "address", arguments.uri
+        else:
+            kind = arguments.server
+            server = stack.enter_context(
+                cluster() if kind == "cluster" else standalone(kind="jars", memory="3g")
+            )
+            uri = server.controller_uri
+
+            def pids() -> list[int]:
+                return [each.pid for each in server.processes if each.pid is not None]
+
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
+        scope = f"bench-{uuid4().hex[:8]}"
+        config = PravegaConfig.from_defaults(controller_uri=uri, scope=scope, env={})
+        client = stack.enter_context(open_client(config))
+        client.create_scope(scope)
+        out: IO[str] = (
+            sys.stdout
+            if str(arguments.output) == "-"
+            else stack.enter_context(arguments.output.open("w"))
+        )
+        bench = Bench(uri, scope, client, pids, directory, rounds, scale, arguments.only, out)
+        stack.callback(bench.close)
+        description = machine(kind) | {"rounds": rounds, "scale": scale}
+        out.write(json.dumps(description) + "\n")
+        for group, run in (
+            ("append", bench.run_append),
+            ("read", bench.run_read),
+            ("spark", bench.run_spark),
+        ):
+            if group in arguments.work:
+                run()
+        bench.say("done")
+        print(json.dumps(description, indent=1), file=sys.stderr)
+        # Where the records go to standard output, the table must not be among them.
+        print(table(bench.records), file=sys.stderr if out is sys.stdout else sys.stdout)
+    return 1 if any("error" in record for record in bench.records) else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,174 @@
+"""Participants of a benchmark: processes that stay warm and answer one request after the other."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pravega_wire.testing import client_classpath, compile_java, find_java
+
+__all__ = ["Participant", "ParticipantError", "cpu_seconds", "java_command", "python_command"]
+
+ROOT = Path(__file__).resolve().parent.parent
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class ParticipantError(Exception):
+    """A participant has failed, ended, or not answered in time."""
+
+
+def python_command(module: str, *arguments: str) -> list[str]:
+    """A participant that is a module of this package."""
+    return [sys.executable, "-m", f"benchmarks.{module}", *arguments]
+
+
+def java_command(uri: str, scope: str, directory: Path) -> list[str]:
+    """The participant in ``java/BenchPeer.java``, compiled into ``directory``."""
+    classpath = client_classpath()
+    classes = directory / "classes"
+    compile_java(sorted((Path(__file__).parent / "java").glob("*.java")), classes, classpath)
+    # The client logs at INFO by default, and more than it sends.
+    quiet = directory / "logback.xml"
+    quiet.write_text('<configuration><root level="OFF"/></configuration>')
+    return [
+        str(find_java().executable),
+        "-Xmx1g",
+        f"-Dlogback.configurationFile={quiet}",
+        "-Dorg.slf4j.simpleLogger.defaultLogLevel=off",
+        "-cp",
+        os.pathsep.join(map(str, [classes, *classpath])),
+        "BenchPeer",
+        uri,
+        scope,
+    ]
+
+
+class Participant:
+    """One process. It starts with its first request and is started anew after a failure."""
+
+    def __init__(self, name: str, command: Sequence[str], log_dir: Path) -> None:
+        self.name = name
+        self._command = list(command)
+        self._log = log_dir / f"{name.replace(' ', '-').replace('/', '-')}.log"
+        self._process: subprocess.Popen[str] | None = None
+        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+
+    @property
+    def pid(self) -> int | None:
+        """Its process, while it runs."""
+        return None if self._process is None else self._process.pid
+
+    def start(self, timeout: float = 120.0) -> None:
+        """Start it if it does not run, and wait until it is ready."""
+        if self._process is not None and self._process.poll() is None:
+            return
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                cwd=ROOT,
+            )
+        self._lines = queue.SimpleQueue()
+        threading.Thread(
+            target=_pump, args=(self._process, self._lines), daemon=True
+        ).start()
+        self._answer(timeout)
+
+    def request(self, *words: object, timeout: float = 300.0) -> dict[str, Any]:
+        """Send a request and wait for its answer; adds ``peak_rss`` (bytes) where the system tells it.
+
+        :raises ParticipantError: it failed; the next request starts it anew.
+        """
+        self.start()
+        assert self._process is not None
+        assert self._process.stdin is not None
+        _reset_peak(self._process.pid)
+        self._process.stdin.write("\t".join(map(str, words)) + "\n")
+        self._process.stdin.flush()
+        answer = self._answer(timeout)
+        answer["peak_rss"] = _peak(self._process.pid)
+        return answer
+
+    def _answer(self, timeout: float) -> dict[str, Any]:
+        try:
+            line = self._lines.get(timeout=timeout)
+        except queue.Empty:
+            self.stop(kill=True)
+            raise ParticipantError(f"{self.name} has not answered in {timeout:g} s") from None
+        if line is None:
+            self.stop(kill=True)
+            tail = self._log.read_text(errors="replace")[-600:]
+            raise ParticipantError(f"{self.name} has ended: {tail}")
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            self.stop(kill=True)
+            raise ParticipantError(f"{self.name}: {answer['error']}")
+        return answer
+
+    def stop(self, *, kill: bool = False) -> None:
+        """End the process."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        assert process.stdin is not None
+        try:
+            process.stdin.close()
+        except BrokenPipeError:
+            pass
+        if not kill:
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                kill = True
+        if kill:
+            process.kill()
+        process.wait()
+
+
+def _pump(process: subprocess.Popen[str], lines: queue.SimpleQueue[str | None]) -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        # Libraries print to standard output now and then; answers are JSON objects.
+        if line.startswith("{"):
+            lines.put(line)
+    lines.put(None)
+
+
+def _reset_peak(pid: int) -> None:
+    try:
+        Path(f"/proc/{pid}/clear_refs").write_text("5")
+    except OSError:
+        return
+
+
+def _peak(pid: int) -> int | None:
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return None
+    for line in status.splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+def cpu_seconds(pids: Sequence[int]) -> float | None:
+    """CPU time that processes have taken so far, all threads; None where the system does not tell."""
+    total = 0
+    for pid in pids:
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return None
+        total += int(fields[11]) + int(fields[12])
+    return total / _TICKS if pids else None

@@ -1,0 +1,95 @@
+"""Records of measurements, and the table made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from statistics import median
+from typing import Any
+
+__all__ = ["REFERENCE", "table"]
+
+Record = dict[str, Any]
+
+REFERENCE = "java"
+"""What others are divided by; a floor of its own for Spark's operations."""
+
+_REFERENCES = {"spark read": "spark read floor", "spark write": "spark write floor"}
+_COLUMNS = (
+    "operation", "event", "seg", "participant", "events/s", "min", "max", "MB/s", "ratio",
+    "events/CPU s", "peak MB", "server CPU",
+)  # fmt: skip
+
+
+def _short(value: float) -> str:
+    """Three significant digits with a unit."""
+    for unit, factor in (("M", 1e6), ("k", 1e3)):
+        if value >= factor:
+            return f"{value / factor:.3g}{unit}" if value < 1000 * factor else f"{value:.3g}"
+    return f"{value:.3g}"
+
+
+def _size(size: int) -> str:
+    return f"{size // 1000} kB" if size >= 1000 else f"{size} B"
+
+
+def table(records: Iterable[Record]) -> str:
+    """A Markdown table of medians over rounds, with what each is relative to the reference.
+
+    ``server CPU`` is how many cores the servers took on average meanwhile.
+    """
+    groups: dict[tuple[str, int, int, str], list[Record]] = {}
+    for record in records:
+        if record.get("warm_up") or "events_per_second" not in record:
+            continue
+        key = (record["operation"], record["size"], record["segments"], record["participant"])
+        groups.setdefault(key, []).append(record)
+    rates = {
+        key: median(record["events_per_second"] for record in group)
+        for key, group in groups.items()
+    }
+    rows: list[Sequence[str]] = [_COLUMNS]
+    for key, group in groups.items():
+        operation, size, segments, participant = key
+        reference = rates.get((operation, size, segments, _REFERENCES.get(operation, REFERENCE)))
+        every = [record["events_per_second"] for record in group]
+        rows.append(
+            (
+                operation,
+                _size(size),
+                str(segments),
+                participant,
+                _short(rates[key]),
+                _short(min(every)),
+                _short(max(every)),
+                f"{rates[key] * size / 1e6:.0f}",
+                "" if reference is None else f"{rates[key] / reference:.2f}",
+                _median(group, lambda r: r["events"] / r["cpu_seconds"], "cpu_seconds", _short),
+                _median(group, lambda r: r["peak_rss"] / 1e6, "peak_rss", lambda v: f"{v:.0f}"),
+                _median(
+                    group,
+                    lambda r: r["server_cpu_seconds"] / r["seconds"],
+                    "server_cpu_seconds",
+                    lambda v: f"{v:.1f}",
+                ),
+            )
+        )
+    widths = [max(len(row[index]) for row in rows) for index in range(len(_COLUMNS))]
+    lines = []
+    for number, row in enumerate(rows):
+        cells = (
+            cell.ljust(width) if index in (0, 3) else cell.rjust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+        if number == 0:
+            rules = (
+                "-" * width if index in (0, 3) else "-" * (width - 1) + ":"
+                for index, width in enumerate(widths)
+            )
+            lines.append(f"| {' | '.join(rules)} |")
+    return "\n".join(lines)
+
+
+def _median(group: list[Record], value: Any, needs: str, show: Any) -> str:
+    found = [value(record) for record in group if record.get(needs)]
+    return show(median(found)) if found else ""

@@ -1,0 +1,78 @@
+"""What every participant does, and how it is told to: one request a line, one line of JSON back.
+
+``append<TAB>stream<TAB>size<TAB>count<TAB>keys`` and ``read<TAB>stream``. Event ``i`` of an append has
+payload ``payload_pool(size)[i % POOL]`` and, where ``keys`` is not 0, routing key ``key-<i % keys>``.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import cycle, islice
+
+__all__ = ["HEADER_BYTES", "POOL", "Clock", "keys_of", "measure", "payload_pool", "payloads", "serve"]
+
+POOL = 64
+HEADER_BYTES = 8
+
+
+def payload_pool(size: int) -> list[bytes]:
+    """Different payloads of one size; byte ``i`` of number ``k`` is ``31 i + 7 + k`` modulo 256."""
+    period = [bytes((31 * i + 7 + k) & 0xFF for i in range(256)) for k in range(POOL)]
+    return [(each * (size // 256 + 1))[:size] for each in period]
+
+
+def payloads(size: int, count: int) -> Iterator[bytes]:
+    """Payloads of the events of an append."""
+    return islice(cycle(payload_pool(size)), count)
+
+
+def keys_of(keys: int, count: int) -> Iterator[str] | None:
+    """Routing keys of the events of an append; None for none."""
+    if keys == 0:
+        return None
+    return islice(cycle([f"key-{number}" for number in range(keys)]), count)
+
+
+@dataclass(slots=True)
+class Clock:
+    """What a measured block took, once it is over: wall time, and CPU time of this process."""
+
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+
+    def answer(self, events: int, nbytes: int) -> dict[str, float]:
+        """The answer to a request."""
+        return {
+            "events": events,
+            "bytes": nbytes,
+            "seconds": self.seconds,
+            "cpu_seconds": self.cpu_seconds,
+        }
+
+
+@contextmanager
+def measure() -> Iterator[Clock]:
+    """Measure a block."""
+    clock = Clock()
+    cpu, start = time.process_time(), time.perf_counter()
+    yield clock
+    clock.seconds = time.perf_counter() - start
+    clock.cpu_seconds = time.process_time() - cpu
+
+
+def serve(handle: Callable[[list[str]], dict[str, float]]) -> None:
+    """Answer requests until standard input ends."""
+    print(json.dumps({"ready": True}), flush=True)
+    for line in sys.stdin:
+        words = line.rstrip("\n").split("\t")
+        answer: dict[str, object]
+        try:
+            answer = dict(handle(words))
+        except Exception as error:  # a peer's failure is a result, whatever its class
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(answer), flush=True)

@@ -1,0 +1,52 @@
+"""Pytest fixtures with a real Pravega; registered by this package's installation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pytest
+
+if TYPE_CHECKING:
+    from pravega_wire.testing.server import PravegaCluster, PravegaServer
+
+
+@pytest.fixture(scope="session")
+def pravega_server() -> Iterator[PravegaServer]:
+    """A standalone server for the whole session.
+
+    Without one the fixture fails with a sentence that says what to do; it never skips.
+    """
+    from pravega_wire.testing.server import standalone
+
+    with standalone() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def pravega_cluster() -> Iterator[PravegaCluster]:
+    """A cluster of separate processes, for the whole session; a test may kill and restart them."""
+    from pravega_wire.testing.server import cluster
+
+    with cluster() as server:
+        yield server
+
+
+@pytest.fixture
+def pravega_scope(pravega_server: PravegaServer) -> str:
+    """Name of a fresh scope on :func:`pravega_server`."""
+    import trio
+
+    from pravega_wire.config import PravegaConfig
+    from pravega_wire.stream.client import open_client
+
+    name = f"test-{uuid4().hex[:12]}"
+
+    async def create() -> None:
+        config = PravegaConfig.from_defaults(controller_uri=pravega_server.controller_uri, env={})
+        async with open_client(config) as client:
+            await client.create_scope(name)
+
+    trio.run(create)
+    return name

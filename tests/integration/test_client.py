@@ -1,0 +1,469 @@
+"""The client against a real server: scopes, streams, appending, transactions, reading."""
+
+from __future__ import annotations
+
+import uuid
+from collections import defaultdict
+from functools import partial
+
+import pytest
+import trio
+
+from pravega_wire import PravegaClient, PravegaConfig, StreamCut, TxnStatus, open_client, sync
+from pravega_wire.errors import (
+    ClosedError,
+    DataLossError,
+    EventTooLargeError,
+    InvalidArgumentError,
+    InvalidStreamCutError,
+    PravegaError,
+    RetriesExhaustedError,
+    ScopeNotEmptyError,
+    ScopeNotFoundError,
+    StreamNotFoundError,
+    StreamNotSealedError,
+    StreamSealedError,
+    TransactionAbortedError,
+    TransactionNotOpenError,
+    TransactionUnknownError,
+)
+from pravega_wire.hashing import routing_key_position
+from pravega_wire.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
+
+from .conftest import guarded
+
+
+async def all_events(client: PravegaClient, stream: str) -> list[bytes]:
+    return [event async for batch in await client.read_events(stream) for event in batch]
+
+
+def by_key(events: list[bytes]) -> dict[bytes, list[int]]:
+    found: dict[bytes, list[int]] = defaultdict(list)
+    for event in events:
+        key, number = event.split(b":")
+        found[key].append(int(number))
+    return found
+
+
+def test_scopes_and_streams(config: PravegaConfig) -> None:
+    async def main() -> None:
+        async with guarded(config) as client:
+            scope = config.default_scope
+            assert scope is not None
+            assert not await client.create_scope(scope)
+            assert await client.scope_exists(scope)
+            assert scope in await client.list_scopes()
+            configuration = StreamConfiguration(
+                scaling=ScalingPolicy.by_event_rate(1000, 2, 3),
+                retention=RetentionPolicy.by_size(1 << 30),
+                tags=frozenset({"one", "two"}),
+            )
+            assert await client.create_stream("a", configuration)
+            assert not await client.create_stream("a", 1)
+            assert await client.create_stream("b", 2)
+            assert await client.stream_configuration("a") == configuration
+            assert sorted(map(str, await client.list_streams())) == [f"{scope}/a", f"{scope}/b"]
+            assert [each.name for each in await client.list_streams(tag="two")] == ["a"]
+            assert len(await client.list_streams(internal=True)) > 2
+            changed = StreamConfiguration(scaling=ScalingPolicy.fixed(4), tags=frozenset({"x"}))
+            await client.update_stream("a", changed)
+            assert await client.stream_configuration("a") == changed
+            assert len(await client.active_segments("b")) == 2
+            with pytest.raises(StreamNotSealedError):
+                await client.delete_stream("b")
+            with pytest.raises(ScopeNotEmptyError):
+                await client.delete_scope(scope)
+            await client.seal_stream("b")
+            info = await client.stream_info("b")
+            assert info.sealed
+            assert dict(info.tail.positions) == {0: 0, 1: 0}
+            assert await client.delete_stream("b")
+            assert not await client.delete_stream("b")
+            assert await client.delete_stream("a", seal=True)
+
+    trio.run(main)
+
+
+def test_events_come_back_in_order_of_their_keys(config: PravegaConfig) -> None:
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("t", 4)
+            count, keys = 20_000, 37
+            written = [b"k%d:%d" % (number % keys, number) for number in range(count)]
+            async with client.event_writer("t") as writer:
+                for number in range(1000):
+                    await writer.write_event(written[number], f"k{number % keys}")
+                ack = await writer.write_events(
+                    (event for event in written[1000:]),
+                    (f"k{number % keys}" for number in range(1000, count)),
+                )
+                await ack.wait()
+                assert ack.done
+                assert writer.events_acknowledged <= count
+            assert writer.events_acknowledged == count
+            assert writer.outstanding_bytes == 0
+            for key, numbers in by_key(await all_events(client, "t")).items():
+                assert numbers == sorted(numbers), key
+            segments = {each.segment_id: each for each in await client.active_segments("t")}
+            seen = 0
+            for each in await client.segment_ranges("t"):
+                segment = segments[each.segment_id]
+                async for batch in client.read_range(each):
+                    for event in batch:
+                        position = routing_key_position(event.split(b":")[0].decode())
+                        assert segment.low <= position <= segment.high
+                        seen += 1
+            assert seen == count
+
+    trio.run(main)
+
+
+def test_order_holds_while_the_stream_scales(config: PravegaConfig) -> None:
+    async def main() -> None:
+        async with guarded(config, 180) as client:
+            await client.create_stream("t", 1)
+            keys, count = 20, 60_000
+
+            async def scale() -> None:
+                for ranges in (
+                    [(0, 0.5), (0.5, 1.0)],
+                    [(0, 0.2), (0.2, 0.7), (0.7, 1.0)],
+                    [(0, 1.0)],
+                ):
+                    active = [each.segment_id for each in await client.active_segments("t")]
+                    await client.scale_stream("t", active, ranges)
+
+            async with client.event_writer("t") as writer:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(scale)
+                    for number in range(count):
+                        key = number % keys
+                        await writer.write_event(b"k%d:%d" % (key, number), f"k{key}")
+                        if number % 200 == 0:
+                            await trio.sleep(0.005)
+                await writer.flush()
+                assert len(writer.segments) == 1
+            found = by_key(await all_events(client, "t"))
+            assert sum(map(len, found.values())) == count
+            for key, numbers in found.items():
+                assert numbers == list(range(int(key[1:]), count, keys))
+            first = StreamCut.from_text((await client.head("t")).to_text())
+            assert await client.segment_ranges("t", first) == await client.segment_ranges("t")
+            following = await client.successors("t", 0)
+            assert [each.predecessors for each in following.successors] == [(0,), (0,)]
+            assert len(await client.epoch_segments("t", 2)) == 3
+
+    trio.run(main)
+
+
+def test_batches_between_cuts(config: PravegaConfig) -> None:
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("t", 1)
+            async with client.event_writer("t") as writer:
+                await writer.write_events([b"a"] * 500)
+                await writer.flush()
+                first = await client.tail("t")
+                active = [each.segment_id for each in await client.active_segments("t")]
+                await writer.write_events([b"b"] * 500)
+                await client.scale_stream("t", active, [(0, 0.4), (0.4, 1.0)])
+                await writer.write_events([b"c"] * 500)
+                await writer.flush()
+                second = await client.tail("t")
+                await writer.write_events([b"d"] * 500)
+
+            async def read(start: StreamCut | str, end: StreamCut | str) -> list[bytes]:
+                reader = await client.read_events("t", start, end)
+                return [event async for batch in reader for event in batch]
+
+            assert await read("earliest", first) == [b"a"] * 500
+            assert sorted(await read(first, second)) == [b"b"] * 500 + [b"c"] * 500
+            assert await read(second.to_text(), "latest") == [b"d"] * 500
+            assert await read(second, second) == []
+            await client.create_stream("other", 1)
+            with pytest.raises(InvalidStreamCutError, match="other"):
+                await client.segment_ranges("t", await client.head("other"))
+            beyond = StreamCut(second.stream, dict.fromkeys(second.positions, 10 ** 9))
+            with pytest.raises(InvalidStreamCutError, match="only"):
+                await client.segment_ranges("t", first, beyond)
+            await client.truncate_stream("t", first)
+            with pytest.raises(DataLossError, match="truncated"):
+                await client.segment_ranges("t", StreamCut(first.stream, {0: 0}))
+            ranges = await client.segment_ranges(
+                "t", StreamCut(first.stream, {0: 0}), on_truncated="skip_to_head"
+            )
+            assert ranges == await client.segment_ranges("t", first)
+
+    trio.run(main)
+
+
+def test_large_events_and_mixed_sizes(config: PravegaConfig) -> None:
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("t", 1)
+            sizes = [0, 1, 8 << 20, 3, 700_000, 0, 300_000, 5 << 20] + [9] * 50 + [100_000] * 30
+            events = [bytes([number % 256]) * size for number, size in enumerate(sizes)]
+            async with client.event_writer("t", max_outstanding_bytes=2 << 20) as writer:
+                await writer.write_events(events)
+                for event in events:
+                    await writer.write_event(event)
+                with pytest.raises(EventTooLargeError, match="8388609 bytes"):
+                    await writer.write_event(bytes((8 << 20) + 1))
+                with pytest.raises(EventTooLargeError):
+                    await writer.write_events([bytes((8 << 20) + 1)])
+                with pytest.raises(InvalidArgumentError, match="str"):
+                    await writer.write_event("text")  # type: ignore[arg-type]
+            assert await all_events(client, "t") == events + events
+
+    trio.run(main)
+
+
+def test_transactions(config: PravegaConfig) -> None:
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("t", 3)
+            async with await client.begin_transaction("t", lease_ms=20_000) as txn:
+                await txn.write_events([b"one"] * 100, [f"{n}" for n in range(100)])
+                await txn.flush()
+                assert await txn.status() is TxnStatus.OPEN
+                await txn.ping(30_000)
+                assert await all_events(client, "t") == []
+                await txn.commit()
+            await client.wait_committed("t", txn.txn_id)
+            assert await txn.status() is TxnStatus.COMMITTED
+            assert await all_events(client, "t") == [b"one"] * 100
+            await client.commit_transaction("t", txn.txn_id)  # asked twice is harmless
+            with pytest.raises(TransactionNotOpenError):
+                await txn.write_event(b"late")
+            with pytest.raises(TransactionNotOpenError):
+                await client.abort_transaction("t", txn.txn_id)
+
+            async with await client.begin_transaction("t") as dropped:
+                await dropped.write_event(b"never")
+                await dropped.flush()
+            with pytest.raises(TransactionAbortedError):
+                await client.commit_transaction("t", dropped.txn_id)
+            with pytest.raises(TransactionUnknownError):
+                await client.transaction("t", uuid.UUID(int=12345))
+
+            left = await client.begin_transaction("t")
+            await left.write_event(b"first half", "k")
+            await left.flush()
+            await left.close()
+            active = [each.segment_id for each in await client.active_segments("t")]
+            await client.scale_stream("t", active, [(0, 0.2), (0.2, 0.4), (0.4, 1.0)])
+        async with guarded(config) as client:
+            # Another client, and another epoch, than it was begun in.
+            resumed = await client.transaction("t", left.txn_id)
+            await resumed.write_event(b"second half", "k")
+            await resumed.commit()
+            await resumed.wait_committed()
+            events = await all_events(client, "t")
+            assert events[-2:] == [b"first half", b"second half"]
+            assert len(events) == 102
+
+    trio.run(main)
+
+
+def test_staged_writes_count_only_when_merged(config: PravegaConfig) -> None:
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("t", 2)
+            segments = [each.segment_id for each in await client.active_segments("t")]
+            await client.scale_stream("t", segments[:1], [(0, 0.25), (0.25, 0.5)])
+            txn = await client.begin_transaction("t")
+            attempts = [uuid.uuid4() for _ in range(4)]
+            for number, attempt in enumerate(attempts):
+                async with await client.staging_writer("t", txn.txn_id, attempt) as writer:
+                    await writer.write_events([b"%d" % number] * 50, [f"{n}" for n in range(50)])
+            with pytest.raises(InvalidArgumentError, match="of its own"):
+                await (await client.staging_writer("t", txn.txn_id, attempts[0])).open()
+            winners = [attempts[2], attempts[0]]
+            await client.merge_staging("t", txn.txn_id, winners)
+            await client.merge_staging("t", txn.txn_id, winners)
+            await client.delete_staging("t", txn.txn_id, attempts)
+            await client.delete_staging("t", txn.txn_id, attempts)
+            await txn.commit()
+            await txn.wait_committed()
+            for each in await client.segment_ranges("t"):
+                events = [event async for batch in client.read_range(each) for event in batch]
+                assert events == sorted(events, reverse=True)  # 2 was merged before 0
+            events = await all_events(client, "t")
+            assert sorted(events) == [b"0"] * 50 + [b"2"] * 50
+
+    trio.run(main)
+
+
+def test_revisioned_stream(config: PravegaConfig) -> None:
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("r", 1)
+            async with await client.revisioned_stream("r") as stream:
+                start = await stream.fetch_latest_revision()
+                assert start == await stream.fetch_oldest_revision()
+                first = await stream.write_conditionally(start, b"one")
+                assert first is not None
+                assert await stream.write_conditionally(start, b"lost") is None
+                second = await stream.write_unconditionally(b"two")
+                assert [found async for found in await stream.read_from(start)] == [
+                    (first, b"one"),
+                    (second, b"two"),
+                ]
+                assert [value async for _, value in await stream.read_range(start, first)] == [b"one"]
+                assert await stream.get_mark() is None
+                assert await stream.compare_and_set_mark(None, first)
+                assert not await stream.compare_and_set_mark(None, second)
+                assert await stream.get_mark() == first
+                await stream.truncate_to(first)
+                await stream.truncate_to(start)
+                assert await stream.fetch_oldest_revision() == first
+                with pytest.raises(DataLossError):
+                    await stream.read_from(start)
+
+    trio.run(main)
+
+
+def test_many_writers_race_for_each_revision(config: PravegaConfig) -> None:
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("r", 1)
+            wins = []
+
+            async def write(name: bytes) -> None:
+                async with await client.revisioned_stream("r") as stream:
+                    for _ in range(20):
+                        while True:
+                            latest = await stream.fetch_latest_revision()
+                            if await stream.write_conditionally(latest, name) is not None:
+                                wins.append(name)
+                                break
+
+            async with trio.open_nursery() as nursery:
+                for number in range(5):
+                    nursery.start_soon(write, b"%d" % number)
+            stream = await client.revisioned_stream("r")
+            oldest = await stream.fetch_oldest_revision()
+            values = [value async for _, value in await stream.read_from(oldest)]
+            assert len(values) == 100
+            assert sorted(values) == sorted(wins)
+
+    trio.run(main)
+
+
+def test_what_a_caller_gets_wrong_is_named(config: PravegaConfig) -> None:
+    async def main() -> None:
+        async with guarded(config) as client:
+            with pytest.raises(StreamNotFoundError, match="no-such"):
+                await client.event_writer("no-such").open()
+            with pytest.raises(StreamNotFoundError, match="no-such"):
+                await client.tail("no-such")
+            with pytest.raises(StreamNotFoundError, match="no-such"):
+                await client.begin_transaction("no-such")
+            with pytest.raises(ScopeNotFoundError, match="nowhere"):
+                await client.create_stream("nowhere/t")
+            with pytest.raises(InvalidArgumentError, match="illegal characters"):
+                await client.create_stream("under_score")
+            with pytest.raises(InvalidArgumentError, match="illegal characters"):
+                await client.create_scope("a b")
+            with pytest.raises(InvalidArgumentError, match="lease"):
+                await client.begin_transaction("no-such", lease_ms=5)
+            await client.create_stream("t", 1)
+            await client.seal_stream("t")
+            with pytest.raises(StreamSealedError, match="sealed"):
+                await client.event_writer("t").open()
+        with pytest.raises(ClosedError):
+            await client.tail("t")
+
+    trio.run(main)
+
+
+def test_sealing_fails_the_writer_and_keeps_what_was_acknowledged(config: PravegaConfig) -> None:
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("t", 2)
+            writer = await client.event_writer("t").open()
+            await (await writer.write_events([b"kept"] * 100)).wait()
+            await client.seal_stream("t")
+            ack = await writer.write_event(b"too late")
+            with pytest.raises(StreamSealedError):
+                await ack.wait()
+            with pytest.raises(StreamSealedError):
+                await writer.write_event(b"later still")
+            with pytest.raises(StreamSealedError):
+                await writer.flush()
+            with pytest.raises(StreamSealedError):
+                await writer.write_events([b"x"])
+            assert await all_events(client, "t") == [b"kept"] * 100
+            assert (await client.tail("t")).positions
+
+    trio.run(main)
+
+
+def test_nobody_there(config: PravegaConfig) -> None:
+    async def main() -> None:
+        nowhere = PravegaConfig.from_defaults(
+            controller_uri="tcp://127.0.0.1:1", scope="s", env={}
+        )
+        with trio.fail_after(60):
+            async with open_client(nowhere) as client:
+                with pytest.raises(RetriesExhaustedError, match=r"127\.0\.0\.1:1"):
+                    await client.tail("t")
+
+    trio.run(main)
+
+
+def test_a_server_that_speaks_garbage(config: PravegaConfig) -> None:
+    async def main() -> None:
+        async def babble(stream: trio.SocketStream) -> None:
+            async with stream:
+                await stream.receive_some(10)
+                await stream.send_all(b"SSH-2.0-OpenSSH_9.2\r\n" * 10)
+
+        async with trio.open_nursery() as nursery:
+            listeners = await nursery.start(partial(trio.serve_tcp, babble, 0, host="127.0.0.1"))
+            port = listeners[0].socket.getsockname()[1]
+            strange = PravegaConfig.from_defaults(
+                controller_uri=f"tcp://127.0.0.1:{port}", scope="s", env={}
+            )
+            with trio.fail_after(60):
+                async with open_client(strange) as client:
+                    with pytest.raises(PravegaError, match=str(port)):
+                        await client.tail("t")
+                async with open_client(
+                    config, address_map=lambda host, _: (host, port)
+                ) as client:
+                    await client.create_stream("t", 1)
+                    with pytest.raises(PravegaError, match="not known"):
+                        await client.tail("t")
+                    writer = await client.event_writer("t").open()
+                    with pytest.raises(PravegaError, match="not known"):
+                        await (await writer.write_event(b"x")).wait()
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+
+
+def test_the_blocking_twin(config: PravegaConfig) -> None:
+    with sync.open_client(config) as client:
+        client.create_stream("t", 2)
+        with client.event_writer("t") as writer:
+            writer.write_event(b"one", "k").wait()
+            writer.write_events([b"two"] * 99, "k")
+        with client.begin_transaction("t") as txn:
+            txn.write_events([b"three"] * 10, "k")
+            txn.commit()
+        txn.wait_committed()
+        events = [event for batch in client.read_events("t") for event in batch]
+        assert events == [b"one"] + [b"two"] * 99 + [b"three"] * 10
+        for each in client.segment_ranges("t"):
+            with client.read_range(each) as batches:
+                assert sum(map(len, batches)) == 110
+        client.create_stream("r", 1)
+        with client.revisioned_stream("r") as stream:
+            start = stream.fetch_latest_revision()
+            revision = stream.write_conditionally(start, b"v")
+            assert list(stream.read_from(start)) == [(revision, b"v")]
+        with pytest.raises(StreamNotFoundError):
+            client.tail("no-such")
+    with pytest.raises(ClosedError):
+        client.tail("t")

@@ -1,0 +1,33 @@
+"""Fixtures of the tests against the Java client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from pravega_wire import PravegaConfig
+from pravega_wire.sync import PravegaClient, open_client
+from pravega_wire.testing import PravegaServer
+from tests.interop.java_peer import JavaPeer, start_java_peer
+
+
+@pytest.fixture(scope="session")
+def java_peer(
+    pravega_server: PravegaServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[JavaPeer]:
+    """The Java client, connected to the session's server."""
+    with start_java_peer(
+        pravega_server.controller_uri, tmp_path_factory.mktemp("java-peer")
+    ) as peer:
+        yield peer
+
+
+@pytest.fixture
+def client(pravega_server: PravegaServer, pravega_scope: str) -> Iterator[PravegaClient]:
+    """Our client, with the test's scope as its default."""
+    config = PravegaConfig.from_defaults(
+        controller_uri=pravega_server.controller_uri, scope=pravega_scope, env={}
+    )
+    with open_client(config) as client:
+        yield client

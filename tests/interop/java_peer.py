@@ -1,0 +1,163 @@
+"""The Java client as a subprocess: requests and answers of ``java/InteropPeer.java``."""
+
+from __future__ import annotations
+
+import base64
+import os
+import subprocess
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from pravega_wire.testing import client_classpath, compile_java, find_java
+
+SOURCES = sorted((Path(__file__).parent / "java").glob("*.java"))
+
+
+class JavaPeerError(Exception):
+    """What the Java client threw.
+
+    :ivar kind: class of the exception.
+    """
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(f"{kind}: {message}")
+        self.kind = kind
+
+
+@dataclass(frozen=True, slots=True)
+class JavaEvent:
+    """An event as the Java client read it."""
+
+    segment_id: int
+    offset: int
+    payload: bytes
+
+
+def _b64(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
+
+
+class JavaPeer:
+    """Blocking calls into one warm virtual machine."""
+
+    def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
+        self._process = process
+        self._log = log
+
+    def call(self, *words: object, lines: Iterable[str] = ()) -> list[list[str]]:
+        """Send a command and the lines that follow it; returns the columns of each data line.
+
+        :raises JavaPeerError: the Java client threw an exception.
+        """
+        assert self._process.stdin is not None
+        self._process.stdin.write("\t".join(map(str, words)) + "\n")
+        self._process.stdin.writelines(line + "\n" for line in lines)
+        self._process.stdin.flush()
+        return self.answer()
+
+    def answer(self) -> list[list[str]]:
+        """The data lines up to the next "OK"."""
+        assert self._process.stdout is not None
+        data = []
+        for line in self._process.stdout:
+            columns = line.rstrip("\n").split("\t")
+            if columns[0] == "OK":
+                return data
+            if columns[0] == "ERR":
+                raise JavaPeerError(columns[1], columns[2])
+            data.append(columns[1:])
+        tail = self._log.read_text(errors="replace")[-2000:]
+        raise JavaPeerError("exit", f"the Java program has ended:\n{tail}")
+
+    def value(self, *words: object) -> str:
+        """A command that answers with one value."""
+        [[value]] = self.call(*words)
+        return value
+
+    def write(
+        self, scope: str, stream: str, events: Sequence[tuple[str | None, bytes]]
+    ) -> None:
+        """Write ``(routing key, payload)`` pairs and flush."""
+        self.call("write", scope, stream, len(events), lines=_event_lines(events))
+
+    def write_transaction(
+        self, scope: str, stream: str, events: Sequence[tuple[str | None, bytes]]
+    ) -> str:
+        """Begin a transaction, write events into it, leave it open; returns its id."""
+        [[txn_id]] = self.call(
+            "txn-write", scope, stream, len(events), lines=_event_lines(events)
+        )
+        return txn_id
+
+    def read_batch(
+        self, scope: str, stream: str, start: str = "", end: str = ""
+    ) -> list[JavaEvent]:
+        """The batch client's events between two cut texts, segment after segment."""
+        return [_event(row) for row in self.call("read-batch", scope, stream, start, end)]
+
+    def read_group(self, scope: str, stream: str, expected: int) -> list[JavaEvent]:
+        """A reader group's events, in the order they were read."""
+        return [_event(row) for row in self.call("read-group", scope, stream, expected)]
+
+    def segments_for(self, scope: str, stream: str, keys: Sequence[str]) -> dict[str, int]:
+        """The segment the Java client would write each key to now."""
+        rows = self.call(
+            "segments-for", scope, stream, len(keys), lines=(_b64(key.encode()) for key in keys)
+        )
+        return {key: int(segment_id) for key, [segment_id] in zip(keys, rows, strict=True)}
+
+    def describe_cut(self, text: str) -> tuple[str, dict[int, int]]:
+        """Stream and positions of a cut, as Java understands its text."""
+        [[stream], *rows] = self.call("describe-cut", text)
+        return stream, {int(segment_id): int(offset) for segment_id, offset in rows}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def _event_lines(events: Iterable[tuple[str | None, bytes]]) -> Iterator[str]:
+    for key, payload in events:
+        yield f"{'-' if key is None else _b64(key.encode())}\t{_b64(payload)}"
+
+
+def _event(row: list[str]) -> JavaEvent:
+    return JavaEvent(int(row[0]), int(row[1]), base64.b64decode(row[2]))
+
+
+@contextmanager
+def start_java_peer(controller_uri: str, directory: Path) -> Iterator[JavaPeer]:
+    """Compile the program into ``directory``, run it, and end it with the context."""
+    classpath = client_classpath()
+    compile_java(SOURCES, directory / "classes", classpath)
+    log = directory / "java-peer.log"
+    with log.open("wb") as errors:
+        process = subprocess.Popen(
+            [
+                str(find_java().executable),
+                "-Xmx512m",
+                "-cp",
+                os.pathsep.join(map(str, [directory / "classes", *classpath])),
+                "InteropPeer",
+                controller_uri,
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            encoding="utf-8",
+        )
+    with JavaPeer(process, log) as peer:
+        peer.answer()
+        yield peer
