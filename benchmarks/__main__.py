@@ -229,9 +229,7 @@ class Bench:
         return {
             entrant.participant: entrant
             for entrant in ENTRANTS[operation]
-            if self.available(entrant.participant)
-            and size in entrant.sizes
-            and segments in entrant.segments
+            if self.available(entrant.participant) and size in entrant.sizes and segments in entrant.segments
         }
 
     def run_append(self) -> None:
@@ -395,9 +393,7 @@ def main() -> int:
         client = stack.enter_context(open_client(config))
         client.create_scope(scope)
         out: IO[str] = (
-            sys.stdout
-            if str(arguments.output) == "-"
-            else stack.enter_context(arguments.output.open("w"))
+            sys.stdout if str(arguments.output) == "-" else stack.enter_context(arguments.output.open("w"))
         )
         bench = Bench(uri, scope, client, pids, directory, rounds, scale, arguments.only, out)
         stack.callback(bench.close)

@@ -79,9 +79,7 @@ class Participant:
                 cwd=ROOT,
             )
         self._lines = queue.SimpleQueue()
-        threading.Thread(
-            target=_pump, args=(self._process, self._lines), daemon=True
-        ).start()
+        threading.Thread(target=_pump, args=(self._process, self._lines), daemon=True).start()
         self._answer(timeout)
 
     def request(self, *words: object, timeout: float = 300.0) -> dict[str, Any]:

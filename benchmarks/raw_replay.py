@@ -180,10 +180,7 @@ def append(
                         wire.socket.sendall(head)
                         wire.socket.sendall(view[: events * event_bytes])
                         wire.socket.sendall(tail)
-                if all(
-                    lane.sent - lane.acknowledged >= allowed or not lane.events_left
-                    for lane in mine
-                ):
+                if all(lane.sent - lane.acknowledged >= allowed or not lane.events_left for lane in mine):
                     reply = wire.expect(c.DataAppended)
                     assert isinstance(reply, c.DataAppended)
                     by_writer[reply.writer_id].acknowledged = reply.event_number
@@ -299,9 +296,7 @@ def sweep(uri: str, megabytes: int) -> None:
                     stream = f"s{uuid4().hex}"
                     count = (megabytes << 20) // (size + HEADER_BYTES)
                     trio.run(_with_stream, uri, scope, stream, segments)
-                    wrote = append(
-                        uri, scope, stream, size, count, block_bytes=block, window_bytes=window
-                    )
+                    wrote = append(uri, scope, stream, size, count, block_bytes=block, window_bytes=window)
                     got = read(uri, scope, stream)
                     stored = trio.run(_with_stream, uri, scope, stream, None)
                     if not stored == got["bytes"] == count * (size + HEADER_BYTES):

@@ -43,10 +43,7 @@ def table(records: Iterable[Record]) -> str:
             continue
         key = (record["operation"], record["size"], record["segments"], record["participant"])
         groups.setdefault(key, []).append(record)
-    rates = {
-        key: median(record["events_per_second"] for record in group)
-        for key, group in groups.items()
-    }
+    rates = {key: median(record["events_per_second"] for record in group) for key, group in groups.items()}
     rows: list[Sequence[str]] = [_COLUMNS]
     for key, group in groups.items():
         operation, size, segments, participant = key

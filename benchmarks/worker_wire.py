@@ -98,9 +98,7 @@ def main() -> None:
         with blocking.open_client(config) as client:
             if words[0] == "append":
                 size, count, keys = map(int, words[2:])
-                return append_blocking(
-                    client, words[1], size, count, keys, each=mode == "sync-each"
-                )
+                return append_blocking(client, words[1], size, count, keys, each=mode == "sync-each")
             return read_blocking(client, words[1])
 
     serve(handle)

@@ -72,9 +72,7 @@ def parse_controller_uri(uri: str) -> tuple[str, tuple[Endpoint, ...]]:
     scheme = scheme.lower()
     if scheme not in _PLAIN_SCHEMES | _TLS_SCHEMES:
         known = ", ".join(sorted(_PLAIN_SCHEMES | _TLS_SCHEMES))
-        raise InvalidArgumentError(
-            f"controller URI {uri!r}: scheme {scheme!r} is not one of {known}"
-        )
+        raise InvalidArgumentError(f"controller URI {uri!r}: scheme {scheme!r} is not one of {known}")
     endpoints = []
     for part in rest.rstrip("/").split(","):
         host, colon, port_text = part.strip().rpartition(":")
@@ -190,9 +188,7 @@ class PravegaConfig:
                 credentials = Credentials(method, token)
         hostname_check = look_up("pravega.client.tls.validate-hostname")
         return cls(
-            controller_uri=controller_uri
-            or look_up("pravega.controller.uri")
-            or DEFAULT_CONTROLLER_URI,
+            controller_uri=controller_uri or look_up("pravega.controller.uri") or DEFAULT_CONTROLLER_URI,
             default_scope=scope or look_up("pravega.scope"),
             credentials=credentials,
             trust_store=look_up("pravega.client.tls.trust-store"),
@@ -221,15 +217,11 @@ class PravegaConfig:
             known, rest = parser.parse_known_args(list(argv))
         except argparse.ArgumentError as error:
             raise InvalidArgumentError(f"program arguments: {error}") from error
-        config = cls.from_defaults(
-            controller_uri=known.controller, scope=known.scope, props=props, env=env
-        )
+        config = cls.from_defaults(controller_uri=known.controller, scope=known.scope, props=props, env=env)
         return config, rest
 
     @classmethod
-    def from_spark(
-        cls, conf: Iterable[tuple[str, str]], *, env: Mapping[str, str] | None = None
-    ) -> Self:
+    def from_spark(cls, conf: Iterable[tuple[str, str]], *, env: Mapping[str, str] | None = None) -> Self:
         """Take settings from Spark configuration pairs, with or without the ``spark.`` prefix.
 
         :param conf: for instance ``spark.sparkContext.getConf().getAll()``.
@@ -295,9 +287,7 @@ class PravegaConfig:
         try:
             context = ssl.create_default_context(cafile=self.trust_store)
         except (OSError, ssl.SSLError) as error:
-            raise InvalidArgumentError(
-                f"trust store {self.trust_store!r} cannot be used: {error}"
-            ) from error
+            raise InvalidArgumentError(f"trust store {self.trust_store!r} cannot be used: {error}") from error
         context.check_hostname = self.validate_hostname
         if http2:
             context.set_alpn_protocols(["h2"])

@@ -60,9 +60,7 @@ class ScalingPolicy:
         return cls(ScaleType.BY_RATE_IN_EVENTS_PER_SEC, target_rate, scale_factor, min_segments)
 
     @classmethod
-    def by_data_rate(
-        cls, target_kbytes: int, scale_factor: int = 2, min_segments: int = 1
-    ) -> Self:
+    def by_data_rate(cls, target_kbytes: int, scale_factor: int = 2, min_segments: int = 1) -> Self:
         """By KiB each second."""
         return cls(ScaleType.BY_RATE_IN_KBYTES_PER_SEC, target_kbytes, scale_factor, min_segments)
 
@@ -127,8 +125,7 @@ class StreamConfiguration:
         for tag in self.tags:
             if not 0 < len(tag) < _MAX_TAG_LENGTH:
                 raise InvalidArgumentError(
-                    f"tag {tag[:40]!r} has {len(tag)} characters; 1 to {_MAX_TAG_LENGTH - 1} are "
-                    "allowed"
+                    f"tag {tag[:40]!r} has {len(tag)} characters; 1 to {_MAX_TAG_LENGTH - 1} are allowed"
                 )
         for name in ("timestamp_aggregation_timeout_ms", "rollover_size_bytes"):
             if getattr(self, name) < 0:

@@ -46,9 +46,11 @@ class Utf8Serializer:
 
     def serialize(self, value: str) -> bytes:
         """UTF-8 bytes."""
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode() if (
-            any("\ud800" <= char <= "\udfff" for char in value)
-        ) else value.encode()
+        return (
+            value.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+            if (any("\ud800" <= char <= "\udfff" for char in value))
+            else value.encode()
+        )
 
     def deserialize(self, payload: bytes) -> str:
         """The string."""

@@ -134,16 +134,12 @@ class StreamCut:
             plain = gzip.decompress(packed).decode()
             version, stream, numbers, epochs, offsets = plain.split(":")
             if version != "0":
-                raise InvalidStreamCutError(
-                    f"stream cut {shown!r}: version {version!r} is not known"
-                )
+                raise InvalidStreamCutError(f"stream cut {shown!r}: version {version!r} is not known")
             columns = [
-                [int(item) for item in column.split(",") if item]
-                for column in (numbers, epochs, offsets)
+                [int(item) for item in column.split(",") if item] for column in (numbers, epochs, offsets)
             ]
             positions = {
-                make_segment_id(epoch, number): offset
-                for number, epoch, offset in zip(*columns, strict=True)
+                make_segment_id(epoch, number): offset for number, epoch, offset in zip(*columns, strict=True)
             }
             return cls(ScopedStream.parse(stream), positions)
         except InvalidStreamCutError:

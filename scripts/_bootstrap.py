@@ -44,9 +44,7 @@ def environment(name: str, extras: str) -> Path:
         str(python), "-m", "pip", "install", "--disable-pip-version-check",
         "--progress-bar", "off", "-e", f"{ROOT}[{extras}]",
     ]  # fmt: skip
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT
-    )
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT)
     assert process.stdout is not None
     lines: list[str] = []
     for line in process.stdout:

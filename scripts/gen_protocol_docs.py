@@ -33,9 +33,7 @@ def render() -> str:
             if each.optional:
                 text += f"? ({each.default!r})"
             fields.append(f"`{text}`")
-        lines.append(
-            f"| {code} | {command.__name__} | {command.DIRECTION} | {', '.join(fields)} |"
-        )
+        lines.append(f"| {code} | {command.__name__} | {command.DIRECTION} | {', '.join(fields)} |")
     return HEAD + "\n".join(lines) + "\n"
 
 

@@ -261,9 +261,7 @@ class ControllerClient:
                 ) from error
         if result.unprocessed:
             self._channels.drop(channel)
-        failure = error_for_status(
-            result.code, f"{about}: {result.text}", rpc=rpc, host=channel.host
-        )
+        failure = error_for_status(result.code, f"{about}: {result.text}", rpc=rpc, host=channel.host)
         if is_retried(result.code) and not failure.retriable:
             retried = _CallFailedError(failure.message, host=channel.host)
             retried.rpc = rpc
@@ -366,9 +364,7 @@ class ControllerClient:
 
     # --- streams --------------------------------------------------------------------------------
 
-    async def create_stream(
-        self, scope: str, stream: str, configuration: StreamConfiguration
-    ) -> bool:
+    async def create_stream(self, scope: str, stream: str, configuration: StreamConfiguration) -> bool:
         """True when it was created, False when it existed.
 
         :raises ScopeNotFoundError: no such scope.
@@ -388,9 +384,7 @@ class ControllerClient:
             raise InvalidArgumentError(f"the controller refuses the stream name {stream!r}")
         return _result(status, "createStream", f"stream {scope}/{stream}", false="STREAM_EXISTS")
 
-    async def update_stream(
-        self, scope: str, stream: str, configuration: StreamConfiguration
-    ) -> None:
+    async def update_stream(self, scope: str, stream: str, configuration: StreamConfiguration) -> None:
         """Replace the whole configuration.
 
         :raises StreamNotFoundError: no such stream. :raises StreamSealedError: it is sealed.
@@ -445,9 +439,7 @@ class ControllerClient:
         :raises StreamNotSealedError: it is not sealed.
         """
         about = f"stream {scope}/{stream}"
-        reply = await self._call(
-            "deleteStream", _info(scope, stream), pb.DeleteStreamStatus, about
-        )
+        reply = await self._call("deleteStream", _info(scope, stream), pb.DeleteStreamStatus, about)
         status = _name(pb.DeleteStreamStatus.Status, reply.status)
         if status == "STREAM_NOT_SEALED":
             raise _refused(
@@ -494,9 +486,7 @@ class ControllerClient:
         while True:
             reply = await self._call(
                 "listStreamsInScope",
-                pb.StreamsInScopeRequest(
-                    scope=pb.ScopeInfo(scope=scope), continuationToken=token
-                ),
+                pb.StreamsInScopeRequest(scope=pb.ScopeInfo(scope=scope), continuationToken=token),
                 pb.StreamsInScopeResponse,
                 f"scope {scope}",
             )
@@ -544,9 +534,7 @@ class ControllerClient:
             )
         return _ranges(reply.segmentRanges)
 
-    async def get_epoch_segments(
-        self, scope: str, stream: str, epoch: int
-    ) -> list[SegmentWithRange]:
+    async def get_epoch_segments(self, scope: str, stream: str, epoch: int) -> list[SegmentWithRange]:
         """Segments of one epoch.
 
         :raises StreamNotFoundError: no such stream (or no such epoch).
@@ -554,9 +542,7 @@ class ControllerClient:
         with _stream_names(scope, stream):
             reply = await self._call(
                 "getEpochSegments",
-                pb.GetEpochSegmentsRequest(
-                    streamInfo=_info(scope, stream, _READ_WRITE), epoch=epoch
-                ),
+                pb.GetEpochSegmentsRequest(streamInfo=_info(scope, stream, _READ_WRITE), epoch=epoch),
                 pb.SegmentRanges,
                 f"epoch {epoch} of stream {scope}/{stream}",
             )
@@ -588,10 +574,7 @@ class ControllerClient:
                 f"segment {segment_id} of {scope}/{stream}",
             )
         return Successors(
-            tuple(
-                Successor(_ranges([entry.segment])[0], tuple(entry.value))
-                for entry in reply.segments
-            )
+            tuple(Successor(_ranges([entry.segment])[0], tuple(entry.value)) for entry in reply.segments)
         )
 
     async def get_segments_between(
@@ -664,8 +647,7 @@ class ControllerClient:
                     streamInfo=_info(scope, stream),
                     sealedSegments=list(seal),
                     newKeyRanges=[
-                        pb.ScaleRequest.KeyRangeEntry(start=low, end=high)
-                        for low, high in new_ranges
+                        pb.ScaleRequest.KeyRangeEntry(start=low, end=high) for low, high in new_ranges
                     ],
                     scaleTimestamp=int(time.time() * 1000),
                 ),
@@ -702,9 +684,7 @@ class ControllerClient:
 
     # --- transactions ---------------------------------------------------------------------------
 
-    async def create_transaction(
-        self, scope: str, stream: str, lease_ms: int
-    ) -> CreatedTransaction:
+    async def create_transaction(self, scope: str, stream: str, lease_ms: int) -> CreatedTransaction:
         """Begin a transaction.
 
         :param lease_ms: 10 000 to 600 000, the limits of a server with default settings.
@@ -716,9 +696,7 @@ class ControllerClient:
         with _stream_names(scope, stream):
             reply = await self._call(
                 "createTransaction",
-                pb.CreateTxnRequest(
-                    streamInfo=_info(scope, stream, _READ_WRITE), lease=lease_ms
-                ),
+                pb.CreateTxnRequest(streamInfo=_info(scope, stream, _READ_WRITE), lease=lease_ms),
                 pb.CreateTxnResponse,
                 f"stream {scope}/{stream}",
             )
@@ -763,9 +741,7 @@ class ControllerClient:
         return self._txn_done("abortTransaction", scope, stream, txn_id, reply)
 
     @staticmethod
-    def _txn_done(
-        rpc: str, scope: str, stream: str, txn_id: UUID, reply: pb.TxnStatus
-    ) -> bool:
+    def _txn_done(rpc: str, scope: str, stream: str, txn_id: UUID, reply: pb.TxnStatus) -> bool:
         status = _name(pb.TxnStatus.Status, reply.status)
         if status == "STREAM_NOT_FOUND":
             raise _no_stream(rpc, scope, stream)
@@ -779,16 +755,12 @@ class ControllerClient:
         # v0.13.0 answers FAILURE for everything that is not possible in the transaction's state.
         return status == "SUCCESS"
 
-    async def ping_transaction(
-        self, scope: str, stream: str, txn_id: UUID, lease_ms: int
-    ) -> PingStatus:
+    async def ping_transaction(self, scope: str, stream: str, txn_id: UUID, lease_ms: int) -> PingStatus:
         """Let the lease end ``lease_ms`` from now."""
         _check_lease(lease_ms)
         reply = await self._call(
             "pingTransaction",
-            pb.PingTxnRequest(
-                streamInfo=_info(scope, stream), txnId=_txn(txn_id), lease=lease_ms
-            ),
+            pb.PingTxnRequest(streamInfo=_info(scope, stream), txnId=_txn(txn_id), lease=lease_ms),
             pb.PingTxnStatus,
             f"transaction {txn_id} of {scope}/{stream}",
         )
@@ -797,9 +769,7 @@ class ControllerClient:
         except ValueError:
             raise _odd("pingTransaction", reply.status) from None
 
-    async def check_transaction_state(
-        self, scope: str, stream: str, txn_id: UUID
-    ) -> TxnStatus:
+    async def check_transaction_state(self, scope: str, stream: str, txn_id: UUID) -> TxnStatus:
         """Its state; UNKNOWN when the controller has no record of it."""
         try:
             reply = await self._call(
@@ -873,9 +843,7 @@ class ControllerClient:
 
     # --- reader groups --------------------------------------------------------------------------
 
-    async def create_reader_group(
-        self, configuration: ReaderGroupConfiguration
-    ) -> ReaderGroupConfiguration:
+    async def create_reader_group(self, configuration: ReaderGroupConfiguration) -> ReaderGroupConfiguration:
         """Create a group; returns the configuration as the controller has stored it.
 
         A group that existed gives its own configuration, which may differ.
@@ -1046,9 +1014,7 @@ class ControllerClient:
             raise InvalidArgumentError(f"the controller refuses the name of {about}")
         return _result(status, "createKeyValueTable", about, false="TABLE_EXISTS")
 
-    async def get_current_segments_key_value_table(
-        self, scope: str, table: str
-    ) -> list[SegmentWithRange]:
+    async def get_current_segments_key_value_table(self, scope: str, table: str) -> list[SegmentWithRange]:
         """Segments of a table.
 
         :raises KeyValueTableNotFoundError: no such table.
@@ -1073,9 +1039,7 @@ class ControllerClient:
         while True:
             reply = await self._call(
                 "listKeyValueTablesInScope",
-                pb.KVTablesInScopeRequest(
-                    scope=pb.ScopeInfo(scope=scope), continuationToken=token
-                ),
+                pb.KVTablesInScopeRequest(scope=pb.ScopeInfo(scope=scope), continuationToken=token),
                 pb.KVTablesInScopeResponse,
                 f"scope {scope}",
             )
@@ -1089,9 +1053,7 @@ class ControllerClient:
                 yield table.kvtName
             token = reply.continuationToken
 
-    async def get_key_value_table_configuration(
-        self, scope: str, table: str
-    ) -> KeyValueTableConfiguration:
+    async def get_key_value_table_configuration(self, scope: str, table: str) -> KeyValueTableConfiguration:
         """A table's configuration.
 
         :raises KeyValueTableNotFoundError: no such table.
@@ -1159,9 +1121,7 @@ def _segment(scope: str, stream: str, segment_id: int, access: Any) -> pb.Segmen
 
 
 def _ranges(ranges: Any) -> list[SegmentWithRange]:
-    return [
-        SegmentWithRange(each.segmentId.segmentId, each.minKey, each.maxKey) for each in ranges
-    ]
+    return [SegmentWithRange(each.segmentId.segmentId, each.minKey, each.maxKey) for each in ranges]
 
 
 def _txn(txn_id: UUID) -> pb.TxnId:
@@ -1185,9 +1145,7 @@ def _check_lease(lease_ms: int) -> None:
         )
 
 
-def _stream_config(
-    scope: str, stream: str, configuration: StreamConfiguration
-) -> pb.StreamConfig:
+def _stream_config(scope: str, stream: str, configuration: StreamConfiguration) -> pb.StreamConfig:
     scaling = configuration.scaling
     message = pb.StreamConfig(
         streamInfo=_info(scope, stream),
@@ -1237,8 +1195,7 @@ def _configuration(message: pb.StreamConfig) -> StreamConfiguration:
 
 def _cuts(cuts: Mapping[tuple[str, str], Mapping[int, int]]) -> list[pb.StreamCut]:
     return [
-        pb.StreamCut(streamInfo=_info(scope, stream), cut=dict(cut))
-        for (scope, stream), cut in cuts.items()
+        pb.StreamCut(streamInfo=_info(scope, stream), cut=dict(cut)) for (scope, stream), cut in cuts.items()
     ]
 
 
@@ -1259,9 +1216,7 @@ def _group_config(configuration: ReaderGroupConfiguration) -> pb.ReaderGroupConf
 
 def _group(message: pb.ReaderGroupConfiguration) -> ReaderGroupConfiguration:
     def cuts(found: Any) -> dict[tuple[str, str], dict[int, int]]:
-        return {
-            (each.streamInfo.scope, each.streamInfo.stream): dict(each.cut) for each in found
-        }
+        return {(each.streamInfo.scope, each.streamInfo.stream): dict(each.cut) for each in found}
 
     return ReaderGroupConfiguration(
         scope=message.scope,
@@ -1288,9 +1243,7 @@ def _name(enum: Any, value: int) -> str:
         return f"UNRECOGNIZED_{value}"
 
 
-def _result(
-    status: str, rpc: str, about: str, *, true: str = "SUCCESS", false: str | None = None
-) -> bool:
+def _result(status: str, rpc: str, about: str, *, true: str = "SUCCESS", false: str | None = None) -> bool:
     if status == true:
         return True
     if status == false:
@@ -1304,9 +1257,7 @@ def _result(
 E = TypeVar("E", bound=ControllerError)
 
 
-def _refused(
-    kind: type[E], rpc: str, status: str, message: str, scope: str, stream: str | None = None
-) -> E:
+def _refused(kind: type[E], rpc: str, status: str, message: str, scope: str, stream: str | None = None) -> E:
     error = kind(message, scope=scope, stream=stream)
     error.rpc = rpc
     error.status = status
@@ -1314,9 +1265,7 @@ def _refused(
 
 
 def _no_scope(rpc: str, scope: str) -> ScopeNotFoundError:
-    return _refused(
-        ScopeNotFoundError, rpc, "SCOPE_NOT_FOUND", f"scope {scope} does not exist", scope
-    )
+    return _refused(ScopeNotFoundError, rpc, "SCOPE_NOT_FOUND", f"scope {scope} does not exist", scope)
 
 
 def _no_stream(rpc: str, scope: str, stream: str) -> StreamNotFoundError:

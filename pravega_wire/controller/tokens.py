@@ -67,9 +67,7 @@ class TokenCache:
             async with entry.lock:
                 # Whoever held the lock before may have fetched it.
                 if not _usable(entry):
-                    entry.token = await self._controller.get_delegation_token(
-                        scope, stream, access
-                    )
+                    entry.token = await self._controller.get_delegation_token(scope, stream, access)
                     entry.expiry = expiry_of(entry.token)
                 assert entry.token is not None
                 return entry.token

@@ -162,9 +162,7 @@ class GrpcConnection:
         """Open queued streams and send bodies, as far as the peer's limits allow."""
         try:
             while self._queue and self._ending is None:
-                if self._h2.open_outbound_streams >= (
-                    self._h2.remote_settings.max_concurrent_streams or 1
-                ):
+                if self._h2.open_outbound_streams >= (self._h2.remote_settings.max_concurrent_streams or 1):
                     break
                 call = self._queue.popleft()
                 call.stream_id = self._h2.get_next_available_stream_id()
@@ -180,9 +178,7 @@ class GrpcConnection:
                     if room <= 0:
                         break
                     piece, call.body = call.body[:room], call.body[room:]
-                    self._h2.send_data(
-                        call.stream_id, bytes(piece), end_stream=len(call.body) == 0
-                    )
+                    self._h2.send_data(call.stream_id, bytes(piece), end_stream=len(call.body) == 0)
         except h2.exceptions.ProtocolError as error:
             raise ProtocolError(f"HTTP/2: {error}") from error
 
@@ -249,9 +245,7 @@ class GrpcConnection:
                 text=f"the reply is over {MAX_MESSAGE_BYTES} bytes",
             )
 
-    def _take_headers(
-        self, event: h2.events.ResponseReceived | h2.events.TrailersReceived
-    ) -> None:
+    def _take_headers(self, event: h2.events.ResponseReceived | h2.events.TrailersReceived) -> None:
         call = self._streams.get(event.stream_id)
         if call is None:
             return
@@ -300,9 +294,7 @@ class GrpcConnection:
                 text=f"the reply's length does not fit: {len(received)} bytes received",
             )
         elif received[0] != 0:
-            self._finish(
-                call, StatusCode.UNIMPLEMENTED, text="the reply is compressed; none was asked for"
-            )
+            self._finish(call, StatusCode.UNIMPLEMENTED, text="the reply is compressed; none was asked for")
         else:
             self._finish(call, StatusCode.OK, message=bytes(received[_PREFIX_BYTES:]))
 

@@ -78,9 +78,7 @@ def _entry(out: list[Part], entry: c.TableEntry) -> None:
 
 def _attribute(out: list[Part], update: c.AttributeUpdate) -> None:
     out.append(
-        _ATTRIBUTE.pack(
-            update.attribute_id.bytes, update.update_type, update.new_value, update.old_value
-        )
+        _ATTRIBUTE.pack(update.attribute_id.bytes, update.update_type, update.new_value, update.old_value)
     )
 
 
@@ -334,8 +332,7 @@ def encode_parts(command: c.Command) -> list[Part]:
     length = sum(map(len, out))
     if length > MAX_ENCODED_BODY:
         raise EncodeError(
-            f"{type(command).__name__} of {length} bytes does not fit a frame "
-            f"(at most {MAX_ENCODED_BODY})"
+            f"{type(command).__name__} of {length} bytes does not fit a frame (at most {MAX_ENCODED_BODY})"
         )
     out[0] = HEADER.pack(command.CODE, length)
     return out
@@ -392,9 +389,7 @@ def decode_body(code: int, body: memoryview) -> c.Command:
     return _guarded(code, body, _HOT.get(code))
 
 
-def _guarded(
-    code: int, body: memoryview, hot: Callable[[memoryview], c.Command] | None
-) -> c.Command:
+def _guarded(code: int, body: memoryview, hot: Callable[[memoryview], c.Command] | None) -> c.Command:
     plan = _PLANS.get(code)
     if plan is None:
         raise UnknownCommandError(f"command code {code} is not known in wire version 16")

@@ -43,9 +43,7 @@ class EventBatch:
 
     __slots__ = ("base_offset", "buffer", "ends", "starts")
 
-    def __init__(
-        self, buffer: memoryview, base_offset: int, starts: array[int], ends: array[int]
-    ) -> None:
+    def __init__(self, buffer: memoryview, base_offset: int, starts: array[int], ends: array[int]) -> None:
         self.buffer = buffer
         self.base_offset = base_offset
         self.starts = starts

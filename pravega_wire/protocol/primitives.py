@@ -31,9 +31,7 @@ def encode_modified_utf8(text: str) -> bytes:
                 units.append(char)
         data = "".join(units).encode("utf-8", "surrogatepass").replace(b"\0", b"\xc0\x80")
     if len(data) > MAX_UTF_BYTES:
-        raise EncodeError(
-            f"a string of {len(data)} encoded bytes does not fit: the limit is {MAX_UTF_BYTES}"
-        )
+        raise EncodeError(f"a string of {len(data)} encoded bytes does not fit: the limit is {MAX_UTF_BYTES}")
     return data
 
 

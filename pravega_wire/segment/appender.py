@@ -63,9 +63,7 @@ _NEW_WRITER: Final = -(2**63)
 
 def too_large(length: int, what: str = "an event") -> EventTooLargeError:
     """The error for an event, or an atomic batch, over the limit."""
-    error = EventTooLargeError(
-        f"{what} of {length} bytes is over the limit of {MAX_EVENT_BYTES} bytes"
-    )
+    error = EventTooLargeError(f"{what} of {length} bytes is over the limit of {MAX_EVENT_BYTES} bytes")
     error.size = length
     error.limit = MAX_EVENT_BYTES
     return error
@@ -279,9 +277,7 @@ class SegmentAppender:
             if self._full:
                 block = self._full.popleft()
             elif self.open.count and (
-                self._forced
-                or len(under_way) < _SMALL_BLOCKS_UNDER_WAY
-                or self.open.size >= _SEND_AT_BYTES
+                self._forced or len(under_way) < _SMALL_BLOCKS_UNDER_WAY or self.open.size >= _SEND_AT_BYTES
             ):
                 block = self.open
                 self.open = Block()
@@ -311,9 +307,7 @@ class SegmentAppender:
             self._setup_done.set()
         else:
             host = self._flow.connection.host if self._flow is not None else "?"
-            self._disrupt(
-                error_of(reply, segment=self.target.name, host=host, doing="appending")
-            )
+            self._disrupt(error_of(reply, segment=self.target.name, host=host, doing="appending"))
         return True
 
     def on_lost(self, error: PravegaError) -> None:

@@ -129,9 +129,7 @@ class SegmentMetadata:
         )
         return reply.value
 
-    async def compare_and_set_attribute(
-        self, attribute_id: UUID, expected: int, new: int
-    ) -> bool:
+    async def compare_and_set_attribute(self, attribute_id: UUID, expected: int, new: int) -> bool:
         """Set an attribute if it still has the expected value; False when it has not.
 
         After a lost connection the request is sent again, so a False may hide an update of our

@@ -85,8 +85,7 @@ class RangeReader:
         if reply.offset != offset:
             self._fail(
                 UnexpectedReplyError(
-                    f"{self.target.name}: asked for bytes from {offset}, got them from "
-                    f"{reply.offset}",
+                    f"{self.target.name}: asked for bytes from {offset}, got them from {reply.offset}",
                     segment=self.target.name,
                 )
             )
@@ -94,8 +93,7 @@ class RangeReader:
         if not data and reply.end_of_segment:
             self._fail(
                 DataLossError(
-                    f"{self.target.name} ends at {offset}, before the end of the range "
-                    f"({self.end})",
+                    f"{self.target.name} ends at {offset}, before the end of the range ({self.end})",
                     segment=self.target.name,
                 )
             )

@@ -90,17 +90,13 @@ async def tail(core: ClientCore, stream: ScopedStream) -> StreamCut:
 async def _last_segments(core: ClientCore, stream: ScopedStream) -> list[int]:
     """Segments of the last epoch of a sealed stream."""
     oldest = await core.controller.get_segments(stream.scope, stream.name)
-    between = await core.controller.get_segments_between(
-        stream.scope, stream.name, dict(oldest), {}
-    )
+    between = await core.controller.get_segments_between(stream.scope, stream.name, dict(oldest), {})
     last_epoch = max(map(epoch_of, between))
     segments = await core.controller.get_epoch_segments(stream.scope, stream.name, last_epoch)
     return [segment.segment_id for segment in segments]
 
 
-async def resolve_bound(
-    core: ClientCore, stream: ScopedStream, bound: Bound, default: str
-) -> StreamCut:
+async def resolve_bound(core: ClientCore, stream: ScopedStream, bound: Bound, default: str) -> StreamCut:
     """The cut that a bound means now."""
     if isinstance(bound, StreamCut):
         cut = bound
@@ -131,9 +127,7 @@ async def segment_ranges(
 ) -> list[SegmentRange]:
     """See :meth:`PravegaClient.segment_ranges`."""
     if on_truncated not in ("fail", "skip_to_head"):
-        raise InvalidArgumentError(
-            f"on_truncated is 'fail' or 'skip_to_head', not {on_truncated!r}"
-        )
+        raise InvalidArgumentError(f"on_truncated is 'fail' or 'skip_to_head', not {on_truncated!r}")
     start_cut = await resolve_bound(core, stream, start, "earliest")
     end_cut = await resolve_bound(core, stream, end, "latest")
     ids = sorted(
@@ -204,9 +198,7 @@ def range_reader(core: ClientCore, segment_range: SegmentRange) -> EventRangeRea
     core.check_open()
     target = core.target(segment_range.stream, segment_range.segment_id, Access.READ)
     return EventRangeReader(
-        RangeReader(
-            core.stores, target, segment_range.start_offset, segment_range.end_offset
-        )
+        RangeReader(core.stores, target, segment_range.start_offset, segment_range.end_offset)
     )
 
 

@@ -175,9 +175,7 @@ class PravegaClient:
 
     # --- streams --------------------------------------------------------------------------------
 
-    async def create_stream(
-        self, stream: StreamName, configuration: StreamConfiguration | int = 1
-    ) -> bool:
+    async def create_stream(self, stream: StreamName, configuration: StreamConfiguration | int = 1) -> bool:
         """Create a stream; False when it exists already (its configuration is left alone).
 
         :param configuration: or a number for so many fixed segments.
@@ -233,15 +231,9 @@ class PravegaClient:
         chosen = self._core.config.resolve_scope(scope)
         controller = self._core.controller
         pages = (
-            controller.list_streams(chosen)
-            if tag is None
-            else controller.list_streams_for_tag(chosen, tag)
+            controller.list_streams(chosen) if tag is None else controller.list_streams_for_tag(chosen, tag)
         )
-        return [
-            ScopedStream(chosen, name)
-            async for name in pages
-            if internal or not name.startswith("_")
-        ]
+        return [ScopedStream(chosen, name) async for name in pages if internal or not name.startswith("_")]
 
     async def stream_configuration(self, stream: StreamName) -> StreamConfiguration:
         """Scaling policy, retention policy and tags.
@@ -347,15 +339,11 @@ class PravegaClient:
 
         :param max_outstanding_bytes: what it may hold unacknowledged before a write waits.
         """
-        return EventWriter(
-            self._core, self._resolve(stream), max_outstanding_bytes=max_outstanding_bytes
-        )
+        return EventWriter(self._core, self._resolve(stream), max_outstanding_bytes=max_outstanding_bytes)
 
     # --- transactions ---------------------------------------------------------------------------
 
-    async def begin_transaction(
-        self, stream: StreamName, *, lease_ms: int = DEFAULT_LEASE_MS
-    ) -> Transaction:
+    async def begin_transaction(self, stream: StreamName, *, lease_ms: int = DEFAULT_LEASE_MS) -> Transaction:
         """Begin a transaction.
 
         :param lease_ms: milliseconds (10 000 to 600 000 on a server with default limits) after
@@ -381,9 +369,7 @@ class PravegaClient:
         segments = await self._transaction_segments(name, txn_id)
         return Transaction(self._core, name, txn_id, segments, lease_ms)
 
-    async def _transaction_segments(
-        self, stream: ScopedStream, txn_id: UUID
-    ) -> list[SegmentWithRange]:
+    async def _transaction_segments(self, stream: ScopedStream, txn_id: UUID) -> list[SegmentWithRange]:
         """The segments of a transaction's epoch, with the epoch half of their ids replaced."""
         epoch = txn_id.int >> 96
         segments = await self.epoch_segments(stream, epoch)
@@ -427,9 +413,7 @@ class PravegaClient:
     async def ping_transaction(self, stream: StreamName, txn_id: UUID, *, lease_ms: int) -> bool:
         """Renew the lease of an open transaction by id; False when it is not open any more."""
         name = self._resolve(stream)
-        status = await self._core.controller.ping_transaction(
-            name.scope, name.name, txn_id, lease_ms
-        )
+        status = await self._core.controller.ping_transaction(name.scope, name.name, txn_id, lease_ms)
         if status.name == "OK":
             return True
         if status.name in ("COMMITTED", "ABORTED", "UNKNOWN"):
@@ -455,9 +439,7 @@ class PravegaClient:
         segments = await self._transaction_segments(name, txn_id)
         return StagingWriter(self._core, name, segments, staging_id)
 
-    async def merge_staging(
-        self, stream: StreamName, txn_id: UUID, staging_ids: Sequence[UUID]
-    ) -> None:
+    async def merge_staging(self, stream: StreamName, txn_id: UUID, staging_ids: Sequence[UUID]) -> None:
         """Move staged events into an open transaction, in the order of the ids.
 
         Sending it again is harmless: what was merged already counts as done.
@@ -468,9 +450,7 @@ class PravegaClient:
         segments = await self._transaction_segments(name, txn_id)
         await transaction.merge_staging(self._core, name, txn_id, segments, staging_ids)
 
-    async def delete_staging(
-        self, stream: StreamName, txn_id: UUID, staging_ids: Sequence[UUID]
-    ) -> None:
+    async def delete_staging(self, stream: StreamName, txn_id: UUID, staging_ids: Sequence[UUID]) -> None:
         """Delete staged events that were not merged; missing ones are fine."""
         name = self._resolve(stream)
         segments = await self._transaction_segments(name, txn_id)
@@ -497,9 +477,7 @@ class PravegaClient:
         :raises DataLossError: data between the cuts was truncated.
         :raises InvalidStreamCutError: a cut of another stream, or beyond the end.
         """
-        return await batch.segment_ranges(
-            self._core, self._resolve(stream), start, end, on_truncated
-        )
+        return await batch.segment_ranges(self._core, self._resolve(stream), start, end, on_truncated)
 
     def read_range(self, segment_range: SegmentRange) -> EventRangeReader:
         """The events of a range: ``async for batch in client.read_range(r)``.

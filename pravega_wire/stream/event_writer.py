@@ -33,9 +33,7 @@ class EventWriter(RoutedWriter):
         *,
         max_outstanding_bytes: int = DEFAULT_MAX_OUTSTANDING_BYTES,
     ) -> None:
-        super().__init__(
-            str(stream), core.nursery, max_outstanding_bytes=max_outstanding_bytes
-        )
+        super().__init__(str(stream), core.nursery, max_outstanding_bytes=max_outstanding_bytes)
         self.stream = stream
         self._core = core
         self._by_id: dict[int, SegmentAppender] = {}
@@ -54,10 +52,7 @@ class EventWriter(RoutedWriter):
         if not segments:
             raise self._stream_sealed()
         self._set_routes(
-            [
-                Route(segment.low, segment.high, self._appender(segment.segment_id))
-                for segment in segments
-            ]
+            [Route(segment.low, segment.high, self._appender(segment.segment_id)) for segment in segments]
         )
         self._opened = True
         return self
@@ -110,18 +105,11 @@ class EventWriter(RoutedWriter):
         stream = self.stream
         backoff = Backoff(self._core.stores.operation_timeout)
         while True:
-            following = await self._core.controller.get_successors(
-                stream.scope, stream.name, segment_id
-            )
+            following = await self._core.controller.get_successors(stream.scope, stream.name, segment_id)
             if following.segments:
-                return [
-                    (segment.low, segment.high, segment.segment_id)
-                    for segment in following.segments
-                ]
+                return [(segment.low, segment.high, segment.segment_id) for segment in following.segments]
             try:
-                active = await self._core.controller.get_current_segments(
-                    stream.scope, stream.name
-                )
+                active = await self._core.controller.get_current_segments(stream.scope, stream.name)
             except NotFoundError:
                 return []
             # No successors and yet active segments: the controller has not finished recording

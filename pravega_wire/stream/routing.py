@@ -74,9 +74,7 @@ class RoutedWriter:
     Subclasses open the routes with :meth:`_set_routes` and may override :meth:`sealed`.
     """
 
-    def __init__(
-        self, name: str, nursery: trio.Nursery, *, max_outstanding_bytes: int
-    ) -> None:
+    def __init__(self, name: str, nursery: trio.Nursery, *, max_outstanding_bytes: int) -> None:
         if max_outstanding_bytes < 1:
             raise InvalidArgumentError("max_outstanding_bytes must be at least 1")
         self._name = name
@@ -207,10 +205,7 @@ class RoutedWriter:
                     chunk_keys = list(islice(keys, len(chunk)))
                     if len(chunk_keys) < len(chunk):
                         raise InvalidArgumentError("fewer routing keys than events were given")
-                    positions = [
-                        random() if key is None else routing_key_position(key)
-                        for key in chunk_keys
-                    ]
+                    positions = [random() if key is None else routing_key_position(key) for key in chunk_keys]
                 elif isinstance(routing_keys, str):
                     positions = [routing_key_position(routing_keys)] * len(chunk)
                 else:

@@ -65,9 +65,7 @@ class _TransactionWriter(RoutedWriter):
                 Route(
                     segment.low,
                     segment.high,
-                    SegmentAppender(
-                        core.stores, transaction_target(core, stream, segment, suffix), self
-                    ),
+                    SegmentAppender(core.stores, transaction_target(core, stream, segment, suffix), self),
                 )
                 for segment in segments
             ]
@@ -306,9 +304,7 @@ class Transaction:
                 await self.abort()
 
 
-def _named(
-    kind: type[TransactionError], stream: ScopedStream, txn_id: UUID, what: str
-) -> TransactionError:
+def _named(kind: type[TransactionError], stream: ScopedStream, txn_id: UUID, what: str) -> TransactionError:
     return kind(
         f"transaction {txn_id} on {stream} {what}",
         scope=stream.scope,
@@ -317,15 +313,11 @@ def _named(
     )
 
 
-async def _explain(
-    core: ClientCore, stream: ScopedStream, txn_id: UUID, wanted: str
-) -> TransactionError:
+async def _explain(core: ClientCore, stream: ScopedStream, txn_id: UUID, wanted: str) -> TransactionError:
     """Why the controller did not do what was wanted of a transaction."""
     status = await core.controller.check_transaction_state(stream.scope, stream.name, txn_id)
     if status is TxnStatus.UNKNOWN:
-        return _named(
-            TransactionUnknownError, stream, txn_id, f"is not known: it cannot be {wanted}"
-        )
+        return _named(TransactionUnknownError, stream, txn_id, f"is not known: it cannot be {wanted}")
     kind: type[TransactionNotOpenError] = TransactionNotOpenError
     if status in (TxnStatus.ABORTING, TxnStatus.ABORTED):
         kind = TransactionAbortedError
@@ -339,9 +331,7 @@ async def commit_transaction(
     core: ClientCore, stream: ScopedStream, txn_id: UUID, timestamp: int | None = None
 ) -> None:
     """Commit by id; harmless when it is committing or committed already."""
-    done = await core.controller.commit_transaction(
-        stream.scope, stream.name, txn_id, timestamp=timestamp
-    )
+    done = await core.controller.commit_transaction(stream.scope, stream.name, txn_id, timestamp=timestamp)
     if not done:
         raise await _explain(core, stream, txn_id, "committed")
 
@@ -387,9 +377,7 @@ class StagingWriter(_TransactionWriter):
         max_outstanding_bytes: int = DEFAULT_MAX_OUTSTANDING_BYTES,
     ) -> None:
         self.staging_id = staging_id or uuid4()
-        super().__init__(
-            core, stream, segments, self.staging_id, max_outstanding_bytes=max_outstanding_bytes
-        )
+        super().__init__(core, stream, segments, self.staging_id, max_outstanding_bytes=max_outstanding_bytes)
         self._opened = False
 
     async def open(self) -> Self:
@@ -443,9 +431,7 @@ async def merge_staging(
     """Merge staged data into a transaction; see :meth:`PravegaClient.merge_staging`."""
     for segment in segments:
         target = transaction_target(core, stream, segment, txn_id)
-        sources = [
-            transaction_target(core, stream, segment, staging).name for staging in staging_ids
-        ]
+        sources = [transaction_target(core, stream, segment, staging).name for staging in staging_ids]
         if sources:
             await SegmentMetadata(core.stores, target).merge_batch(sources)
 

@@ -322,9 +322,7 @@ class PravegaClient:
         """Names of all scopes."""
         return self._portal.call(self._twin.list_scopes)
 
-    def create_stream(
-        self, stream: StreamName, configuration: StreamConfiguration | int = 1
-    ) -> bool:
+    def create_stream(self, stream: StreamName, configuration: StreamConfiguration | int = 1) -> bool:
         """Create a stream; False when it exists already."""
         return self._portal.call(self._twin.create_stream, stream, configuration)
 
@@ -403,9 +401,7 @@ class PravegaClient:
             self._twin.event_writer(stream, max_outstanding_bytes=max_outstanding_bytes),
         )
 
-    def begin_transaction(
-        self, stream: StreamName, *, lease_ms: int = DEFAULT_LEASE_MS
-    ) -> Transaction:
+    def begin_transaction(self, stream: StreamName, *, lease_ms: int = DEFAULT_LEASE_MS) -> Transaction:
         """Begin a transaction."""
         return Transaction(
             self._portal,
@@ -425,9 +421,7 @@ class PravegaClient:
         """State of a transaction."""
         return self._portal.call(self._twin.transaction_status, stream, txn_id)
 
-    def commit_transaction(
-        self, stream: StreamName, txn_id: UUID, *, timestamp: int | None = None
-    ) -> None:
+    def commit_transaction(self, stream: StreamName, txn_id: UUID, *, timestamp: int | None = None) -> None:
         """Commit by id."""
         self._portal.call(self._twin.commit_transaction, stream, txn_id, timestamp=timestamp)
 
@@ -452,15 +446,11 @@ class PravegaClient:
             self._portal.call(self._twin.staging_writer, stream, txn_id, staging_id),
         )
 
-    def merge_staging(
-        self, stream: StreamName, txn_id: UUID, staging_ids: Sequence[UUID]
-    ) -> None:
+    def merge_staging(self, stream: StreamName, txn_id: UUID, staging_ids: Sequence[UUID]) -> None:
         """Move staged events into an open transaction, in the order of the ids."""
         self._portal.call(self._twin.merge_staging, stream, txn_id, staging_ids)
 
-    def delete_staging(
-        self, stream: StreamName, txn_id: UUID, staging_ids: Sequence[UUID]
-    ) -> None:
+    def delete_staging(self, stream: StreamName, txn_id: UUID, staging_ids: Sequence[UUID]) -> None:
         """Delete staged events that were not merged."""
         self._portal.call(self._twin.delete_staging, stream, txn_id, staging_ids)
 
@@ -473,9 +463,7 @@ class PravegaClient:
         on_truncated: OnTruncated = "fail",
     ) -> list[SegmentRange]:
         """What lies between two cuts, as one range for each segment that has data there."""
-        return self._portal.call(
-            self._twin.segment_ranges, stream, start, end, on_truncated=on_truncated
-        )
+        return self._portal.call(self._twin.segment_ranges, stream, start, end, on_truncated=on_truncated)
 
     def read_range(self, segment_range: SegmentRange) -> EventBatches:
         """The events of a range: ``for batch in client.read_range(r)``."""
@@ -490,27 +478,21 @@ class PravegaClient:
         on_truncated: OnTruncated = "fail",
     ) -> EventBatches:
         """The events between two cuts, in order for each routing key."""
-        reader = self._portal.call(
-            self._twin.read_events, stream, start, end, on_truncated=on_truncated
-        )
+        reader = self._portal.call(self._twin.read_events, stream, start, end, on_truncated=on_truncated)
         return EventBatches(self._portal, reader)
 
     @overload
     def revisioned_stream(self, stream: StreamName) -> RevisionedStream[bytes]: ...
 
     @overload
-    def revisioned_stream(
-        self, stream: StreamName, serializer: Serializer[T]
-    ) -> RevisionedStream[T]: ...
+    def revisioned_stream(self, stream: StreamName, serializer: Serializer[T]) -> RevisionedStream[T]: ...
 
     def revisioned_stream(
         self, stream: StreamName, serializer: Serializer[T] | None = None
     ) -> RevisionedStream[T] | RevisionedStream[bytes]:
         """A stream of one segment for optimistic concurrency."""
         if serializer is None:
-            return RevisionedStream(
-                self._portal, self._portal.call(self._twin.revisioned_stream, stream)
-            )
+            return RevisionedStream(self._portal, self._portal.call(self._twin.revisioned_stream, stream))
         return RevisionedStream(
             self._portal, self._portal.call(self._twin.revisioned_stream, stream, serializer)
         )

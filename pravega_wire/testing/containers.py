@@ -61,8 +61,7 @@ def container_server(name: str) -> Iterator[PravegaServer]:
     # The store tells the controller, and so clients, which port it is reached at from outside.
     options = environment.get("JAVA_OPTS", "")
     environment["JAVA_OPTS"] = (
-        f"{options} -Dsinglenode.controller.rpc.port={controller} "
-        f"-Dsinglenode.segmentStore.port={store}"
+        f"{options} -Dsinglenode.controller.rpc.port={controller} -Dsinglenode.segmentStore.port={store}"
     ).strip()
     try:
         client = docker.from_env()

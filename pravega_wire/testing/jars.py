@@ -164,9 +164,7 @@ def _fetch_missing(directory: Path, missing: Sequence[Jar]) -> None:
             part.mkdir()
             command = _maven_command(part, group) if ivy is None else _ivy_command(ivy, part, group)
             log = (part / "log.txt").open("wb")
-            running.append(
-                (part, subprocess.Popen(command, stdout=log, stderr=log, cwd=part), log)
-            )
+            running.append((part, subprocess.Popen(command, stdout=log, stderr=log, cwd=part), log))
         try:
             _wait(running, len(missing), started)
         finally:
@@ -207,9 +205,7 @@ def _wait(
                 process.wait(timeout=1)
             except subprocess.TimeoutExpired:
                 continue
-        count = sum(
-            1 for part, _, _ in running for path in part.rglob("*.jar") if path.parent.name != "lib"
-        )
+        count = sum(1 for part, _, _ in running for path in part.rglob("*.jar") if path.parent.name != "lib")
         if count != shown:
             shown = count
             _say(f"{min(count, total)} of {total} files, {time.monotonic() - started:.0f} s")

@@ -224,9 +224,7 @@ def choose_kind(kind: Kind | None) -> Kind:
     chosen = kind or os.environ.get("PRAVEGA_TEST_SERVER") or None
     if chosen is not None:
         if chosen not in ("address", "containers", "jars"):
-            raise ServerStartError(
-                f"PRAVEGA_TEST_SERVER={chosen!r} is not one of address, containers, jars"
-            )
+            raise ServerStartError(f"PRAVEGA_TEST_SERVER={chosen!r} is not one of address, containers, jars")
         return chosen  # type: ignore[return-value]  # checked above
     if os.environ.get("PRAVEGA_CONTROLLER_URI"):
         return "address"
@@ -235,9 +233,7 @@ def choose_kind(kind: Kind | None) -> Kind:
     return "containers" if engine_answers() else "jars"
 
 
-def wait_ready(
-    uri: str, *, processes: Sequence[ServerProcess] = (), seconds: float = _READY_SECONDS
-) -> None:
+def wait_ready(uri: str, *, processes: Sequence[ServerProcess] = (), seconds: float = _READY_SECONDS) -> None:
     """Wait until a scope can be created: ports answer long before that.
 
     :raises ServerStartError: a process has ended, or the time is up.
@@ -385,8 +381,7 @@ def _at_address() -> PravegaServer:
     uri = os.environ.get("PRAVEGA_CONTROLLER_URI")
     if not uri:
         raise ServerStartError(
-            "PRAVEGA_TEST_SERVER=address needs PRAVEGA_CONTROLLER_URI, for instance "
-            "tcp://localhost:9090"
+            "PRAVEGA_TEST_SERVER=address needs PRAVEGA_CONTROLLER_URI, for instance tcp://localhost:9090"
         )
     wait_ready(uri, seconds=20)
     return PravegaServer("address", uri)

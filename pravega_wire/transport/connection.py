@@ -242,9 +242,7 @@ class Connection:
                 continue
             silent += KEEPALIVE_PERIOD
             if silent >= READ_TIMEOUT:
-                raise ConnectionLostError(
-                    f"{self.host} sent nothing for {READ_TIMEOUT:g} s", host=self.host
-                )
+                raise ConnectionLostError(f"{self.host} sent nothing for {READ_TIMEOUT:g} s", host=self.host)
             if self._out_bytes + self._sending_bytes == 0:
                 self.send_parts([_KEEPALIVE])
 

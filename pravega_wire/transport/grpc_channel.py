@@ -140,6 +140,4 @@ class GrpcChannel:
             self._wake.set()
             await trio.sleep(min(20.0, self._keepalive))
             if self._grpc.pings_answered == answered:
-                raise ConnectionLostError(
-                    f"the controller {self.host} does not answer pings", host=self.host
-                )
+                raise ConnectionLostError(f"the controller {self.host} does not answer pings", host=self.host)

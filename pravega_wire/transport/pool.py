@@ -112,4 +112,3 @@ class ConnectionPool:
             for connection in list(store.connections):
                 connection.close()
             store.notify()
-

@@ -32,9 +32,7 @@ def _mapped(host: str) -> Iterator[None]:
         cause = error.__cause__
         if isinstance(cause, ssl.SSLError):
             raise TlsError(f"TLS to {host} failed: {cause}", host=host) from error
-        raise ConnectionLostError(
-            f"connection to {host} was lost: {cause or error}", host=host
-        ) from error
+        raise ConnectionLostError(f"connection to {host} was lost: {cause or error}", host=host) from error
     except trio.ClosedResourceError as error:
         raise ClosedError(f"connection to {host} is closed", host=host) from error
     except ssl.SSLError as error:
@@ -51,7 +49,7 @@ class NetworkStream:
 
     __slots__ = ("_raw", "_socket", "_stream", "host")
 
-    def __init__(self, stream: trio.SocketStream | trio.SSLStream, host: str):
+    def __init__(self, stream: trio.SocketStream | trio.SSLStream[trio.SocketStream], host: str):
         self._stream = stream
         raw = stream.transport_stream if isinstance(stream, trio.SSLStream) else stream
         assert isinstance(raw, trio.SocketStream)

@@ -183,7 +183,7 @@ def test_batches_between_cuts(config: PravegaConfig) -> None:
             await client.create_stream("other", 1)
             with pytest.raises(InvalidStreamCutError, match="other"):
                 await client.segment_ranges("t", await client.head("other"))
-            beyond = StreamCut(second.stream, dict.fromkeys(second.positions, 10 ** 9))
+            beyond = StreamCut(second.stream, dict.fromkeys(second.positions, 10**9))
             with pytest.raises(InvalidStreamCutError, match="only"):
                 await client.segment_ranges("t", first, beyond)
             await client.truncate_stream("t", first)
@@ -401,9 +401,7 @@ def test_sealing_fails_the_writer_and_keeps_what_was_acknowledged(config: Praveg
 
 def test_nobody_there(config: PravegaConfig) -> None:
     async def main() -> None:
-        nowhere = PravegaConfig.from_defaults(
-            controller_uri="tcp://127.0.0.1:1", scope="s", env={}
-        )
+        nowhere = PravegaConfig.from_defaults(controller_uri="tcp://127.0.0.1:1", scope="s", env={})
         with trio.fail_after(60):
             async with open_client(nowhere) as client:
                 with pytest.raises(RetriesExhaustedError, match=r"127\.0\.0\.1:1"):
@@ -422,16 +420,12 @@ def test_a_server_that_speaks_garbage(config: PravegaConfig) -> None:
         async with trio.open_nursery() as nursery:
             listeners = await nursery.start(partial(trio.serve_tcp, babble, 0, host="127.0.0.1"))
             port = listeners[0].socket.getsockname()[1]
-            strange = PravegaConfig.from_defaults(
-                controller_uri=f"tcp://127.0.0.1:{port}", scope="s", env={}
-            )
+            strange = PravegaConfig.from_defaults(controller_uri=f"tcp://127.0.0.1:{port}", scope="s", env={})
             with trio.fail_after(60):
                 async with open_client(strange) as client:
                     with pytest.raises(PravegaError, match=str(port)):
                         await client.tail("t")
-                async with open_client(
-                    config, address_map=lambda host, _: (host, port)
-                ) as client:
+                async with open_client(config, address_map=lambda host, _: (host, port)) as client:
                     await client.create_stream("t", 1)
                     with pytest.raises(PravegaError, match="not known"):
                         await client.tail("t")

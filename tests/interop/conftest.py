@@ -13,13 +13,9 @@ from tests.interop.java_peer import JavaPeer, start_java_peer
 
 
 @pytest.fixture(scope="session")
-def java_peer(
-    pravega_server: PravegaServer, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[JavaPeer]:
+def java_peer(pravega_server: PravegaServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaPeer]:
     """The Java client, connected to the session's server."""
-    with start_java_peer(
-        pravega_server.controller_uri, tmp_path_factory.mktemp("java-peer")
-    ) as peer:
+    with start_java_peer(pravega_server.controller_uri, tmp_path_factory.mktemp("java-peer")) as peer:
         yield peer
 
 

@@ -77,24 +77,16 @@ class JavaPeer:
         [[value]] = self.call(*words)
         return value
 
-    def write(
-        self, scope: str, stream: str, events: Sequence[tuple[str | None, bytes]]
-    ) -> None:
+    def write(self, scope: str, stream: str, events: Sequence[tuple[str | None, bytes]]) -> None:
         """Write ``(routing key, payload)`` pairs and flush."""
         self.call("write", scope, stream, len(events), lines=_event_lines(events))
 
-    def write_transaction(
-        self, scope: str, stream: str, events: Sequence[tuple[str | None, bytes]]
-    ) -> str:
+    def write_transaction(self, scope: str, stream: str, events: Sequence[tuple[str | None, bytes]]) -> str:
         """Begin a transaction, write events into it, leave it open; returns its id."""
-        [[txn_id]] = self.call(
-            "txn-write", scope, stream, len(events), lines=_event_lines(events)
-        )
+        [[txn_id]] = self.call("txn-write", scope, stream, len(events), lines=_event_lines(events))
         return txn_id
 
-    def read_batch(
-        self, scope: str, stream: str, start: str = "", end: str = ""
-    ) -> list[JavaEvent]:
+    def read_batch(self, scope: str, stream: str, start: str = "", end: str = "") -> list[JavaEvent]:
         """The batch client's events between two cut texts, segment after segment."""
         return [_event(row) for row in self.call("read-batch", scope, stream, start, end)]
 
@@ -104,9 +96,7 @@ class JavaPeer:
 
     def segments_for(self, scope: str, stream: str, keys: Sequence[str]) -> dict[str, int]:
         """The segment the Java client would write each key to now."""
-        rows = self.call(
-            "segments-for", scope, stream, len(keys), lines=(_b64(key.encode()) for key in keys)
-        )
+        rows = self.call("segments-for", scope, stream, len(keys), lines=(_b64(key.encode()) for key in keys))
         return {key: int(segment_id) for key, [segment_id] in zip(keys, rows, strict=True)}
 
     def describe_cut(self, text: str) -> tuple[str, dict[int, int]]:

@@ -11,10 +11,7 @@ from pravega_wire.errors import DataLossError
 from pravega_wire.sync import PravegaClient
 from tests.interop.java_peer import JavaPeer
 
-PARTS = [
-    [(f"key-{number % 31}", b"%d-%d" % (part, number)) for number in range(400)]
-    for part in range(3)
-]
+PARTS = [[(f"key-{number % 31}", b"%d-%d" % (part, number)) for number in range(400)] for part in range(3)]
 
 
 @pytest.fixture
@@ -27,9 +24,7 @@ def cuts(client: PravegaClient, pravega_scope: str, java_peer: JavaPeer) -> list
     texts = [_cuts(client, java_peer, pravega_scope)]
     for number, part in enumerate(PARTS):
         with client.event_writer("s") as writer:
-            writer.write_events(
-                [payload for _, payload in part], routing_keys=[key for key, _ in part]
-            )
+            writer.write_events([payload for _, payload in part], routing_keys=[key for key, _ in part])
         texts.append(_cuts(client, java_peer, pravega_scope))
         if number == 0:
             client.scale_stream("s", [0, 1], [(0.0, 0.3), (0.3, 0.6), (0.6, 1.0)])

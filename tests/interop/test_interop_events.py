@@ -73,17 +73,13 @@ def read_in_python(client: PravegaClient, stream: str) -> list[JavaEvent]:
     return found
 
 
-def write_in_python(
-    client: PravegaClient, stream: str, events: Sequence[tuple[str, bytes]]
-) -> None:
+def write_in_python(client: PravegaClient, stream: str, events: Sequence[tuple[str, bytes]]) -> None:
     """Some one by one, the rest many in a call."""
     with client.event_writer(stream) as writer:
         for key, payload in events[:500]:
             writer.write_event(payload, key)
         rest = events[500:]
-        writer.write_events(
-            [payload for _, payload in rest], routing_keys=[key for key, _ in rest]
-        )
+        writer.write_events([payload for _, payload in rest], routing_keys=[key for key, _ in rest])
 
 
 @pytest.mark.parametrize("segments", [1, 3, 4])
@@ -141,9 +137,7 @@ def test_java_follows_a_python_writer_over_a_scale(
     half = EVENTS // 2
     with client.event_writer("s") as writer:
         for part in (expected[:half], expected[half:]):
-            writer.write_events(
-                [payload for _, payload in part], routing_keys=[key for key, _ in part]
-            )
+            writer.write_events([payload for _, payload in part], routing_keys=[key for key, _ in part])
             writer.flush()
             if part[0] is expected[0]:
                 before = java_peer.segments_for(pravega_scope, "s", KEYS)
@@ -177,9 +171,7 @@ def test_python_follows_a_java_writer_over_a_scale(
     check_complete((event.payload for event in events), expected)
 
 
-def test_both_write_one_stream(
-    client: PravegaClient, pravega_scope: str, java_peer: JavaPeer
-) -> None:
+def test_both_write_one_stream(client: PravegaClient, pravega_scope: str, java_peer: JavaPeer) -> None:
     client.create_stream("s", 4)
     expected = keyed_events(4000)
     for start in range(0, 4000, 1000):

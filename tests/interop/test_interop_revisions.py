@@ -19,9 +19,7 @@ def stream(client: PravegaClient) -> None:
 
 def write_in_java(java_peer: JavaPeer, scope: str, expected: str, value: bytes) -> str:
     """A conditional write; the new revision's text, or "-"."""
-    return java_peer.value(
-        "revision-write", scope, "r", expected, base64.b64encode(value).decode()
-    )
+    return java_peer.value("revision-write", scope, "r", expected, base64.b64encode(value).decode())
 
 
 def test_values_and_revisions_are_the_same(
@@ -43,9 +41,7 @@ def test_values_and_revisions_are_the_same(
     assert [base64.b64decode(value) for _, value in ours] == [b"python", b"java", b"python again"]
 
 
-def test_the_slower_of_two_is_told(
-    client: PravegaClient, pravega_scope: str, java_peer: JavaPeer
-) -> None:
+def test_the_slower_of_two_is_told(client: PravegaClient, pravega_scope: str, java_peer: JavaPeer) -> None:
     with client.revisioned_stream("r") as revisioned:
         start = revisioned.fetch_latest_revision()
         won = revisioned.write_conditionally(start, b"python")
@@ -58,9 +54,7 @@ def test_the_slower_of_two_is_told(
     assert values == [b"python", b"java"]
 
 
-def test_the_mark_is_shared(
-    client: PravegaClient, pravega_scope: str, java_peer: JavaPeer
-) -> None:
+def test_the_mark_is_shared(client: PravegaClient, pravega_scope: str, java_peer: JavaPeer) -> None:
     with client.revisioned_stream("r") as revisioned:
         assert revisioned.get_mark() is None
         assert java_peer.value("revision-mark", pravega_scope, "r", "") == "-"

@@ -10,9 +10,7 @@ from pravega_wire import TxnStatus
 from pravega_wire.sync import PravegaClient
 from tests.interop.java_peer import JavaPeer
 
-EVENTS: list[tuple[str | None, bytes]] = [
-    (f"key-{number % 17}", b"%d" % number) for number in range(1000)
-]
+EVENTS: list[tuple[str | None, bytes]] = [(f"key-{number % 17}", b"%d" % number) for number in range(1000)]
 PAYLOADS = [payload for _, payload in EVENTS]
 KEYS = [key for key, _ in EVENTS]
 

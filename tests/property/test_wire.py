@@ -30,9 +30,7 @@ I32 = st.integers(-(2**31), 2**31 - 1)
 I8 = st.integers(-128, 127)
 TEXT = st.text(st.characters(exclude_categories=[]), max_size=40)
 DATA = st.binary(max_size=60)
-KEY = st.builds(
-    lambda data, version: c.TableKey(data, version if data else -(2**63)), DATA, I64
-)
+KEY = st.builds(lambda data, version: c.TableKey(data, version if data else -(2**63)), DATA, I64)
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "i64": I64,
     "i32": I32,
@@ -53,9 +51,9 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
         st.builds(c.AttributeUpdate, st.builds(UUID, int=st.integers(0, 2**128 - 1)), I8, I64, I64),
         max_size=4,
     ).map(tuple),
-    "list<CHUNK>": st.lists(
-        st.builds(c.ChunkInfo, I64, I64, I64, TEXT, st.booleans()), max_size=4
-    ).map(tuple),
+    "list<CHUNK>": st.lists(st.builds(c.ChunkInfo, I64, I64, I64, TEXT, st.booleans()), max_size=4).map(
+        tuple
+    ),
 }
 
 
@@ -112,9 +110,7 @@ def test_large_frames_in_pieces(size: int, step: int) -> None:
 
 VECTORS = [
     bytes.fromhex(json.loads(line)["hex"])
-    for line in (Path(__file__).parent.parent / "golden" / "golden-wire.jsonl")
-    .read_text()
-    .splitlines()
+    for line in (Path(__file__).parent.parent / "golden" / "golden-wire.jsonl").read_text().splitlines()
 ]
 
 
@@ -213,9 +209,7 @@ def test_events_are_found_as_the_plain_loop_finds_them(
     runs: list[tuple[int, int]], cut: int, base: int
 ) -> None:
     data = b"".join(
-        frame_event(bytes([number % 251]) * length)
-        for length, count in runs
-        for number in range(count)
+        frame_event(bytes([number % 251]) * length) for length, count in runs for number in range(count)
     )
     data = data[: max(0, len(data) - cut)]
     events, offsets, consumed = naive(data)

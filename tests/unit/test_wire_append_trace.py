@@ -15,9 +15,7 @@ from pravega_wire.protocol.frames import FrameDecoder
 
 TRACE = [
     json.loads(line)
-    for line in (Path(__file__).parent.parent / "golden" / "append-trace.jsonl")
-    .read_text()
-    .splitlines()
+    for line in (Path(__file__).parent.parent / "golden" / "append-trace.jsonl").read_text().splitlines()
 ]
 WHOLE = [step for step in TRACE if "wire_hex" in step]
 
@@ -39,8 +37,7 @@ def test_a_flush_of_the_java_encoder(number: int) -> None:
     assert [command.CODE for command in commands] == [frame["code"] for frame in frames]
     seen = [each["server_sees_append"] for each in step["frames"] if "server_sees_append" in each]
     assert stored(commands) == [
-        (each["eventNumber"], each["eventCount"], each["dataLength"], each["dataSha256"])
-        for each in seen
+        (each["eventNumber"], each["eventCount"], each["dataLength"], each["dataSha256"]) for each in seen
     ]
 
 
@@ -74,12 +71,8 @@ def stored(commands: list[c.Command]) -> list[tuple[int, int, int, str]]:
             assert codec.encode(ours) == before + data + after
         elif isinstance(command, c.ConditionalBlockEnd):
             raw = bytes(command.data)
-            result.append(
-                (command.event_number, 1, len(raw), hashlib.sha256(raw).hexdigest())
-            )
+            result.append((command.event_number, 1, len(raw), hashlib.sha256(raw).hexdigest()))
         elif isinstance(command, c.ConditionalAppend):
             data = len(command.event).to_bytes(8, "big") + bytes(command.event)
-            result.append(
-                (command.event_number, 1, len(data), hashlib.sha256(data).hexdigest())
-            )
+            result.append((command.event_number, 1, len(data), hashlib.sha256(data).hexdigest()))
     return result

@@ -44,9 +44,7 @@ def convert(kind: str, value: Any) -> Any:
     if kind == "list<KEY>":
         return tuple(key_of(each) for each in value)
     if kind == "ENTRIES":
-        return tuple(
-            c.TableEntry(key_of(each["key"]), bytes.fromhex(each["value"])) for each in value
-        )
+        return tuple(c.TableEntry(key_of(each["key"]), bytes.fromhex(each["value"])) for each in value)
     if kind == "list<ATTR>":
         return tuple(
             c.AttributeUpdate(
@@ -83,9 +81,7 @@ def expected(command: str, fields: dict[str, Any]) -> c.Command:
             fields["target"],
             tuple(
                 c.MergedSource(name, offset)
-                for name, offset in zip(
-                    fields["sources"], fields["newTargetWriteOffset"], strict=True
-                )
+                for name, offset in zip(fields["sources"], fields["newTargetWriteOffset"], strict=True)
             ),
         )
     by_name = {snake(name): value for name, value in fields.items()}
@@ -98,9 +94,7 @@ VECTORS = load("golden-wire.jsonl")
 
 
 def test_every_command_has_a_vector() -> None:
-    assert {vector["command"] for vector in VECTORS} == {
-        command.__name__ for command in c.COMMANDS.values()
-    }
+    assert {vector["command"] for vector in VECTORS} == {command.__name__ for command in c.COMMANDS.values()}
     assert len(VECTORS) == 269
 
 
