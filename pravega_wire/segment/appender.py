@@ -333,7 +333,6 @@ class SegmentAppender:
                 )
             )
             return
-        self._progress = True
         self.segment_length = reply.current_segment_write_offset
         self._settle_through(number)
         self.pump()
@@ -342,6 +341,7 @@ class SegmentAppender:
         under_way = self._under_way
         while under_way and under_way[0].last_number <= number:
             block = under_way.popleft()
+            self._progress = True
             self._under_way_bytes -= block.size
             block.settle()
             self._owner.acknowledged(block.size, block.count)

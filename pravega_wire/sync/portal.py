@@ -99,6 +99,11 @@ class Portal:
                 pass
             raise
 
+    def start_soon(self, function: Callable[[], Awaitable[Any]]) -> None:
+        """Start a task that lives as long as the portal; called in the portal's thread."""
+        assert self._nursery is not None
+        self._nursery.start_soon(function)
+
     def _soon(self, function: Callable[[], Any]) -> None:
         try:
             self._token.run_sync_soon(function)

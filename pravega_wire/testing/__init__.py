@@ -7,12 +7,14 @@
     with standalone() as server:
         print(server.controller_uri)
 
-As pytest fixtures: ``pravega_server``, ``pravega_cluster``, ``pravega_scope`` (this package registers its
+As pytest fixtures: ``pravega_server``, ``pravega_cluster``, ``pravega_scope``,
+``fault_proxy`` (this package registers its
 plugin). From the shell: ``python -m pravega_wire.testing standalone``.
 """
 
 from pravega_wire.testing.jars import client_classpath, server_classpath
 from pravega_wire.testing.java import JavaRuntime, compile_java, find_java
+from pravega_wire.testing.proxy import FaultProxy
 from pravega_wire.testing.server import (
     PravegaCluster,
     PravegaServer,
@@ -22,6 +24,7 @@ from pravega_wire.testing.server import (
 )
 
 __all__ = [
+    "FaultProxy",
     "JavaRuntime",
     "PravegaCluster",
     "PravegaServer",

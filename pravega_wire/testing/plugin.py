@@ -9,6 +9,7 @@ from uuid import uuid4
 import pytest
 
 if TYPE_CHECKING:
+    from pravega_wire.testing.proxy import FaultProxy
     from pravega_wire.testing.server import PravegaCluster, PravegaServer
 
 
@@ -50,3 +51,12 @@ def pravega_scope(pravega_server: PravegaServer) -> str:
 
     trio.run(create)
     return name
+
+
+@pytest.fixture
+def fault_proxy() -> Iterator[FaultProxy]:
+    """Breaks connections on purpose: ``open_client(config, address_map=fault_proxy.address_map)``."""
+    from pravega_wire.testing.proxy import FaultProxy
+
+    with FaultProxy() as proxy:
+        yield proxy

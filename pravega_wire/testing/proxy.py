@@ -1,0 +1,341 @@
+"""A TCP proxy that breaks connections on purpose, between a client and a real server.
+
+::
+
+    with FaultProxy() as proxy, open_client(config, address_map=proxy.address_map) as client:
+        proxy.cut_before_reply(DataAppended, times=3)
+
+It understands frames of the segment-store protocol just enough to know where a reply begins, so it can
+cut a connection between the moment the server has done something and the moment the client learns of
+it: the one point where a careless client writes twice or loses data.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Final, Self
+
+import trio
+
+from pravega_wire.errors import InvalidArgumentError
+from pravega_wire.protocol.commands import Command
+from pravega_wire.sync.portal import Portal
+
+__all__ = ["FaultProxy"]
+
+_CHUNK: Final = 64 * 1024
+_HEADER: Final = struct.Struct(">ii")
+_RESET: Final = struct.pack("ii", 1, 0)
+
+Endpoint = tuple[str, int]
+
+
+@dataclass(slots=True, eq=False)
+class _Rule:
+    """Cut when the ``after + 1``-th reply of a kind comes, again and again, ``times`` times."""
+
+    code: int
+    times: int
+    after: int
+    seen: int = 0
+
+
+class _Cut(Exception):
+    """A rule says that this connection ends now."""
+
+
+@dataclass(slots=True, eq=False)
+class _Link:
+    """One proxied connection."""
+
+    client: trio.SocketStream
+    server: trio.SocketStream
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+
+
+class _FrameScanner:
+    """Finds the beginnings of frames in a stream of bytes."""
+
+    def __init__(self) -> None:
+        self._head = b""
+        self._skip = 0
+
+    def starts(self, data: bytes) -> list[tuple[int, int]]:
+        """``(offset, command code)`` of each frame whose header ends in ``data``.
+
+        The offset is where the frame begins; negative when it began in earlier data.
+        """
+        found = []
+        position = 0
+        while position < len(data):
+            if self._skip:
+                step = min(self._skip, len(data) - position)
+                self._skip -= step
+                position += step
+                continue
+            missing = _HEADER.size - len(self._head)
+            piece = data[position : position + missing]
+            self._head += piece
+            position += len(piece)
+            if len(self._head) == _HEADER.size:
+                code, length = _HEADER.unpack(self._head)
+                self._head = b""
+                self._skip = max(0, length)
+                found.append((position - _HEADER.size, code))
+        return found
+
+
+class FaultProxy:
+    """Stands between a client and every segment store it learns of.
+
+    Runs in a thread of its own; its methods may be called from any thread, also from trio tasks. Give
+    :attr:`address_map` to ``open_client``; for a controller use :meth:`endpoint`. A context manager.
+
+    :ivar cuts: connections cut so far, whatever the reason.
+    """
+
+    def __init__(self) -> None:
+        self.cuts = 0
+        self.links_opened = 0
+        self._portal = Portal("fault proxy")
+        self._ports: dict[Endpoint, int] = {}
+        self._links: set[_Link] = set()
+        self._rules: list[_Rule] = []
+        self._refusing = False
+        self._garbage: bytes | None = None
+        self._bytes_per_second: float | None = None
+        self._delay = 0.0
+        self._flowing = trio.Event()
+        self._flowing.set()
+
+    # --- addresses ------------------------------------------------------------------------------
+
+    def address_map(self, host: str, port: int) -> Endpoint:
+        """The local address that leads to ``host:port``; one listener for each."""
+        return ("127.0.0.1", self.endpoint(host, port))
+
+    def endpoint(self, host: str, port: int) -> int:
+        """The local port that leads to ``host:port``."""
+        known = self._ports.get((host, port))
+        if known is None:
+            known = self._portal.call(self._listen, (host, port))
+        return known
+
+    async def _listen(self, target: Endpoint) -> int:
+        known = self._ports.get(target)
+        if known is not None:
+            return known
+        listener = (await trio.open_tcp_listeners(0, host="127.0.0.1"))[0]
+        port: int = listener.socket.getsockname()[1]
+        self._ports[target] = port
+
+        async def serve(client: trio.SocketStream) -> None:
+            await self._serve(client, target)
+
+        async def listen() -> None:
+            await trio.serve_listeners(serve, [listener])
+
+        self._portal.start_soon(listen)
+        return port
+
+    # --- faults ---------------------------------------------------------------------------------
+
+    def cut_before_reply(self, reply: type[Command], *, times: int = 1, after: int = 0) -> None:
+        """Cut a connection in place of passing on a reply of this kind.
+
+        :param times: how often; each takes one connection with it.
+        :param after: replies of this kind, on any connection, that pass before each cut.
+        """
+        self._do(lambda: self._rules.append(_Rule(reply.CODE, times, after)))
+
+    @property
+    def cuts_due(self) -> int:
+        """Cuts that :meth:`cut_before_reply` has ordered and that have not happened."""
+        return sum(rule.times for rule in self._rules)
+
+    def clear(self) -> None:
+        """Forget the rules; let everything pass again."""
+
+        def do() -> None:
+            self._rules.clear()
+            self._refusing = False
+            self._garbage = None
+            self._bytes_per_second = None
+            self._delay = 0.0
+            self._flowing.set()
+
+        self._do(do)
+
+    def cut_all(self) -> int:
+        """Reset every open connection; returns how many there were."""
+        count = 0
+
+        def do() -> None:
+            nonlocal count
+            for link in self._links:
+                count += 1
+                link.scope.cancel()
+
+        self._do(do)
+        return count
+
+    def refuse(self, refusing: bool = True) -> None:
+        """Reset new connections as soon as they are made, or no longer."""
+
+        def do() -> None:
+            self._refusing = refusing
+
+        self._do(do)
+
+    def pause(self) -> None:
+        """Pass nothing on, in either direction, until :meth:`resume`; connections stay open."""
+
+        def do() -> None:
+            self._flowing = trio.Event()
+
+        self._do(do)
+
+    def resume(self) -> None:
+        """End a :meth:`pause`."""
+        self._do(lambda: self._flowing.set())
+
+    def slow(self, bytes_per_second: float | None) -> None:
+        """Pass on at most so many bytes a second from client to server, for each connection.
+
+        :raises InvalidArgumentError: not positive.
+        """
+        if bytes_per_second is not None and bytes_per_second <= 0:
+            raise InvalidArgumentError("bytes_per_second must be positive")
+
+        def do() -> None:
+            self._bytes_per_second = bytes_per_second
+
+        self._do(do)
+
+    def delay(self, seconds: float) -> None:
+        """Hold back everything from the server by so long."""
+
+        def do() -> None:
+            self._delay = seconds
+
+        self._do(do)
+
+    def answer_garbage(self, garbage: bytes) -> None:
+        """Replace the server's next data by these bytes, once."""
+
+        def do() -> None:
+            self._garbage = garbage
+
+        self._do(do)
+
+    def _do(self, change: Callable[[], object]) -> None:
+        async def run() -> None:
+            change()
+            await trio.lowlevel.checkpoint()
+
+        self._portal.call(run)
+
+    # --- passing on -----------------------------------------------------------------------------
+
+    async def _serve(self, client: trio.SocketStream, target: Endpoint) -> None:
+        if self._refusing:
+            self.cuts += 1
+            _reset(client)
+            return
+        try:
+            server = await trio.open_tcp_stream(*target)
+        except OSError:
+            _reset(client)
+            return
+        link = _Link(client, server)
+        self._links.add(link)
+        self.links_opened += 1
+        cut = False
+        try:
+            with link.scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._upward, link)
+                    await self._downward(link)
+                    nursery.cancel_scope.cancel()
+            cut = link.scope.cancelled_caught
+        except* _Cut:
+            cut = True
+        except* (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass
+        finally:
+            self._links.discard(link)
+            if cut:
+                self.cuts += 1
+                _reset(client)
+                _reset(server)
+            else:
+                with trio.CancelScope(shield=True):
+                    await trio.aclose_forcefully(client)
+                    await trio.aclose_forcefully(server)
+
+    async def _upward(self, link: _Link) -> None:
+        while data := bytes(await link.client.receive_some(_CHUNK)):
+            await self._flowing.wait()
+            if self._bytes_per_second is not None:
+                await trio.sleep(len(data) / self._bytes_per_second)
+            await link.server.send_all(data)
+        await link.server.send_eof()
+
+    async def _downward(self, link: _Link) -> None:
+        scanner = _FrameScanner()
+        while data := bytes(await link.server.receive_some(_CHUNK)):
+            await self._flowing.wait()
+            if self._delay:
+                await trio.sleep(self._delay)
+            if self._garbage is not None:
+                data, self._garbage = self._garbage, None
+                await link.client.send_all(data)
+                continue
+            for offset, code in scanner.starts(data):
+                if self._due(code):
+                    # What came before this reply was passed on by a healthy network as well.
+                    if offset > 0:
+                        await link.client.send_all(data[:offset])
+                    raise _Cut
+            await link.client.send_all(data)
+
+    def _due(self, code: int) -> bool:
+        due = False
+        for rule in self._rules:
+            if rule.code == code and rule.times and not due:
+                rule.seen += 1
+                if rule.seen > rule.after:
+                    rule.seen = 0
+                    rule.times -= 1
+                    due = True
+        return due
+
+    # --- life -----------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """End every connection and stop listening."""
+        self._portal.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _reset(stream: trio.SocketStream) -> None:
+    """Close with RST, as a crash or a firewall does."""
+    try:
+        stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+    except (OSError, trio.ClosedResourceError):
+        return
+    stream.socket.close()

@@ -1,0 +1,42 @@
+"""Keyed events whose count and order can be checked after whatever happened to the writer."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from pravega_wire import PravegaClient
+
+KEYS = 20
+
+
+def event_of(number: int) -> tuple[bytes, str]:
+    """Payload and routing key of event ``number``."""
+    key = f"key-{number % KEYS}"
+    return f"{key}:{number:08d}".encode() + b"." * (number % 90), key
+
+
+def numbers_by_key(payloads: Iterable[bytes]) -> dict[str, list[int]]:
+    """Event numbers in the order of reading, per key."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for payload in payloads:
+        key, _, rest = payload.decode().rstrip(".").partition(":")
+        found[key].append(int(rest))
+    return found
+
+
+async def read_all(client: PravegaClient, stream: str) -> list[bytes]:
+    """Every event, segment by segment, predecessors first."""
+    payloads: list[bytes] = []
+    async for batch in await client.read_events(stream):
+        payloads += batch
+    return payloads
+
+
+def assert_exactly(payloads: Iterable[bytes], count: int) -> None:
+    """Events 0 to ``count - 1`` are there once each, in order per key."""
+    found = numbers_by_key(payloads)
+    expected = {f"key-{key}": list(range(key, count, KEYS)) for key in range(min(KEYS, count))}
+    assert sorted(found) == sorted(expected)
+    for key, numbers in expected.items():
+        assert found[key] == numbers, key

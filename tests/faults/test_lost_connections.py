@@ -1,0 +1,184 @@
+"""Connections that are cut between the server's work and its answer."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+import trio
+
+from pravega_wire import PravegaClient, PravegaConfig, TxnStatus, open_client
+from pravega_wire.errors import RetriesExhaustedError
+from pravega_wire.protocol import commands as c
+from pravega_wire.testing import FaultProxy, PravegaServer
+from tests.faults.support import assert_exactly, event_of, read_all
+
+
+@pytest.fixture
+def config(pravega_server: PravegaServer, pravega_scope: str) -> PravegaConfig:
+    return PravegaConfig.from_defaults(
+        controller_uri=pravega_server.controller_uri, scope=pravega_scope, env={}
+    )
+
+
+@asynccontextmanager
+async def through(config: PravegaConfig, proxy: FaultProxy) -> AsyncIterator[PravegaClient]:
+    with trio.fail_after(120):
+        async with open_client(config, address_map=proxy.address_map) as client:
+            yield client
+
+
+@pytest.mark.parametrize("segments", [1, 4])
+def test_fifty_connections_lost_before_the_acknowledgement(
+    config: PravegaConfig, fault_proxy: FaultProxy, segments: int
+) -> None:
+    """The server has stored the block each time, and the client cannot know it."""
+
+    async def main() -> None:
+        async with through(config, fault_proxy) as client:
+            await client.create_stream("cut", segments)
+            written = 0
+            async with client.event_writer("cut") as writer:
+                fault_proxy.cut_before_reply(c.DataAppended, times=50, after=1)
+                while fault_proxy.cuts_due:
+                    for _ in range(100):
+                        await writer.write_event(*event_of(written))
+                        written += 1
+                    await trio.sleep(0.001)
+                    assert written < 2_000_000
+                for _ in range(1000):
+                    await writer.write_event(*event_of(written))
+                    written += 1
+                await writer.flush()
+            assert fault_proxy.cuts >= 50
+            assert_exactly(await read_all(client, "cut"), written)
+
+    trio.run(main)
+
+
+def test_every_acknowledgement_alone_is_lost_once(config: PravegaConfig, fault_proxy: FaultProxy) -> None:
+    """One event under way at a time: each is stored, cut off, and found again at the next set-up."""
+
+    async def main() -> None:
+        async with through(config, fault_proxy) as client:
+            await client.create_stream("alone", 1)
+            async with client.event_writer("alone") as writer:
+                for number in range(20):
+                    fault_proxy.cut_before_reply(c.DataAppended)
+                    await (await writer.write_event(*event_of(number))).wait()
+                    assert fault_proxy.cuts_due == 0
+            assert fault_proxy.cuts == 20
+            assert_exactly(await read_all(client, "alone"), 20)
+
+    trio.run(main)
+
+
+def test_the_set_up_reply_is_lost(config: PravegaConfig, fault_proxy: FaultProxy) -> None:
+    async def main() -> None:
+        async with through(config, fault_proxy) as client:
+            await client.create_stream("setup", 1)
+            fault_proxy.cut_before_reply(c.AppendSetup, times=3)
+            async with client.event_writer("setup") as writer:
+                await writer.write_events(
+                    [event_of(n)[0] for n in range(500)], [event_of(n)[1] for n in range(500)]
+                )
+            assert fault_proxy.cuts == 3
+            assert_exactly(await read_all(client, "setup"), 500)
+
+    trio.run(main)
+
+
+def test_transaction_with_lost_acknowledgements(config: PravegaConfig, fault_proxy: FaultProxy) -> None:
+    async def main() -> None:
+        async with through(config, fault_proxy) as client:
+            await client.create_stream("txn", 2)
+            async with await client.begin_transaction("txn") as txn:
+                fault_proxy.cut_before_reply(c.DataAppended, times=10)
+                written = 0
+                while fault_proxy.cuts_due:
+                    for _ in range(50):
+                        await txn.write_event(*event_of(written))
+                        written += 1
+                    await trio.sleep(0.001)
+                await txn.commit()
+                await txn.wait_committed()
+                assert await txn.status() is TxnStatus.COMMITTED
+            assert fault_proxy.cuts == 10
+            assert_exactly(await read_all(client, "txn"), written)
+
+    trio.run(main)
+
+
+def test_conditional_write_whose_answer_is_lost_is_not_written_twice(
+    config: PravegaConfig, fault_proxy: FaultProxy
+) -> None:
+    async def main() -> None:
+        async with through(config, fault_proxy) as client:
+            await client.create_stream("state", 1)
+            async with await client.revisioned_stream("state") as state:
+                latest = await state.fetch_latest_revision()
+                for number in range(10):
+                    fault_proxy.cut_before_reply(c.DataAppended)
+                    following = await state.write_conditionally(latest, b"value %d" % number)
+                    assert following is not None
+                    latest = following
+                assert fault_proxy.cuts == 10
+                values = [
+                    value async for _, value in await state.read_from(await state.fetch_oldest_revision())
+                ]
+            assert values == [b"value %d" % number for number in range(10)]
+
+    trio.run(main)
+
+
+def test_reads_go_on_where_they_were(config: PravegaConfig, fault_proxy: FaultProxy) -> None:
+    async def main() -> None:
+        async with through(config, fault_proxy) as client:
+            await client.create_stream("reads", 1)
+            async with client.event_writer("reads") as writer:
+                await writer.write_events(
+                    [event_of(n)[0] for n in range(100_000)], [event_of(n)[1] for n in range(100_000)]
+                )
+            fault_proxy.cut_before_reply(c.SegmentRead, times=5)
+            assert_exactly(await read_all(client, "reads"), 100_000)
+            assert fault_proxy.cuts == 5
+
+    trio.run(main)
+
+
+def test_a_store_that_refuses_for_too_long_is_named(config: PravegaConfig, fault_proxy: FaultProxy) -> None:
+    impatient = replace(config, operation_timeout=2)
+
+    async def main() -> None:
+        async with through(impatient, fault_proxy) as client:
+            await client.create_stream("refused", 1)
+            fault_proxy.refuse()
+            with pytest.raises(RetriesExhaustedError, match=r"refused/0"):
+                async with client.event_writer("refused") as writer:
+                    await writer.write_event(b"never stored")
+            fault_proxy.refuse(False)
+            # The client itself is as usable as before.
+            async with client.event_writer("refused") as writer:
+                await writer.write_event(*event_of(0))
+            assert_exactly(await read_all(client, "refused"), 1)
+
+    trio.run(main)
+
+
+def test_a_store_that_speaks_garbage(config: PravegaConfig, fault_proxy: FaultProxy) -> None:
+    """Bad bytes end the connection and are not taken for answers; the next connection goes on."""
+
+    async def main() -> None:
+        async with through(config, fault_proxy) as client:
+            await client.create_stream("garbage", 1)
+            async with client.event_writer("garbage") as writer:
+                for number in range(100):
+                    if number % 20 == 10:
+                        fault_proxy.answer_garbage(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                    await (await writer.write_event(*event_of(number))).wait()
+            assert fault_proxy.links_opened >= 5
+            assert_exactly(await read_all(client, "garbage"), 100)
+
+    trio.run(main)
