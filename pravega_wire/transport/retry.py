@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import TypeVar
 
 import trio
@@ -58,7 +59,7 @@ async def retry(
     """
     started = trio.current_time()
     attempts = 0
-    for pause in (*policy.pauses(), None):
+    for pause in chain(policy.pauses(), (None,)):
         try:
             attempts += 1
             return await operation()
