@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -64,6 +65,20 @@ def environment(name: str, extras: str) -> Path:
     return python
 
 
+def _java_is_set_up(variables: dict[str, str]) -> bool:
+    """Whether Spark would find a Java that is new enough for it by itself."""
+    home = variables.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if java is None:
+        return False
+    try:
+        shown = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    except OSError:
+        return False
+    version = re.search(r'version "(\d+)', shown.stderr + shown.stdout)
+    return version is not None and int(version[1]) >= 17
+
+
 def run(python: Path, *arguments: str) -> int:
     """Run the environment's Python in the repository, with its commands first on ``PATH``."""
     variables = dict(os.environ)
@@ -71,6 +86,15 @@ def run(python: Path, *arguments: str) -> int:
     variables["VIRTUAL_ENV"] = str(python.parent.parent)
     variables["PYTHONUNBUFFERED"] = "1"
     variables.pop("PYTHONHOME", None)
+    # Spark looks for Java in JAVA_HOME and on PATH only: tell it of the one that comes with the wheels.
+    if not _java_is_set_up(variables):
+        found = subprocess.run(
+            [str(python), "-c", "from pravega_wire.testing import find_java; print(find_java(17).home)"],
+            cwd=ROOT, env=variables, stdout=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+        if found.returncode != 0:
+            fail("no Java of version 17 or newer was found, and none came with the packages")
+        variables["JAVA_HOME"] = found.stdout.strip()
     process = subprocess.Popen([str(python), *arguments], cwd=ROOT, env=variables)
     while True:
         try:

