@@ -79,6 +79,25 @@ def _java_is_set_up(variables: dict[str, str]) -> bool:
     return version is not None and int(version[1]) >= 17
 
 
+_WITHOUT_VECTOR = """#!/bin/sh
+# Spark's launcher asks for a module that this small runtime does not have and Spark does without.
+for argument; do
+    shift
+    [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"
+done
+exec "{java}" "$@"
+"""
+
+
+def _java_for_spark(directory: Path, home: Path) -> Path:
+    """A ``JAVA_HOME`` whose ``java`` is the one in ``home``, without Spark's optional module."""
+    java = directory / "java" / "bin" / "java"
+    java.parent.mkdir(parents=True, exist_ok=True)
+    java.write_text(_WITHOUT_VECTOR.format(java=home / "bin" / "java"))
+    java.chmod(0o755)
+    return java.parent.parent
+
+
 def run(python: Path, *arguments: str) -> int:
     """Run the environment's Python in the repository, with its commands first on ``PATH``."""
     variables = dict(os.environ)
@@ -94,7 +113,7 @@ def run(python: Path, *arguments: str) -> int:
         )  # fmt: skip
         if found.returncode != 0:
             fail("no Java of version 17 or newer was found, and none came with the packages")
-        variables["JAVA_HOME"] = found.stdout.strip()
+        variables["JAVA_HOME"] = str(_java_for_spark(python.parent.parent, Path(found.stdout.strip())))
     process = subprocess.Popen([str(python), *arguments], cwd=ROOT, env=variables)
     while True:
         try:
