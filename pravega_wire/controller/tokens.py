@@ -9,7 +9,6 @@ import base64
 import binascii
 import re
 import time
-from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 import trio
@@ -19,7 +18,7 @@ from pravega_wire.controller.types import Access
 if TYPE_CHECKING:
     from pravega_wire.controller.client import ControllerClient
 
-__all__ = ["Access", "TokenCache", "expiry_of"]
+__all__ = ["Access", "StreamToken", "TokenCache", "expiry_of"]
 
 REFRESH_SECONDS = 5.0
 _EXPIRY = re.compile(rb'"exp"\s*:\s*(\d+)')
@@ -55,24 +54,48 @@ class TokenCache:
         self._controller = controller
         self._entries: dict[tuple[str, str, Access], _Entry] = {}
 
-    def source(self, scope: str, stream: str, access: Access) -> Callable[[], Awaitable[str]]:
-        """A function that gives a token good for at least 5 s; "" without authorization."""
-        key = (scope, stream, access)
+    def source(self, scope: str, stream: str, access: Access) -> StreamToken:
+        """Tokens of a stream."""
+        return StreamToken(self, scope, stream, access)
 
-        async def current() -> str:
-            entry = self._entries.setdefault(key, _Entry())
-            if _usable(entry):
-                assert entry.token is not None
-                return entry.token
+    def expire(self, scope: str, stream: str, access: Access, token: str) -> None:
+        """Forget ``token``, unless another one has replaced it already."""
+        entry = self._entries.get((scope, stream, access))
+        if entry is not None and entry.token == token:
+            entry.token = None
+
+    async def current(self, scope: str, stream: str, access: Access) -> str:
+        """A token good for at least 5 s; "" without authorization."""
+        entry = self._entries.setdefault((scope, stream, access), _Entry())
+        if not _usable(entry):
             async with entry.lock:
                 # Whoever held the lock before may have fetched it.
                 if not _usable(entry):
                     entry.token = await self._controller.get_delegation_token(scope, stream, access)
                     entry.expiry = expiry_of(entry.token)
-                assert entry.token is not None
-                return entry.token
+        assert entry.token is not None
+        return entry.token
 
-        return current
+
+class StreamToken:
+    """What a segment's target asks for tokens: awaited it gives one, :meth:`expire` drops it."""
+
+    __slots__ = ("_cache", "_key", "_last")
+
+    def __init__(self, cache: TokenCache, scope: str, stream: str, access: Access) -> None:
+        self._cache = cache
+        self._key = (scope, stream, access)
+        self._last = ""
+
+    async def __call__(self) -> str:
+        """See :meth:`TokenCache.current`."""
+        self._last = await self._cache.current(*self._key)
+        return self._last
+
+    def expire(self) -> None:
+        """A segment store says that the last token given has expired: fetch another next time."""
+        if self._last:
+            self._cache.expire(*self._key, self._last)
 
 
 def _usable(entry: _Entry) -> bool:

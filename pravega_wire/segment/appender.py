@@ -425,6 +425,8 @@ class SegmentAppender:
         else:
             assert self._failure is not None
             failure = self._failure
+        if isinstance(failure, TokenExpiredError):
+            self.target.token.expire()
         if not isinstance(failure, SegmentSealedError):
             stores.forget(self.target, endpoint)
         return failure

@@ -13,6 +13,7 @@ from pravega_wire.errors import (
     InvalidEventNumberError,
     PravegaError,
     RetriesExhaustedError,
+    TokenExpiredError,
     UnexpectedReplyError,
 )
 from pravega_wire.protocol import commands as c
@@ -85,6 +86,8 @@ class ConditionalAppender:
                 except PravegaError as error:
                     self._drop()
                     self._stores.forget(self.target)
+                    if isinstance(error, TokenExpiredError):
+                        self.target.token.expire()
                     if not (error.retriable or isinstance(error, InvalidEventNumberError)):
                         raise
                     last = error

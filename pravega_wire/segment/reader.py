@@ -19,6 +19,7 @@ from pravega_wire.errors import (
     PravegaError,
     RetriesExhaustedError,
     SegmentTruncatedError,
+    TokenExpiredError,
     TruncatedInputError,
     UnexpectedReplyError,
 )
@@ -166,6 +167,8 @@ class RangeReader:
             self._flow.close()
             self._flow = None
         self._stores.forget(self.target)
+        if isinstance(error, TokenExpiredError):
+            self.target.token.expire()
         if isinstance(error, SegmentTruncatedError | NoSuchSegmentError):
             lost = DataLossError(
                 f"{self.target.name}: bytes from {self.offset} are gone ({error.message})",

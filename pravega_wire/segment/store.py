@@ -9,11 +9,11 @@ import math
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import trio
 
-from pravega_wire.errors import PravegaError, RetriesExhaustedError, TransportError
+from pravega_wire.errors import PravegaError, RetriesExhaustedError, TokenExpiredError, TransportError
 from pravega_wire.naming import parse_segment_name
 from pravega_wire.protocol import commands as c
 from pravega_wire.segment.failures import error_of
@@ -23,17 +23,36 @@ from pravega_wire.transport.pool import ConnectionPool
 __all__ = ["Backoff", "SegmentStores", "SegmentTarget"]
 
 Endpoint = tuple[str, int]
-TokenSource = Callable[[], Awaitable[str]]
+
+
+class TokenSource(Protocol):
+    """Gives delegation tokens, and is told when one was refused for its age."""
+
+    async def __call__(self) -> str:
+        """A token that is good now; "" without authorization."""
+
+    def expire(self) -> None:
+        """The last token was refused."""
+
+
 R = TypeVar("R", bound=c.Command)
 
 _CACHE_SECONDS = 20.0
 _CACHE_ENTRIES = 10_000
 
 
-async def no_token() -> str:
+class _NoToken:
     """The token of a server without authorization: the empty string."""
-    await trio.lowlevel.checkpoint()
-    return ""
+
+    async def __call__(self) -> str:
+        await trio.lowlevel.checkpoint()
+        return ""
+
+    def expire(self) -> None:
+        pass
+
+
+NO_TOKEN = _NoToken()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +67,10 @@ class SegmentTarget:
     scope: str
     stream: str
     segment_id: int
-    token: TokenSource = no_token
+    token: TokenSource = NO_TOKEN
 
     @classmethod
-    def of(cls, name: str, token: TokenSource = no_token) -> SegmentTarget:
+    def of(cls, name: str, token: TokenSource = NO_TOKEN) -> SegmentTarget:
         """The target that a segment's own name describes."""
         scope, stream, segment_id, _ = parse_segment_name(name)
         return cls(name, scope, stream, segment_id, token)
@@ -185,7 +204,10 @@ class SegmentStores:
                 return reply
             if isinstance(reply, c.WrongHost):
                 self.forget(target, endpoint)
-            raise error_of(reply, segment=target.name, host=host, doing=doing)
+            error = error_of(reply, segment=target.name, host=host, doing=doing)
+            if isinstance(error, TokenExpiredError):
+                target.token.expire()
+            raise error
 
         return await self.retrying(attempt, target.name, doing)
 

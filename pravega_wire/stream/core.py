@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 import trio
 
 from pravega_wire.config import PravegaConfig
 from pravega_wire.controller.client import ControllerClient
-from pravega_wire.controller.tokens import Access, TokenCache
+from pravega_wire.controller.tokens import Access, StreamToken, TokenCache
 from pravega_wire.errors import ClosedError
 from pravega_wire.naming import segment_name
 from pravega_wire.segment.store import SegmentStores, SegmentTarget
@@ -34,8 +33,8 @@ class ClientCore:
         if self.closed:
             raise ClosedError("the client is closed")
 
-    def token_source(self, stream: ScopedStream, access: Access) -> Callable[[], Awaitable[str]]:
-        """A function giving a current delegation token for a stream."""
+    def token_source(self, stream: ScopedStream, access: Access) -> StreamToken:
+        """Current delegation tokens for a stream."""
         return self.tokens.source(stream.scope, stream.name, access)
 
     def target(self, stream: ScopedStream, segment_id: int, access: Access) -> SegmentTarget:

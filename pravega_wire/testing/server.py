@@ -16,13 +16,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO, TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 from uuid import uuid4
 
 from pravega_wire.errors import PravegaError, ServerStartError
 from pravega_wire.testing.jars import cache_directory, server_classpath
 from pravega_wire.testing.java import find_java
+from pravega_wire.testing.security import make_security
+
+if TYPE_CHECKING:
+    from pravega_wire.config import PravegaConfig
 
 __all__ = ["Kind", "PravegaCluster", "PravegaServer", "ServerProcess", "cluster", "standalone"]
 
@@ -187,6 +191,19 @@ class PravegaServer:
     password: str | None = field(default=None, repr=False)
     trust_store: Path | None = None
 
+    def config(self, scope: str | None = None) -> PravegaConfig:
+        """What a client of this server needs, credentials and trust store included."""
+        from pravega_wire.config import Credentials, PravegaConfig
+
+        return PravegaConfig(
+            controller_uri=self.controller_uri,
+            default_scope=scope,
+            credentials=None
+            if self.username is None
+            else Credentials.basic(self.username, self.password or ""),
+            trust_store=None if self.trust_store is None else str(self.trust_store),
+        )
+
     @property
     def controller_address(self) -> tuple[str, int]:
         """``(host, port)`` of the first controller."""
@@ -233,7 +250,9 @@ def choose_kind(kind: Kind | None) -> Kind:
     return "containers" if engine_answers() else "jars"
 
 
-def wait_ready(uri: str, *, processes: Sequence[ServerProcess] = (), seconds: float = _READY_SECONDS) -> None:
+def wait_ready(
+    server: str | PravegaConfig, *, processes: Sequence[ServerProcess] = (), seconds: float = _READY_SECONDS
+) -> None:
     """Wait until a scope can be created: ports answer long before that.
 
     :raises ServerStartError: a process has ended, or the time is up.
@@ -244,13 +263,21 @@ def wait_ready(uri: str, *, processes: Sequence[ServerProcess] = (), seconds: fl
     from pravega_wire.controller.client import open_controller
     from pravega_wire.transport.retry import RetryPolicy
 
-    config = PravegaConfig.from_defaults(controller_uri=uri, env={})
+    if isinstance(server, PravegaConfig):
+        config = server
+    else:
+        config = PravegaConfig.from_defaults(controller_uri=server, env={})
+    uri = config.controller_uri
     deadline = time.monotonic() + seconds
     last = "no answer yet"
 
     async def probe() -> None:
         async with open_controller(
-            config.endpoints, deadline=10.0, policy=RetryPolicy(attempts=1)
+            config.endpoints,
+            tls=config.ssl_context(http2=True),
+            credentials=config.authorization(),
+            deadline=10.0,
+            policy=RetryPolicy(attempts=1),
         ) as controller:
             scope = f"ready-{uuid4().hex[:12]}"
             await controller.create_scope(scope)
@@ -323,7 +350,12 @@ def java_process(
 
 @contextmanager
 def standalone(
-    *, kind: Kind | None = None, memory: str = "2g", cache_bytes: int = 1 << 30
+    *,
+    kind: Kind | None = None,
+    memory: str = "2g",
+    cache_bytes: int = 1 << 30,
+    tls: bool = False,
+    auth: bool = False,
 ) -> Iterator[PravegaServer]:
     """A whole Pravega in one process, gone when the context ends.
 
@@ -332,9 +364,16 @@ def standalone(
     :param kind: ``"address"`` (``PRAVEGA_CONTROLLER_URI``; nothing is started or stopped),
         ``"containers"`` or ``"jars"``; default: see :func:`choose_kind`.
     :param memory: heap of the Java process. :param cache_bytes: cache of the segment store.
+    :param tls: with certificates made for it, from a certificate authority that
+        :meth:`PravegaServer.config` trusts; only from the published jars, as ``auth``.
+    :param auth: it demands the account that :meth:`PravegaServer.config` has.
     :raises ServerStartError: with what to do about it.
     """
     chosen = choose_kind(kind)
+    if (tls or auth) and chosen != "jars":
+        if kind is not None:
+            raise ServerStartError("standalone() with tls or auth starts from the published jars only")
+        chosen = "jars"
     if chosen == "address":
         yield _at_address()
         return
@@ -345,14 +384,17 @@ def standalone(
             yield server
         return
     log_dir = new_log_dir("standalone")
-    empty = log_dir / "empty.properties"
-    empty.touch()
+    security = make_security(log_dir, tls=tls, auth=auth)
+    # In a file rather than among the arguments, where everybody on the machine could read them.
+    settings = log_dir / "standalone.properties"
+    settings.touch(mode=0o600)
+    settings.write_text("".join(f"{key}={value}\n" for key, value in security.properties.items()))
     rpc, store, zookeeper, rest, store_rest, gateway = free_ports(6)
     process = java_process(
         "standalone",
         "io.pravega.local.LocalPravegaEmulator",
         {
-            "singlenode.configurationFile": empty,
+            "singlenode.configurationFile": settings,
             "singlenode.controller.rpc.port": rpc,
             "singlenode.segmentStore.port": store,
             "singlenode.zk.port": zookeeper,
@@ -368,11 +410,19 @@ def standalone(
         memory=memory,
         direct_memory=memory,
     )
-    uri = f"tcp://127.0.0.1:{rpc}"
+    server = PravegaServer(
+        "jars",
+        f"{'tls' if tls else 'tcp'}://127.0.0.1:{rpc}",
+        log_dir,
+        [process],
+        username=security.username,
+        password=security.password,
+        trust_store=security.trust_store,
+    )
     try:
         process.start()
-        wait_ready(uri, processes=[process])
-        yield PravegaServer("jars", uri, log_dir, [process])
+        wait_ready(server.config(), processes=[process])
+        yield server
     finally:
         process.kill()
 

@@ -20,6 +20,7 @@ from pravega_wire.errors import (
     IncompatibleVersionError,
     PravegaError,
     ProtocolError,
+    TokenExpiredError,
 )
 from pravega_wire.protocol import codec
 from pravega_wire.protocol.commands import (
@@ -220,7 +221,7 @@ class Connection:
                     # The server puts a refused read's *offset* where the request id belongs
                     # (wire protocol v0.13.0, "Reading"): nobody can be found by it, so everybody
                     # on this connection starts over with a fresh token.
-                    raise ConnectionLostError(
+                    raise TokenExpiredError(
                         f"{self.host} refused a read for its delegation token", host=self.host
                     )
 

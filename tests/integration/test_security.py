@@ -1,0 +1,99 @@
+"""A server that speaks TLS only and lets nobody in without an account."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from uuid import uuid4
+
+import pytest
+import trio
+
+from pravega_wire import Credentials, PravegaConfig, TxnStatus, open_client
+from pravega_wire import sync as blocking
+from pravega_wire.errors import AuthError, InvalidArgumentError, TlsError
+from pravega_wire.testing import PravegaServer, standalone
+
+
+@pytest.fixture(scope="module")
+def secure() -> Iterator[PravegaServer]:
+    with standalone(kind="jars", tls=True, auth=True, memory="1g", cache_bytes=256 << 20) as server:
+        yield server
+
+
+@pytest.fixture
+def config(secure: PravegaServer) -> PravegaConfig:
+    return secure.config(f"secure-{uuid4().hex[:8]}")
+
+
+def test_everything_over_tls_with_tokens(config: PravegaConfig) -> None:
+    async def main() -> None:
+        with trio.fail_after(120):
+            async with open_client(config) as client:
+                await client.create_scope(str(config.default_scope))
+                await client.create_stream("s", 2)
+                async with client.event_writer("s") as writer:
+                    await writer.write_events([b"%06d" % n for n in range(20_000)], routing_keys="key")
+                    await writer.write_event(bytes(3_000_000), "key")
+                txn = await client.begin_transaction("s")
+                await txn.write_event(b"in a transaction", "key")
+                await txn.commit()
+                await txn.wait_committed()
+                assert await txn.status() is TxnStatus.COMMITTED
+                events = [event async for batch in await client.read_events("s") for event in batch]
+                assert events[:20_000] == [b"%06d" % n for n in range(20_000)]
+                assert events[20_000:] == [bytes(3_000_000), b"in a transaction"]
+                await client.create_stream("r", 1)
+                async with await client.revisioned_stream("r") as state:
+                    assert await state.write_conditionally(await state.fetch_latest_revision(), b"x")
+
+    trio.run(main)
+
+
+def test_the_wrong_password_is_named(config: PravegaConfig) -> None:
+    wrong = replace(config, credentials=Credentials.basic("admin", "wrong"))
+    with pytest.raises(AuthError, match=r"[Aa]uthentic"):
+        with blocking.open_client(wrong) as client:
+            client.create_scope("never")
+
+
+def test_no_credentials_at_all(config: PravegaConfig) -> None:
+    with pytest.raises(AuthError):
+        with blocking.open_client(replace(config, credentials=None)) as client:
+            client.create_scope("never")
+
+
+def test_an_unknown_certificate_authority_is_refused(config: PravegaConfig) -> None:
+    with pytest.raises(TlsError, match="certificate"):
+        with blocking.open_client(replace(config, trust_store=None)) as client:
+            client.create_scope("never")
+
+
+def test_a_trust_store_that_is_not_there(config: PravegaConfig) -> None:
+    with pytest.raises(InvalidArgumentError, match="no-such-file"):
+        with blocking.open_client(replace(config, trust_store="/no-such-file")) as client:
+            client.create_scope("never")
+
+
+def test_plain_tcp_to_a_tls_server_is_an_error_with_the_address(secure: PravegaServer) -> None:
+    plain = replace(
+        secure.config(),
+        controller_uri=secure.controller_uri.replace("tls://", "tcp://"),
+        controller_deadline=5,
+    )
+    from pravega_wire.errors import PravegaError
+
+    host, port = secure.controller_address
+    with pytest.raises(PravegaError, match=f"{host}:{port}"):
+        with blocking.open_client(plain) as client:
+            client.create_scope("never")
+
+
+def test_the_host_name_is_checked_unless_told_otherwise(config: PravegaConfig, secure: PravegaServer) -> None:
+    # The certificate is for localhost and 127.0.0.1; this is the same machine by another name.
+    other = replace(config, controller_uri=secure.controller_uri.replace("127.0.0.1", "127.0.0.2"))
+    with pytest.raises(TlsError, match="127.0.0.2"):
+        with blocking.open_client(other) as client:
+            client.create_scope("never")
+    with blocking.open_client(replace(other, validate_hostname=False)) as client:
+        assert client.create_scope(str(config.default_scope))
