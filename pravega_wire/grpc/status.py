@@ -76,6 +76,8 @@ def error_for_status(code: StatusCode, text: str, *, rpc: str, host: str) -> Pra
     """The error for a call that ended with ``code``; its ``rpc`` and ``status`` are filled in."""
     message = f"controller {host}, {rpc}: {text or 'no message'} ({code.name})"
     if code is StatusCode.UNAUTHENTICATED:
+        message += "; authentication failed: check the credentials"
+    if code is StatusCode.UNAUTHENTICATED:
         return AuthenticationError(message, host=host)
     if code is StatusCode.PERMISSION_DENIED:
         return PermissionDeniedError(message, host=host)

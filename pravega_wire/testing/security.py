@@ -75,7 +75,7 @@ def _certificates(directory: Path, trust_store: Path) -> dict[str, object]:
             f"a TLS server needs certificates, and {error.name} is missing: pip install pravega-wire[testing]"
         ) from error
     authority = trustme.CA()
-    issued = authority.issue_cert("localhost", "127.0.0.1")
+    issued = authority.issue_cert("localhost", "127.0.0.1", "0.0.0.0")
     authority.cert_pem.write_to_path(str(trust_store))
     certificate, key = directory / "server-cert.pem", directory / "server-key.pem"
     for index, blob in enumerate(issued.cert_chain_pems):
@@ -100,7 +100,10 @@ def _certificates(directory: Path, trust_store: Path) -> dict[str, object]:
     key_store.write_bytes(pkcs12.serialize_key_and_certificates(b"server", private, own, [ca], encryption))
     store_password.write_text(_STORE_PASSWORD)
     java_trust.write_bytes(
-        pkcs12.serialize_java_truststore([pkcs12.PKCS12Certificate(ca, b"ca")], encryption)
+        pkcs12.serialize_java_truststore(
+            [pkcs12.PKCS12Certificate(ca, b"ca")],
+            encryption,
+        )
     )
     return {
         "singlenode.security.tls.enable": "true",
