@@ -42,6 +42,29 @@ def _service(name: str) -> dict[str, Any]:
     return found
 
 
+STANDALONE = "/opt/pravega/bin/pravega-standalone"
+"""What the image's own entry point runs in the end."""
+
+
+def standalone_options(service: dict[str, Any], controller: int, store: int) -> str:
+    """``JAVA_OPTS`` of a standalone service on these ports, the same inside the container and outside.
+
+    The store tells clients the port it listens to, so a mapped port would not do; and the image's own
+    entry point appends fixed ports to whatever it is given, so it has to be left out.
+    """
+    environment = service.get("environment", {})
+    host = environment.get("HOST_IP", "127.0.0.1")
+    return " ".join(
+        (
+            *str(environment.get("JAVA_OPTS", "")).split(),
+            f"-Dpravegaservice.service.published.host.nameOrIp={host}",
+            "-Dpravegaservice.service.listener.host.nameOrIp=0.0.0.0",
+            f"-Dsinglenode.controller.rpc.port={controller}",
+            f"-Dsinglenode.segmentStore.port={store}",
+        )
+    )
+
+
 @contextmanager
 def container_server(name: str) -> Iterator[PravegaServer]:
     """Run one self-contained service of ``compose.yaml`` on free ports of this machine.
@@ -57,12 +80,7 @@ def container_server(name: str) -> Iterator[PravegaServer]:
     service = _service(name)
     log_dir = new_log_dir(f"container-{name}")
     controller, store = free_ports(2)
-    environment = {key: str(value) for key, value in service.get("environment", {}).items()}
-    # The store tells the controller, and so clients, which port it is reached at from outside.
-    options = environment.get("JAVA_OPTS", "")
-    environment["JAVA_OPTS"] = (
-        f"{options} -Dsinglenode.controller.rpc.port={controller} -Dsinglenode.segmentStore.port={store}"
-    ).strip()
+    options = standalone_options(service, controller, store)
     try:
         client = docker.from_env()
     except docker.errors.DockerException as error:
@@ -71,9 +89,9 @@ def container_server(name: str) -> Iterator[PravegaServer]:
     try:
         container = client.containers.run(
             service["image"],
-            command=service.get("command"),
+            entrypoint=[STANDALONE],
             name=f"pravega-wire-{uuid4().hex[:8]}",
-            environment=environment,
+            environment={"JAVA_OPTS": options},
             ports={f"{port}/tcp": ("127.0.0.1", port) for port in (controller, store)},
             detach=True,
         )
