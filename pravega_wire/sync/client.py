@@ -12,6 +12,7 @@ from uuid import UUID
 
 from pravega_wire.config import PravegaConfig
 from pravega_wire.controller.types import SegmentWithRange, Successors, TxnStatus
+from pravega_wire.errors import PravegaError
 from pravega_wire.policies import StreamConfiguration
 from pravega_wire.protocol.events import EventBatch
 from pravega_wire.segment.appender import Ack as AsyncAck
@@ -81,6 +82,11 @@ class Ack:
         """True once the events are stored or have failed."""
         return self._twin.done
 
+    @property
+    def error(self) -> PravegaError | None:
+        """Why the events were not stored, or None."""
+        return self._twin.error
+
     def wait(self) -> None:
         """Wait until every event is stored."""
         self._portal.call(self._twin.wait)
@@ -142,17 +148,35 @@ class _Writer:
         self._portal.call(self._writer.close)
 
 
-class EventWriter(_Writer):
+class _RoutedWriter(_Writer):
+    """What the blocking writers with counters share."""
+
+    def __init__(self, portal: Portal, writer: AsyncEventWriter | AsyncStagingWriter) -> None:
+        super().__init__(portal, writer)
+        self._routed = writer
+
+    @property
+    def segments(self) -> list[str]:
+        """Full names of the segments being written now, in the order of their key ranges."""
+        return self._routed.segments
+
+    @property
+    def outstanding_bytes(self) -> int:
+        """Bytes, with event headers, that are not acknowledged yet."""
+        return self._routed.outstanding_bytes
+
+    @property
+    def events_written(self) -> int:
+        """Events accepted so far."""
+        return self._routed.events_written
+
+
+class EventWriter(_RoutedWriter):
     """Blocking twin of :class:`pravega_wire.EventWriter`."""
 
     def __init__(self, portal: Portal, writer: AsyncEventWriter) -> None:
         super().__init__(portal, writer)
         self._twin = writer
-
-    @property
-    def segments(self) -> list[str]:
-        """Full names of the segments being written now."""
-        return self._twin.segments
 
     @property
     def events_acknowledged(self) -> int:
@@ -167,7 +191,7 @@ class EventWriter(_Writer):
         self._portal.call(self._twin.__aexit__, kind, error, trace)
 
 
-class StagingWriter(_Writer):
+class StagingWriter(_RoutedWriter):
     """Blocking twin of :class:`pravega_wire.StagingWriter`."""
 
     def __init__(self, portal: Portal, writer: AsyncStagingWriter) -> None:
@@ -178,11 +202,6 @@ class StagingWriter(_Writer):
     def staging_id(self) -> UUID:
         """Names the attempt."""
         return self._twin.staging_id
-
-    @property
-    def segments(self) -> list[str]:
-        """Full names of the staging segments."""
-        return self._twin.segments
 
     def __enter__(self) -> Self:
         self._portal.call(self._twin.open)
