@@ -1,0 +1,52 @@
+"""The examples in the documents, run as they are printed."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from pravega_wire import sync
+from pravega_wire.testing import PravegaServer
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def blocks(document: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
+
+
+def run(server: PravegaServer, *command: str) -> str:
+    """In a process of its own, which finds the server by its address."""
+    done = subprocess.run(
+        [sys.executable, *command],
+        env=os.environ | {"PRAVEGA_CONTROLLER_URI": server.controller_uri, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def test_the_readme_s_first_examples(pravega_server: PravegaServer, tmp_path: Path) -> None:
+    program, blocking = blocks("README.md")[:2]
+    script = tmp_path / "example.py"
+    script.write_text(program)
+    printed = run(pravega_server, str(script)).splitlines()
+    assert len(printed) == 100_001
+    assert "b'21.5'" in printed
+    script.write_text(blocking)
+    run(pravega_server, str(script))
+    with sync.open_client(pravega_server.config("demo")) as client:
+        assert sum(map(len, client.read_events("readings"))) == 100_004
+
+
+def test_the_pytest_example_of_testing_md(pravega_server: PravegaServer, tmp_path: Path) -> None:
+    (tmp_path / "test_example.py").write_text(blocks("docs/testing.md")[0])
+    printed = run(pravega_server, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path))
+    assert "2 passed" in printed
