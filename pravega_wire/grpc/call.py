@@ -30,6 +30,8 @@ Header = tuple[str, str]
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
 _WINDOW_BYTES: Final = 4 * 1024 * 1024
 _LAST_STREAM_ID: Final = 2**31 - 1
+_FRAME_HEADER_BYTES: Final = 9
+_GOAWAY: Final = 7
 _PREFIX_BYTES: Final = 5
 
 
@@ -67,6 +69,8 @@ class GrpcConnection:
     def __init__(self, authority: str, *, secure: bool) -> None:
         self._authority = authority
         self._scheme = "https" if secure else "http"
+        self._held = bytearray()
+        self._frame_left = 0
         self._h2 = h2.connection.H2Connection(
             h2.config.H2Configuration(client_side=True, header_encoding="utf-8")
         )
@@ -195,8 +199,8 @@ class GrpcConnection:
         :raises ProtocolError: the bytes are not HTTP/2, or break it.
         """
         try:
-            events = self._h2.receive_data(data)
-            for event in events:
+            passed = self._without_goaways(data)
+            for event in self._h2.receive_data(passed) if passed else ():
                 self._take(event)
         except h2.exceptions.ProtocolError as error:
             raise ProtocolError(f"the peer does not speak HTTP/2 as it should: {error}") from error
@@ -206,6 +210,45 @@ class GrpcConnection:
         self._send_what_fits()
         finished, self._finished = self._finished, []
         return finished
+
+    def _without_goaways(self, data: bytes) -> bytes:
+        """Handle GOAWAY frames here and return the rest for h2.
+
+        h2 refuses every frame after a GOAWAY, but a server that stops gracefully sends one first and
+        answers the calls under way afterwards (RFC 9113, section 6.8).
+        """
+        held = self._held
+        held += data
+        passed = bytearray()
+        position = 0
+        while position < len(held):
+            if self._frame_left:
+                step = min(self._frame_left, len(held) - position)
+                passed += held[position : position + step]
+                self._frame_left -= step
+                position += step
+                continue
+            if len(held) - position < _FRAME_HEADER_BYTES:
+                break
+            length = int.from_bytes(held[position : position + 3], "big")
+            if length > self._h2.max_inbound_frame_size:
+                # Something that is not HTTP/2 usually looks like this: say so before all of it is here.
+                raise ProtocolError(f"the peer does not speak HTTP/2: a frame claims {length} bytes")
+            if held[position + 3] != _GOAWAY:
+                self._frame_left = _FRAME_HEADER_BYTES + length
+                continue
+            if length < 8:
+                raise ProtocolError(f"the peer sent a GOAWAY frame of {length} bytes")
+            body_start = position + _FRAME_HEADER_BYTES
+            if len(held) < body_start + length:
+                break
+            body = bytes(held[body_start : body_start + length])
+            position = body_start + length
+            self._take_goaway(
+                int.from_bytes(body[:4], "big") & 0x7FFFFFFF, int.from_bytes(body[4:8], "big"), body[8:]
+            )
+        del held[:position]
+        return bytes(passed)
 
     def _take(self, event: h2.events.Event) -> None:
         if isinstance(event, h2.events.DataReceived):
@@ -226,8 +269,6 @@ class GrpcConnection:
                     text=f"the server reset the call ({_code_name(event.error_code)})",
                     unprocessed=refused,
                 )
-        elif isinstance(event, h2.events.ConnectionTerminated):
-            self._take_goaway(event)
         elif isinstance(event, h2.events.PingAckReceived):
             self.pings_answered += 1
 
@@ -260,12 +301,11 @@ class GrpcConnection:
             elif name == "grpc-message":
                 call.text = unquote_to_bytes(value).decode("utf-8", "replace")
 
-    def _take_goaway(self, event: h2.events.ConnectionTerminated) -> None:
-        detail = bytes(event.additional_data or b"").decode("utf-8", "replace")
-        self._ending = f"the server is closing the connection ({_code_name(event.error_code)}" + (
+    def _take_goaway(self, last: int, error_code: int, additional: bytes) -> None:
+        detail = additional.decode("utf-8", "replace")
+        self._ending = f"the server is closing the connection ({_code_name(error_code)}" + (
             f": {detail})" if detail else ")"
         )
-        last = event.last_stream_id or 0
         for call in list(self._calls.values()):
             if call.stream_id == 0 or call.stream_id > last:
                 self._finish(call, StatusCode.UNAVAILABLE, text=self._ending, unprocessed=True)

@@ -1,0 +1,312 @@
+"""The gRPC calls against another implementation of the protocol, and against sockets that misbehave."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent import futures
+from contextlib import asynccontextmanager
+
+import grpc
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pravega_wire.controller.client import ControllerClient, open_controller
+from pravega_wire.errors import (
+    AuthenticationError,
+    ConnectError,
+    ConnectionLostError,
+    PravegaError,
+    PravegaTimeoutError,
+    ProtocolError,
+    RetriesExhaustedError,
+)
+from pravega_wire.grpc.call import CallResult, GrpcConnection
+from pravega_wire.grpc.status import StatusCode
+from pravega_wire.proto import controller_pb2 as pb
+from pravega_wire.transport.grpc_channel import GrpcChannel
+from pravega_wire.transport.retry import RetryPolicy
+from pravega_wire.transport.stream import connect
+
+SERVICE = "io.pravega.controller.stream.api.grpc.v1.ControllerService"
+ECHO = "/echo.Echo/echo"
+
+
+class Server(grpc.GenericRpcHandler):
+    """Raw bytes in, raw bytes out; what it does is said by the method's name."""
+
+    def __init__(self) -> None:
+        self.metadata: list[dict[str, str]] = []
+        self.entered = threading.Event()
+        self.release = threading.Event()
+        self.failures = 0
+        self._server = grpc.server(
+            futures.ThreadPoolExecutor(64),
+            options=[("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)],
+        )
+        self._server.add_generic_rpc_handlers((self,))
+        self.port = self._server.add_insecure_port("127.0.0.1:0")
+        self._server.start()
+
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
+        name = details.method.rpartition("/")[2]
+        self.metadata.append(dict(details.invocation_metadata))
+        handler: Callable[[bytes, grpc.ServicerContext], bytes] | None = getattr(self, f"do_{name}", None)
+        return None if handler is None else grpc.unary_unary_rpc_method_handler(handler)
+
+    def do_echo(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        return request
+
+    def do_hold(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        self.entered.set()
+        assert self.release.wait(60)
+        return request
+
+    def do_fail(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        code = {each.value[0]: each for each in grpc.StatusCode}[request[0]]
+        context.abort(code, f"söme text for {request[0]}")
+        raise AssertionError
+
+    def do_createScope(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        name = pb.ScopeInfo.FromString(request).scope
+        if name == "flaky" and self.failures < 3:
+            self.failures += 1
+            context.abort(grpc.StatusCode.UNAVAILABLE, "not just now")
+        if name == "secret":
+            context.abort(grpc.StatusCode.UNAUTHENTICATED, "")
+        if name == "rubbish":
+            return b"\xff\xff\xff"
+        return pb.CreateScopeStatus(status=pb.CreateScopeStatus.SUCCESS).SerializeToString()
+
+    def stop(self, grace: float | None = None) -> threading.Event:
+        stopped: threading.Event = self._server.stop(grace)
+        return stopped
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    found = Server()
+    yield found
+    found.release.set()
+    found.stop().wait(30)
+
+
+@asynccontextmanager
+async def channel(port: int) -> AsyncIterator[GrpcChannel]:
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            found = GrpcChannel(await connect("127.0.0.1", port), f"127.0.0.1:{port}", secure=False)
+            nursery.start_soon(found.run)
+            yield found
+            nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def controller(*ports: int, deadline: float = 20) -> AsyncIterator[ControllerClient]:
+    with trio.fail_after(60):
+        async with open_controller(
+            [("127.0.0.1", port) for port in ports],
+            deadline=deadline,
+            policy=RetryPolicy(initial=0.01, multiplier=2, cap=0.1, attempts=8),
+        ) as found:
+            yield found
+
+
+@pytest.mark.parametrize("size", [0, 1, 16_384, 65_535, 65_536, 1_000_000, 9_000_000])
+def test_messages_of_all_sizes_pass_the_flow_control_windows_both_ways(server: Server, size: int) -> None:
+    async def main() -> None:
+        message = bytes(range(256)) * (size // 256) + bytes(size % 256)
+        async with channel(server.port) as found:
+            result = await found.call(ECHO, message)
+        assert (result.code, result.message) == (StatusCode.OK, message)
+
+    trio.run(main)
+
+
+def test_metadata_arrives(server: Server) -> None:
+    async def main() -> None:
+        async with channel(server.port) as found:
+            await found.call(ECHO, b"", metadata=[("authorization", "Basic abc=")], timeout=30)
+
+    trio.run(main)
+    (seen,) = server.metadata
+    assert seen["authorization"] == "Basic abc="
+
+
+@pytest.mark.parametrize("code", [code for code in StatusCode if code is not StatusCode.OK])
+def test_every_status_and_its_text(server: Server, code: StatusCode) -> None:
+    async def main() -> CallResult:
+        async with channel(server.port) as found:
+            return await found.call("/echo.Echo/fail", bytes([code.value]))
+
+    result = trio.run(main)
+    assert (result.code, result.text) == (code, f"söme text for {code.value}")
+
+
+def test_an_unknown_method_is_unimplemented(server: Server) -> None:
+    async def main() -> CallResult:
+        async with channel(server.port) as found:
+            return await found.call("/echo.Echo/nonesuch", b"")
+
+    assert trio.run(main).code is StatusCode.UNIMPLEMENTED
+
+
+def test_hundreds_of_calls_at_once(server: Server) -> None:
+    async def main() -> None:
+        results: dict[int, bytes] = {}
+        async with channel(server.port) as found:
+
+            async def one(number: int) -> None:
+                results[number] = (await found.call(ECHO, b"%d" % number * 500)).message
+
+            async with trio.open_nursery() as nursery:
+                for number in range(300):
+                    nursery.start_soon(one, number)
+        assert results == {number: b"%d" % number * 500 for number in range(300)}
+
+    trio.run(main)
+
+
+def test_cancelling_a_call_leaves_the_others(server: Server) -> None:
+    async def main() -> None:
+        async with channel(server.port) as found:
+            with trio.move_on_after(0.2) as scope:
+                await found.call("/echo.Echo/hold", b"")
+            assert scope.cancelled_caught
+            assert (await found.call(ECHO, b"after")).message == b"after"
+            assert found.usable
+
+    trio.run(main)
+
+
+def test_a_graceful_stop_lets_calls_end_and_takes_no_new_ones(server: Server) -> None:
+    """The server says GOAWAY with a call under way: it is answered, and the next needs a new connection."""
+
+    async def main() -> None:
+        async with channel(server.port) as found:
+            results: list[CallResult] = []
+
+            async def hold() -> None:
+                results.append(await found.call("/echo.Echo/hold", b"held"))
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(hold)
+                await trio.to_thread.run_sync(server.entered.wait)
+                stopped = server.stop(grace=30)
+                while found.usable:  # noqa: ASYNC110  # nothing tells when GOAWAY has come
+                    await trio.sleep(0.01)
+                server.release.set()
+            assert [(each.code, each.message) for each in results] == [(StatusCode.OK, b"held")]
+            await trio.to_thread.run_sync(stopped.wait)
+
+    trio.run(main)
+
+
+def test_the_controller_goes_on_with_the_next_address(server: Server) -> None:
+    other = Server()
+
+    async def main() -> None:
+        with socket.socket() as dead:
+            dead.bind(("127.0.0.1", 0))
+            async with controller(dead.getsockname()[1], server.port, other.port) as found:
+                assert await found.create_scope("a")
+                await trio.to_thread.run_sync(server.stop(grace=None).wait)
+                assert await found.create_scope("b")
+
+    try:
+        trio.run(main)
+    finally:
+        other.stop().wait(30)
+
+
+def test_a_passing_failure_is_tried_again(server: Server) -> None:
+    async def main() -> None:
+        async with controller(server.port) as found:
+            assert await found.create_scope("flaky")
+        assert server.failures == 3
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize(("scope", "error"), [("secret", AuthenticationError), ("rubbish", ProtocolError)])
+def test_refusals_and_rubbish_are_named(server: Server, scope: str, error: type[PravegaError]) -> None:
+    async def main() -> None:
+        async with controller(server.port) as found:
+            with pytest.raises(error, match=scope):
+                await found.create_scope(scope)
+            assert await found.create_scope("fine")
+
+    trio.run(main)
+
+
+def test_nobody_listens() -> None:
+    with socket.socket() as dead:
+        dead.bind(("127.0.0.1", 0))
+        port = dead.getsockname()[1]
+
+        async def main() -> None:
+            async with controller(port) as found:
+                with pytest.raises((RetriesExhaustedError, ConnectError), match=f"127.0.0.1:{port}"):
+                    await found.create_scope("never")
+
+        trio.run(main)
+
+
+async def answering(data: bytes, *, close: bool) -> tuple[trio.SocketListener, Callable[..., object]]:
+    async def serve(stream: trio.SocketStream) -> None:
+        async with stream:
+            await stream.send_all(data)
+            if not close:
+                async for _ in stream:
+                    pass
+
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    return listener, serve
+
+
+@pytest.mark.parametrize(
+    "data", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0" * 100, b"\xff" * 5000, b"SSH-2.0-x\r\n"]
+)
+@pytest.mark.parametrize("close", [True, False])
+def test_something_that_is_not_http2(data: bytes, close: bool) -> None:
+    async def main() -> None:
+        listener, serve = await answering(data, close=close)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.serve_listeners, serve, [listener])
+            async with channel(listener.socket.getsockname()[1]) as found:
+                with pytest.raises(ConnectionLostError, match=r"127\.0\.0\.1"):
+                    await found.call(ECHO, b"")
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+
+
+def test_a_controller_that_never_answers() -> None:
+    async def main() -> None:
+        listener, serve = await answering(b"", close=False)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.serve_listeners, serve, [listener])
+            with socket.socket() as _:
+                async with controller(listener.socket.getsockname()[1], deadline=0.2) as found:
+                    with pytest.raises((PravegaTimeoutError, RetriesExhaustedError), match="never"):
+                        await found.create_scope("never")
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+
+
+@given(st.binary(max_size=300), st.integers(0, 400))
+def test_any_bytes_end_in_a_protocol_error_or_nothing(data: bytes, valid: int) -> None:
+    """Garbage after a valid beginning: never another exception, never an endless loop."""
+    server_side = bytes.fromhex("000000040000000000") + bytes.fromhex("000000040100000000")
+    connection = GrpcConnection("h:1", secure=False)
+    connection.start_call(ECHO, b"x" * 100)
+    connection.data_to_send()
+    try:
+        connection.receive_data(server_side[: valid % (len(server_side) + 1)] + data)
+    except ProtocolError:
+        return
+    connection.data_to_send()
