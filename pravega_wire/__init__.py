@@ -5,10 +5,12 @@ from pravega_wire.controller.types import SegmentWithRange, TxnStatus
 from pravega_wire.errors import PravegaError
 from pravega_wire.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from pravega_wire.protocol.events import EventBatch
+from pravega_wire.protocol.records import VersionedSerializer, VersionedUnionSerializer
 from pravega_wire.segment.appender import Ack
 from pravega_wire.stream.client import PravegaClient, StreamInfo, open_client
 from pravega_wire.stream.event_writer import EventWriter
 from pravega_wire.stream.revisioned import RevisionedStream
+from pravega_wire.stream.synchronizer import StateFormat, StateSynchronizer
 from pravega_wire.stream.transaction import StagingWriter, Transaction
 from pravega_wire.types import Revision, ScopedStream, SegmentRange, StreamCut
 
@@ -28,11 +30,15 @@ __all__ = [
     "SegmentRange",
     "SegmentWithRange",
     "StagingWriter",
+    "StateFormat",
+    "StateSynchronizer",
     "StreamConfiguration",
     "StreamCut",
     "StreamInfo",
     "Transaction",
     "TxnStatus",
+    "VersionedSerializer",
+    "VersionedUnionSerializer",
     "open_client",
 ]
 

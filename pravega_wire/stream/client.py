@@ -32,6 +32,7 @@ from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.event_writer import EventWriter
 from pravega_wire.stream.revisioned import RevisionedStream
 from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES
+from pravega_wire.stream.synchronizer import StateSynchronizer, Synchronized
 from pravega_wire.stream.transaction import DEFAULT_LEASE_MS, StagingWriter, Transaction
 from pravega_wire.transport.pool import AddressMap, ConnectionPool
 from pravega_wire.transport.retry import RetryPolicy
@@ -40,6 +41,9 @@ from pravega_wire.types import ScopedStream, SegmentRange, StreamCut
 __all__ = ["PravegaClient", "StreamInfo", "open_client"]
 
 T = TypeVar("T")
+S = TypeVar("S")
+I = TypeVar("I")  # noqa: E741
+U = TypeVar("U")
 
 StreamName = str | ScopedStream
 """``"scope/stream"``, ``"stream"`` in the default scope, or a :class:`ScopedStream`."""
@@ -525,6 +529,17 @@ class PravegaClient:
         if serializer is None:
             return await RevisionedStream.open(self._core, name, BytesSerializer())
         return await RevisionedStream.open(self._core, name, serializer)
+
+    async def state_synchronizer(
+        self, stream: StreamName, format: Synchronized[S, I, U]
+    ) -> StateSynchronizer[S, I, U]:
+        """A state shared with other processes, on a stream of one segment.
+
+        :param format: how the state is made, changed and written; :class:`StateFormat` is the simple one.
+        :raises StreamNotFoundError: no such stream.
+        :raises InvalidArgumentError: it has more than one segment.
+        """
+        return StateSynchronizer(await self.revisioned_stream(stream), format)
 
     async def segment_length(self, stream: StreamName, segment_id: int) -> int:
         """Length of a segment in bytes, truncated data included.

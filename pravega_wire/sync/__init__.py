@@ -11,6 +11,7 @@ from pravega_wire.sync.client import (
     PravegaClient,
     RevisionedStream,
     StagingWriter,
+    StateSynchronizer,
     Transaction,
     open_client,
 )
@@ -21,6 +22,7 @@ __all__ = [
     "PravegaClient",
     "RevisionedStream",
     "StagingWriter",
+    "StateSynchronizer",
     "Transaction",
     "open_client",
 ]

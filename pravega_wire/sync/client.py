@@ -5,7 +5,7 @@ The documentation of each method is that of its async twin; a test compares name
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Generic, Self, TypeVar, overload
 from uuid import UUID
@@ -24,6 +24,8 @@ from pravega_wire.stream.client import StreamInfo, StreamName
 from pravega_wire.stream.event_writer import EventWriter as AsyncEventWriter
 from pravega_wire.stream.revisioned import RevisionedStream as AsyncRevisionedStream
 from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES
+from pravega_wire.stream.synchronizer import StateSynchronizer as AsyncStateSynchronizer
+from pravega_wire.stream.synchronizer import Synchronized
 from pravega_wire.stream.transaction import (
     DEFAULT_LEASE_MS,
 )
@@ -44,11 +46,15 @@ __all__ = [
     "PravegaClient",
     "RevisionedStream",
     "StagingWriter",
+    "StateSynchronizer",
     "Transaction",
     "open_client",
 ]
 
 T = TypeVar("T")
+S = TypeVar("S")
+I = TypeVar("I")  # noqa: E741
+U = TypeVar("U")
 
 
 @contextmanager
@@ -313,6 +319,61 @@ class RevisionedStream(Generic[T]):
         self.close()
 
 
+class StateSynchronizer(Generic[S, I, U]):
+    """Blocking twin of :class:`pravega_wire.StateSynchronizer`.
+
+    Functions given to it run in the client's thread.
+    """
+
+    def __init__(self, portal: Portal, synchronizer: AsyncStateSynchronizer[S, I, U]) -> None:
+        self._portal = portal
+        self._twin = synchronizer
+
+    @property
+    def state(self) -> S | None:
+        """The state as of the last fetch or update; None before anybody has initialized it."""
+        return self._twin.state
+
+    @property
+    def revision(self) -> Revision | None:
+        """Up to where :attr:`state` has everything."""
+        return self._twin.revision
+
+    def fetch_updates(self) -> S | None:
+        """Apply what others wrote; returns the state, None when nobody has initialized it."""
+        return self._portal.call(self._twin.fetch_updates)
+
+    def initialize(self, initial: I) -> bool:
+        """Write the first state; False, with the state fetched, when somebody has done that before."""
+        return self._portal.call(self._twin.initialize, initial)
+
+    def update(self, generate: Callable[[S], Sequence[U] | None]) -> S:
+        """Change the state by updates that were made for exactly this state."""
+        return self._portal.call(self._twin.update, generate)
+
+    def update_unconditionally(self, updates: Sequence[U]) -> None:
+        """Write updates that are right for any state; they show with the next fetch."""
+        self._portal.call(self._twin.update_unconditionally, updates)
+
+    def compact(self, summarize: Callable[[S], I]) -> None:
+        """Write the state as a new beginning, and drop what nobody needs any more."""
+        self._portal.call(self._twin.compact, summarize)
+
+    def bytes_since_compaction(self) -> int:
+        """Bytes a process that joins now has to read."""
+        return self._portal.call(self._twin.bytes_since_compaction)
+
+    def close(self) -> None:
+        """Give the connection back."""
+        self._portal.call(self._twin.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
 class PravegaClient:
     """Blocking twin of :class:`pravega_wire.PravegaClient`. Made by :func:`open_client`."""
 
@@ -514,6 +575,14 @@ class PravegaClient:
             return RevisionedStream(self._portal, self._portal.call(self._twin.revisioned_stream, stream))
         return RevisionedStream(
             self._portal, self._portal.call(self._twin.revisioned_stream, stream, serializer)
+        )
+
+    def state_synchronizer(
+        self, stream: StreamName, format: Synchronized[S, I, U]
+    ) -> StateSynchronizer[S, I, U]:
+        """A state shared with other processes, on a stream of one segment."""
+        return StateSynchronizer(
+            self._portal, self._portal.call(self._twin.state_synchronizer, stream, format)
         )
 
     def segment_length(self, stream: StreamName, segment_id: int) -> int:

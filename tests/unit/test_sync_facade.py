@@ -10,6 +10,7 @@ from pravega_wire.segment.appender import Ack
 from pravega_wire.stream.client import PravegaClient
 from pravega_wire.stream.event_writer import EventWriter
 from pravega_wire.stream.revisioned import RevisionedStream
+from pravega_wire.stream.synchronizer import StateSynchronizer
 from pravega_wire.stream.transaction import StagingWriter, Transaction
 from pravega_wire.sync import client as blocking
 
@@ -28,6 +29,7 @@ PAIRS = [
     (StagingWriter, blocking.StagingWriter),
     (RevisionedStream, blocking.RevisionedStream),
     (Ack, blocking.Ack),
+    (StateSynchronizer, blocking.StateSynchronizer),
 ]
 
 

@@ -1,0 +1,260 @@
+"""State that many processes share by optimistic concurrency: see :class:`StateSynchronizer`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+from pravega_wire.errors import CorruptedStateError, DataLossError, DecodeError, InvalidArgumentError
+from pravega_wire.protocol.state_records import InitialRecord, UpdateRecord, decode_state_record
+from pravega_wire.serializers import Serializer
+from pravega_wire.stream.revisioned import RevisionedStream
+from pravega_wire.types import Revision
+
+__all__ = ["StateFormat", "StateSynchronizer", "Synchronized"]
+
+S = TypeVar("S")
+I = TypeVar("I")  # noqa: E741  # initial
+U = TypeVar("U")
+
+
+class Synchronized(Protocol[S, I, U]):
+    """How a state is made and changed, and how the changes are written.
+
+    States are values: ``create`` and ``apply`` return new ones and have no side effects. Every process that
+    shares a state must apply an update in the same way.
+    """
+
+    @property
+    def initial_serializer(self) -> Serializer[I]:
+        """Of initial states."""
+
+    @property
+    def update_serializer(self) -> Serializer[U]:
+        """Of updates."""
+
+    def create(self, initial: I, revision: Revision) -> S:
+        """The state that an initial state describes."""
+
+    def apply(self, state: S, update: U, revision: Revision) -> S:
+        """The state after an update."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateFormat(Generic[S, U]):
+    """The simple way: a state is its own initial state, and one function applies updates.
+
+    :param serializer: of states. :param update_serializer: of updates.
+    :param step: ``(state, update) -> state``, without side effects.
+    """
+
+    serializer: Serializer[S]
+    updates: Serializer[U]
+    step: Callable[[S, U], S]
+
+    @property
+    def initial_serializer(self) -> Serializer[S]:
+        """See :class:`Synchronized`."""
+        return self.serializer
+
+    @property
+    def update_serializer(self) -> Serializer[U]:
+        """See :class:`Synchronized`."""
+        return self.updates
+
+    def create(self, initial: S, revision: Revision) -> S:
+        """See :class:`Synchronized`."""
+        return initial
+
+    def apply(self, state: S, update: U, revision: Revision) -> S:
+        """See :class:`Synchronized`."""
+        return self.step(state, update)
+
+
+class StateSynchronizer(Generic[S, I, U]):
+    """A state, known to every process that has a synchronizer on the same stream.
+
+    Updates are appended to a stream of one segment on condition that the writer had seen all earlier ones,
+    so all processes apply the same updates in the same order. Made by
+    :meth:`PravegaClient.state_synchronizer`; the same format and algorithm as the Java class of that name.
+
+    Not for use by several tasks at once: give each its own, or a lock.
+    """
+
+    def __init__(self, revisioned: RevisionedStream[bytes], format: Synchronized[S, I, U]) -> None:
+        self.stream = revisioned.stream
+        self._log = revisioned
+        self._format = format
+        self._state: S | None = None
+        self._revision: Revision | None = None
+
+    @property
+    def state(self) -> S | None:
+        """The state as of the last fetch or update; None before anybody has initialized it."""
+        return self._state
+
+    @property
+    def revision(self) -> Revision | None:
+        """Up to where :attr:`state` has everything."""
+        return self._revision
+
+    # --- reading --------------------------------------------------------------------------------
+
+    async def fetch_updates(self) -> S | None:
+        """Apply what others wrote; returns the state, None when nobody has initialized it.
+
+        :raises CorruptedStateError: the stream holds something else than a state's records.
+        """
+        while True:
+            start = self._revision
+            if start is None or self._state is None:
+                start = await self._log.get_mark() or await self._log.fetch_oldest_revision()
+            try:
+                reader = await self._log.read_from(start)
+                try:
+                    async for revision, payload in reader:
+                        self._take(payload, revision)
+                finally:
+                    await reader.aclose()
+            except DataLossError:
+                # Somebody compacted and cut off what this one has not read: a newer initial state is
+                # there. What is known meanwhile stays until it is found.
+                self._revision = None
+                continue
+            return self._state
+
+    def _take(self, payload: bytes, revision: Revision) -> None:
+        try:
+            self._take_record(payload, revision)
+        except DecodeError as error:
+            raise CorruptedStateError(
+                f"stream {self.stream}, record before offset {revision.offset}: {error.message}",
+                scope=self.stream.scope,
+                stream=self.stream.name,
+            ) from error
+
+    def _take_record(self, payload: bytes, revision: Revision) -> None:
+        record = decode_state_record(payload)
+        if isinstance(record, InitialRecord):
+            initial = self._format.initial_serializer.deserialize(record.data)
+            self._state = self._format.create(initial, revision)
+            self._revision = revision
+        elif self._revision is not None and self._state is not None:
+            self._apply(
+                [self._format.update_serializer.deserialize(data) for data in record.updates], revision
+            )
+
+    def _apply(self, updates: Sequence[U], revision: Revision) -> None:
+        state = self._state
+        assert state is not None
+        for index, update in enumerate(updates):
+            state = self._format.apply(state, update, Revision(revision.segment, revision.offset, index))
+        self._state = state
+        self._revision = Revision(revision.segment, revision.offset, max(0, len(updates) - 1))
+
+    # --- writing --------------------------------------------------------------------------------
+
+    async def initialize(self, initial: I) -> bool:
+        """Write the first state; False, with the state fetched, when somebody has done that before."""
+        if await self.fetch_updates() is not None:
+            return False
+        record = InitialRecord(self._format.initial_serializer.serialize(initial))
+        start = await self._log.fetch_oldest_revision()
+        revision = await self._log.write_conditionally(start, record.encode())
+        if revision is None:
+            if await self.fetch_updates() is None:
+                raise CorruptedStateError(
+                    f"stream {self.stream} holds records and no initial state",
+                    scope=self.stream.scope,
+                    stream=self.stream.name,
+                )
+            return False
+        self._state = self._format.create(initial, revision)
+        self._revision = revision
+        return True
+
+    async def _current(self) -> S:
+        if self._state is None or self._revision is None:
+            await self.fetch_updates()
+        if self._state is None:
+            raise InvalidArgumentError(f"the state on {self.stream} has not been initialized")
+        return self._state
+
+    async def update(self, generate: Callable[[S], Sequence[U] | None]) -> S:
+        """Change the state by updates that were made for exactly this state.
+
+        :param generate: gives the updates for a state, or nothing (None, empty) when there is nothing to do.
+            Called again with the newer state whenever somebody else was faster, so it has no side effects.
+        :returns: the state after the updates.
+        :raises InvalidArgumentError: nobody has initialized the state.
+        :raises RetriesExhaustedError: no answer; whether the updates are written shows the next fetch.
+        """
+        while True:
+            state = await self._current()
+            updates = generate(state)
+            if not updates:
+                return state
+            serializer = self._format.update_serializer
+            record = UpdateRecord([serializer.serialize(update) for update in updates])
+            if await self._write(record.encode()) is not None:
+                self._apply(updates, self._written)
+                assert self._state is not None
+                return self._state
+
+    async def _write(self, payload: bytes) -> Revision | None:
+        """Append to exactly the known state; None, with newer records fetched, when there are some."""
+        assert self._revision is not None
+        known = Revision(self._revision.segment, self._revision.offset, 0)
+        revision = await self._log.write_conditionally(known, payload)
+        if revision is None:
+            await self.fetch_updates()
+        else:
+            self._written = revision
+        return revision
+
+    async def update_unconditionally(self, updates: Sequence[U]) -> None:
+        """Write updates that are right for any state; they show with the next fetch."""
+        if updates:
+            serializer = self._format.update_serializer
+            record = UpdateRecord([serializer.serialize(update) for update in updates])
+            await self._log.write_unconditionally(record.encode())
+
+    async def compact(self, summarize: Callable[[S], I]) -> None:
+        """Write the state as a new beginning, and drop what nobody needs any more.
+
+        What is before the *previous* beginning is truncated, so that a process that is about to read
+        from there is not cut off.
+
+        :param summarize: the initial state that makes this state; called again when others write meanwhile.
+        :raises InvalidArgumentError: nobody has initialized the state.
+        """
+        while True:
+            state = await self._current()
+            assert self._revision is not None
+            start = Revision(self._revision.segment, self._revision.offset, 0)
+            record = InitialRecord(self._format.initial_serializer.serialize(summarize(state)))
+            if await self._write(record.encode()) is not None:
+                # The state itself is the same: only the place to read on from has moved.
+                self._revision = self._written
+                break
+        before = await self._log.get_mark()
+        if before is not None and start <= before:
+            return
+        if await self._log.compare_and_set_mark(before, start) and before is not None:
+            await self._log.truncate_to(before)
+
+    async def bytes_since_compaction(self) -> int:
+        """Bytes a process that joins now has to read."""
+        begin = await self._log.get_mark() or await self._log.fetch_oldest_revision()
+        return (await self._log.fetch_latest_revision()).offset - begin.offset
+
+    async def close(self) -> None:
+        """Give the connection back."""
+        await self._log.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: Any) -> None:
+        await self.close()
