@@ -10,6 +10,7 @@ from pravega_wire.segment.appender import Ack
 from pravega_wire.stream.client import PravegaClient, StreamInfo, open_client
 from pravega_wire.stream.event_writer import EventWriter
 from pravega_wire.stream.revisioned import RevisionedStream
+from pravega_wire.stream.routing import WriterMetrics
 from pravega_wire.stream.synchronizer import StateFormat, StateSynchronizer
 from pravega_wire.stream.transaction import StagingWriter, Transaction
 from pravega_wire.types import Revision, ScopedStream, SegmentRange, StreamCut
@@ -39,6 +40,7 @@ __all__ = [
     "TxnStatus",
     "VersionedSerializer",
     "VersionedUnionSerializer",
+    "WriterMetrics",
     "open_client",
 ]
 

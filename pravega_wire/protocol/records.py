@@ -5,9 +5,9 @@
     COUNTER = VersionedSerializer(Counter, [[("count", "int64")], [("owner", "utf")]])
     UPDATES = VersionedUnionSerializer({0: ADD, 1: REMOVE})
 
-The bytes are those of Java's ``VersionedSerializer`` (client formats v0.13.0), so a Java program that declares
-the same fields reads them. A record with more revisions than declared is read as far as it is known; one with
-fewer leaves the fields of the others at the dataclass's defaults.
+The bytes are those of Java's ``VersionedSerializer`` (client formats v0.13.0), so a Java program that
+declares the same fields reads them. A record with more revisions than declared is read as far as it is known;
+one with fewer leaves the fields of the others at the dataclass's defaults.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from time import perf_counter
 from typing import Final, Protocol
 from uuid import UUID, uuid4
 
@@ -131,9 +132,12 @@ class Block:
 
     :ivar parts: framed events (header and payload), in pieces, until the block is closed.
     :ivar positions: routing position of each event, for sending it on to a successor segment.
+    :ivar atomic: the events stay in one block, whatever happens.
     """
 
-    __slots__ = ("_payload", "ack", "count", "extra", "last_number", "parts", "positions", "size")
+    __slots__ = (
+        "_payload", "ack", "atomic", "count", "extra", "last_number", "parts", "positions", "sent", "size",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.parts: list[bytes | memoryview] = []
@@ -143,6 +147,8 @@ class Block:
         self.last_number = 0
         self.ack = Ack()
         self.extra: list[Ack] = []
+        self.atomic = False
+        self.sent = 0.0
         self._payload: memoryview = memoryview(b"")
 
     def frame(self, writer_id: bytes, request_id: int) -> bytes:
@@ -174,6 +180,16 @@ class Block:
             yield payload[start:end], position
             start = end
 
+    def copy(self) -> Block:
+        """The same events as a block that was never sent."""
+        other = Block()
+        other.parts = list(self.parts) or [self._payload]
+        other.positions = self.positions
+        other.size = self.size
+        other.count = self.count
+        other.atomic = self.atomic
+        return other
+
     def settle(self) -> None:
         """The block's events are stored."""
         self.ack.settle()
@@ -190,8 +206,8 @@ class Block:
 class AppenderOwner(Protocol):
     """What the writer above a set of appenders implements."""
 
-    def acknowledged(self, size: int, count: int) -> None:
-        """``count`` events of ``size`` bytes with headers are stored."""
+    def acknowledged(self, size: int, count: int, seconds: float) -> None:
+        """``count`` events of ``size`` bytes with headers are stored, ``seconds`` after they were sent."""
 
     def failed(self, appender: SegmentAppender, error: PravegaError) -> None:
         """The appender has given up; its blocks are still unacknowledged."""
@@ -254,6 +270,11 @@ class SegmentAppender:
             self._full.append(self.open)
             self.open = Block()
 
+    def add_block(self, block: Block) -> None:
+        """A whole block after everything written before it."""
+        self.close_block()
+        self._full.append(block)
+
     def force(self) -> None:
         """Send everything gathered so far without waiting for more to fill a block."""
         self._forced = True
@@ -286,6 +307,7 @@ class SegmentAppender:
                 return
             self._next_number += block.count
             block.last_number = self._next_number
+            block.sent = perf_counter()
             under_way.append(block)
             self._under_way_bytes += block.size
             connection.send_parts([block.frame(self._writer_bytes, flow.base_request_id)])
@@ -344,7 +366,7 @@ class SegmentAppender:
             self._progress = True
             self._under_way_bytes -= block.size
             block.settle()
-            self._owner.acknowledged(block.size, block.count)
+            self._owner.acknowledged(block.size, block.count, perf_counter() - block.sent)
 
     def _disrupt(self, error: PravegaError) -> None:
         if self._failure is None:

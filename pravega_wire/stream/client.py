@@ -20,6 +20,7 @@ from pravega_wire.errors import (
     ScaleConflictError,
     TransactionError,
 )
+from pravega_wire.hashing import routing_key_position
 from pravega_wire.naming import generalized_segment_id
 from pravega_wire.policies import ScalingPolicy, StreamConfiguration
 from pravega_wire.segment.metadata import SegmentMetadata
@@ -31,7 +32,7 @@ from pravega_wire.stream.batch import Bound, OnTruncated, StreamReader
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.event_writer import EventWriter
 from pravega_wire.stream.revisioned import RevisionedStream
-from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES
+from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES, Partitioner
 from pravega_wire.stream.synchronizer import StateSynchronizer, Synchronized
 from pravega_wire.stream.transaction import DEFAULT_LEASE_MS, StagingWriter, Transaction
 from pravega_wire.transport.pool import AddressMap, ConnectionPool
@@ -338,12 +339,24 @@ class PravegaClient:
         stream: StreamName,
         *,
         max_outstanding_bytes: int = DEFAULT_MAX_OUTSTANDING_BYTES,
+        partitioner: Partitioner = routing_key_position,
+        note_time_every: float | None = None,
     ) -> EventWriter:
         """A writer of events: ``async with client.event_writer("s/t") as writer``.
 
         :param max_outstanding_bytes: what it may hold unacknowledged before a write waits.
+        :param partitioner: routing key to position in the key space; the default is the hash that all clients
+            of Pravega use. Another one keeps order per key as well, but only among writers that use the same.
+        :param note_time_every: seconds between time notes with the wall clock's time, for watermarks; None
+            leaves that to :meth:`EventWriter.note_time`.
         """
-        return EventWriter(self._core, self._resolve(stream), max_outstanding_bytes=max_outstanding_bytes)
+        return EventWriter(
+            self._core,
+            self._resolve(stream),
+            max_outstanding_bytes=max_outstanding_bytes,
+            partitioner=partitioner,
+            note_time_every=note_time_every,
+        )
 
     # --- transactions ---------------------------------------------------------------------------
 
@@ -413,6 +426,11 @@ class PravegaClient:
         :raises TransactionAbortedError: it was aborted. :raises TransactionUnknownError: unknown.
         """
         await transaction.wait_committed(self._core, self._resolve(stream), txn_id)
+
+    async def completed_transactions(self, stream: StreamName) -> dict[UUID, TxnStatus]:
+        """Transactions that have ended and are still remembered (at most 500), with how they ended."""
+        name = self._resolve(stream)
+        return await self._core.controller.list_completed_transactions(name.scope, name.name)
 
     async def ping_transaction(self, stream: StreamName, txn_id: UUID, *, lease_ms: int) -> bool:
         """Renew the lease of an open transaction by id; False when it is not open any more."""

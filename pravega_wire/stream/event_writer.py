@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from typing import Self
+from uuid import uuid4
 
 import trio
 
 from pravega_wire.controller.tokens import Access
-from pravega_wire.errors import NotFoundError, PravegaError, StreamSealedError
+from pravega_wire.controller.types import NoteTimeStatus
+from pravega_wire.errors import (
+    ControllerError,
+    InvalidArgumentError,
+    NotFoundError,
+    PravegaError,
+    StreamSealedError,
+)
+from pravega_wire.hashing import routing_key_position
 from pravega_wire.segment.appender import SegmentAppender
+from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.store import Backoff
 from pravega_wire.stream.core import ClientCore
-from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES, Route, RoutedWriter
+from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES, Partitioner, Route, RoutedWriter
 from pravega_wire.types import ScopedStream
 
 __all__ = ["EventWriter"]
+
+log = logging.getLogger(__name__)
 
 
 class EventWriter(RoutedWriter):
@@ -32,8 +46,21 @@ class EventWriter(RoutedWriter):
         stream: ScopedStream,
         *,
         max_outstanding_bytes: int = DEFAULT_MAX_OUTSTANDING_BYTES,
+        partitioner: Partitioner = routing_key_position,
+        note_time_every: float | None = None,
     ) -> None:
-        super().__init__(str(stream), core.nursery, max_outstanding_bytes=max_outstanding_bytes)
+        super().__init__(
+            str(stream),
+            core.nursery,
+            max_outstanding_bytes=max_outstanding_bytes,
+            partitioner=partitioner,
+        )
+        if note_time_every is not None and note_time_every <= 0:
+            raise InvalidArgumentError("note_time_every must be positive")
+        self.writer_id = str(uuid4())
+        self._note_time_every = note_time_every
+        self._noting = trio.CancelScope()
+        self._has_noted = False
         self.stream = stream
         self._core = core
         self._by_id: dict[int, SegmentAppender] = {}
@@ -55,7 +82,54 @@ class EventWriter(RoutedWriter):
             [Route(segment.low, segment.high, self._appender(segment.segment_id)) for segment in segments]
         )
         self._opened = True
+        if self._note_time_every is not None:
+            self._nursery.start_soon(self._note_times, name=f"time of the writer of {stream}")
         return self
+
+    async def note_time(self, timestamp: int) -> None:
+        """Tell the controller that everything up to event time ``timestamp`` (milliseconds) was written.
+
+        Flushes first. From the times of all writers of a stream the controller makes its watermarks.
+
+        :raises InvalidArgumentError: the writer notes the time by itself (``note_time_every``).
+        :raises ControllerError: the time is before one that was noted earlier.
+        """
+        if self._note_time_every is not None:
+            raise InvalidArgumentError(f"the writer of {self.stream} notes the time by itself")
+        await self._note(timestamp)
+
+    async def _note(self, timestamp: int) -> None:
+        await self.flush()
+        position = {}
+        for appender in self._appenders():
+            length = appender.segment_length
+            if length < 0:
+                info = await SegmentMetadata(self._core.stores, appender.target).info()
+                length = info.write_offset
+            position[appender.target.segment_id] = length
+        status = await self._core.controller.note_timestamp_from_writer(
+            self.stream.scope, self.stream.name, self.writer_id, timestamp, position
+        )
+        if status is not NoteTimeStatus.SUCCESS:
+            raise ControllerError(
+                f"time {timestamp} of the writer of {self.stream} was not noted: {status.name}",
+                scope=self.stream.scope,
+                stream=self.stream.name,
+            )
+        self._has_noted = True
+
+    async def _note_times(self) -> None:
+        assert self._note_time_every is not None
+        with self._noting:
+            while True:
+                await trio.sleep(self._note_time_every)
+                try:
+                    await self._note(int(time.time() * 1000))
+                except PravegaError as error:
+                    if self._error is not None:
+                        return
+                    # The next time will do: watermarks only come later.
+                    log.info("the time of the writer of %s was not noted: %s", self.stream, error)
 
     def _stream_sealed(self) -> StreamSealedError:
         return StreamSealedError(
@@ -125,7 +199,14 @@ class EventWriter(RoutedWriter):
         try:
             if self._error is None and self._opened:
                 await self.flush()
+                self._noting.cancel()
+                if self._has_noted:
+                    # Or it would hold back the watermark for a while.
+                    await self._core.controller.remove_writer(
+                        self.stream.scope, self.stream.name, self.writer_id
+                    )
         finally:
+            self._noting.cancel()
             self._stop()
 
     async def __aenter__(self) -> Self:
@@ -135,5 +216,6 @@ class EventWriter(RoutedWriter):
         if kind is None:
             await self.close()
         else:
+            self._noting.cancel()
             self._stop()
             await trio.lowlevel.checkpoint()

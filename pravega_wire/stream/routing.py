@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import chain, islice
 from random import random
 from struct import Struct
@@ -27,11 +28,17 @@ from pravega_wire.segment.appender import (
     HEADER_BYTES,
     MAX_EVENT_BYTES,
     Ack,
+    Block,
     SegmentAppender,
     too_large,
 )
 
-__all__ = ["DEFAULT_MAX_OUTSTANDING_BYTES", "Route", "RoutedWriter"]
+__all__ = ["DEFAULT_MAX_OUTSTANDING_BYTES", "Partitioner", "Route", "RoutedWriter", "WriterMetrics"]
+
+Partitioner = Callable[[str], float]
+"""From a routing key to its position in the key space, at least 0 and less than 1."""
+
+LATENCY_BUCKETS = 32
 
 DEFAULT_MAX_OUTSTANDING_BYTES = 32 * 1024 * 1024
 """Bytes a writer holds unacknowledged before it makes the caller wait."""
@@ -43,6 +50,43 @@ _FIRST_BULK_EVENTS = 64
 _MAX_BULK_EVENTS = 4096
 
 _header = Struct(">ii").pack
+
+
+@dataclass(frozen=True, slots=True)
+class WriterMetrics:
+    """What a writer has done so far.
+
+    :ivar name: the stream. :ivar events_written, bytes_written: accepted; bytes are of payloads.
+    :ivar events_acknowledged, bytes_acknowledged: known to be stored.
+    :ivar outstanding_bytes: accepted and not acknowledged, with event headers.
+    :ivar reconnects: sessions with a segment store that had to be begun again.
+    :ivar latency_buckets: bucket ``i`` counts the events acknowledged less than ``2**i`` microseconds (and
+        not less than half of that) after they were sent.
+    """
+
+    name: str
+    events_written: int
+    bytes_written: int
+    events_acknowledged: int
+    bytes_acknowledged: int
+    outstanding_bytes: int
+    reconnects: int
+    latency_buckets: tuple[int, ...]
+
+    def latency(self, quantile: float) -> float:
+        """Seconds within which this part (0 to 1) of the events was acknowledged, up to a factor of 2.
+
+        :raises InvalidArgumentError: not between 0 and 1.
+        """
+        if not 0 <= quantile <= 1:
+            raise InvalidArgumentError(f"a quantile is between 0 and 1, not {quantile}")
+        wanted = quantile * sum(self.latency_buckets)
+        seen = 0
+        for index, count in enumerate(self.latency_buckets):
+            seen += count
+            if count and seen >= wanted:
+                return float(2**index) / 1e6
+        return 0.0
 
 
 class _Headers(dict[int, bytes]):
@@ -74,13 +118,21 @@ class RoutedWriter:
     Subclasses open the routes with :meth:`_set_routes` and may override :meth:`sealed`.
     """
 
-    def __init__(self, name: str, nursery: trio.Nursery, *, max_outstanding_bytes: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        nursery: trio.Nursery,
+        *,
+        max_outstanding_bytes: int,
+        partitioner: Partitioner = routing_key_position,
+    ) -> None:
         if max_outstanding_bytes < 1:
             raise InvalidArgumentError("max_outstanding_bytes must be at least 1")
         self._name = name
         self._nursery = nursery
         self._limit = max_outstanding_bytes
         self._headers = _Headers()
+        self._position_of = partitioner
         self._routes: list[Route] = []
         self._highs: list[float] = []
         self._only: SegmentAppender | None = None
@@ -92,6 +144,9 @@ class RoutedWriter:
         self.events_written = 0
         self.bytes_written = 0
         self.events_acknowledged = 0
+        self._bytes_acknowledged = 0
+        self._latencies = [0] * LATENCY_BUCKETS
+        self._finished_reconnects = 0
 
     # --- routes ---------------------------------------------------------------------------------
 
@@ -147,7 +202,7 @@ class RoutedWriter:
         if routing_key is None:
             position = random()
         else:
-            position = routing_key_position(routing_key)
+            position = self._position_of(routing_key)
         appender = self._only or self._routes[bisect_left(self._highs, position)].appender
         size = length + HEADER_BYTES
         block = appender.open
@@ -205,9 +260,10 @@ class RoutedWriter:
                     chunk_keys = list(islice(keys, len(chunk)))
                     if len(chunk_keys) < len(chunk):
                         raise InvalidArgumentError("fewer routing keys than events were given")
-                    positions = [random() if key is None else routing_key_position(key) for key in chunk_keys]
+                    position_of = self._position_of
+                    positions = [random() if key is None else position_of(key) for key in chunk_keys]
                 elif isinstance(routing_keys, str):
-                    positions = [routing_key_position(routing_keys)] * len(chunk)
+                    positions = [self._position_of(routing_keys)] * len(chunk)
                 else:
                     positions = [random() for _ in chunk]
                 await self._write_chunk(chunk, lengths, positions, ack, touched)
@@ -217,6 +273,40 @@ class RoutedWriter:
         finally:
             ack.settle()
         return ack
+
+    async def write_batch(self, events: Iterable[bytes], routing_key: str | None = None) -> Ack:
+        """Append events as one: they are stored all together and next to each other, or not at all.
+
+        :param events: payloads, with 8 bytes for each at most 8 MiB in all.
+        :param routing_key: one for all of them; None picks a segment at random.
+        :raises EventTooLargeError: over the limit; nothing was written.
+        """
+        self._check()
+        payloads = [event if type(event) is bytes else _as_bytes(event) for event in events]
+        size = sum(map(len, payloads)) + HEADER_BYTES * len(payloads)
+        if size > MAX_EVENT_BYTES + HEADER_BYTES:
+            raise too_large(size, "a batch")
+        block = Block()
+        if not payloads:
+            block.settle()
+            return block.ack
+        position = random() if routing_key is None else self._position_of(routing_key)
+        block.atomic = True
+        block.size = size
+        block.count = len(payloads)
+        block.positions = [position] * len(payloads)
+        headers = map(self._headers.__getitem__, map(len, payloads))
+        block.parts = list(chain.from_iterable(zip(headers, payloads, strict=True)))
+        appender = self._select(position)
+        appender.add_block(block)
+        self.events_written += block.count
+        self.bytes_written += size - HEADER_BYTES * block.count
+        self._outstanding += size
+        self._since_yield += size
+        appender.pump()
+        if self._outstanding > self._limit:
+            await self._wait_for_room()
+        return block.ack
 
     async def _write_chunk(
         self,
@@ -353,10 +443,25 @@ class RoutedWriter:
 
     # --- what the appenders call ----------------------------------------------------------------
 
-    def acknowledged(self, size: int, count: int) -> None:
+    def metrics(self) -> WriterMetrics:
+        """Counters and latencies since the writer was opened."""
+        return WriterMetrics(
+            name=self._name,
+            events_written=self.events_written,
+            bytes_written=self.bytes_written,
+            events_acknowledged=self.events_acknowledged,
+            bytes_acknowledged=self._bytes_acknowledged,
+            outstanding_bytes=self._outstanding,
+            reconnects=self._finished_reconnects + sum(each.reconnects for each in self._appenders()),
+            latency_buckets=tuple(self._latencies),
+        )
+
+    def acknowledged(self, size: int, count: int, seconds: float) -> None:
         """See :class:`AppenderOwner`."""
         self._outstanding -= size
         self.events_acknowledged += count
+        self._bytes_acknowledged += size - HEADER_BYTES * count
+        self._latencies[min(int(seconds * 1e6).bit_length(), LATENCY_BUCKETS - 1)] += count
         if self._outstanding <= self._limit and not self._room.is_set():
             self._room.set()
 
@@ -380,7 +485,17 @@ class RoutedWriter:
 
     def _resend(self, appender: SegmentAppender) -> None:
         """Put the events of a finished appender into those that the routes now name, in order."""
+        self._finished_reconnects += appender.reconnects
         for old in appender.unacknowledged:
+            if old.atomic:
+                heir = self._select(old.positions[0])
+                moved = old.copy()
+                for ack in (old.ack, *old.extra):
+                    ack.add()
+                moved.extra += (*old.extra, old.ack)
+                heir.add_block(moved)
+                old.settle()
+                continue
             for framed, position in old.events():
                 heir = self._select(position)
                 if heir.open.count and heir.open.size + len(framed) > BLOCK_BYTES:

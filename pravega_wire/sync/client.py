@@ -13,6 +13,7 @@ from uuid import UUID
 from pravega_wire.config import PravegaConfig
 from pravega_wire.controller.types import SegmentWithRange, Successors, TxnStatus
 from pravega_wire.errors import PravegaError
+from pravega_wire.hashing import routing_key_position
 from pravega_wire.policies import StreamConfiguration
 from pravega_wire.protocol.events import EventBatch
 from pravega_wire.segment.appender import Ack as AsyncAck
@@ -23,7 +24,7 @@ from pravega_wire.stream.batch import Bound, OnTruncated, StreamReader
 from pravega_wire.stream.client import StreamInfo, StreamName
 from pravega_wire.stream.event_writer import EventWriter as AsyncEventWriter
 from pravega_wire.stream.revisioned import RevisionedStream as AsyncRevisionedStream
-from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES
+from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES, Partitioner, WriterMetrics
 from pravega_wire.stream.synchronizer import StateSynchronizer as AsyncStateSynchronizer
 from pravega_wire.stream.synchronizer import Synchronized
 from pravega_wire.stream.transaction import (
@@ -166,6 +167,14 @@ class _RoutedWriter(_Writer):
         """Full names of the segments being written now, in the order of their key ranges."""
         return self._routed.segments
 
+    def metrics(self) -> WriterMetrics:
+        """Counters and latencies since the writer was opened."""
+        return self._routed.metrics()
+
+    def write_batch(self, events: Iterable[bytes], routing_key: str | None = None) -> Ack:
+        """Append events as one: stored all together and next to each other, or not at all."""
+        return Ack(self._portal, self._portal.call(self._routed.write_batch, events, routing_key))
+
     @property
     def outstanding_bytes(self) -> int:
         """Bytes, with event headers, that are not acknowledged yet."""
@@ -183,6 +192,10 @@ class EventWriter(_RoutedWriter):
     def __init__(self, portal: Portal, writer: AsyncEventWriter) -> None:
         super().__init__(portal, writer)
         self._twin = writer
+
+    def note_time(self, timestamp: int) -> None:
+        """Tell the controller that everything up to this event time (milliseconds) was written."""
+        self._portal.call(self._twin.note_time, timestamp)
 
     @property
     def events_acknowledged(self) -> int:
@@ -474,11 +487,18 @@ class PravegaClient:
         stream: StreamName,
         *,
         max_outstanding_bytes: int = DEFAULT_MAX_OUTSTANDING_BYTES,
+        partitioner: Partitioner = routing_key_position,
+        note_time_every: float | None = None,
     ) -> EventWriter:
         """A writer of events; use it as a context manager."""
         return EventWriter(
             self._portal,
-            self._twin.event_writer(stream, max_outstanding_bytes=max_outstanding_bytes),
+            self._twin.event_writer(
+                stream,
+                max_outstanding_bytes=max_outstanding_bytes,
+                partitioner=partitioner,
+                note_time_every=note_time_every,
+            ),
         )
 
     def begin_transaction(self, stream: StreamName, *, lease_ms: int = DEFAULT_LEASE_MS) -> Transaction:
@@ -512,6 +532,10 @@ class PravegaClient:
     def wait_committed(self, stream: StreamName, txn_id: UUID) -> None:
         """Wait until readers see a committing transaction's events."""
         self._portal.call(self._twin.wait_committed, stream, txn_id)
+
+    def completed_transactions(self, stream: StreamName) -> dict[UUID, TxnStatus]:
+        """Transactions that have ended and are still remembered, with how they ended."""
+        return self._portal.call(self._twin.completed_transactions, stream)
 
     def ping_transaction(self, stream: StreamName, txn_id: UUID, *, lease_ms: int) -> bool:
         """Renew the lease of an open transaction by id; False when it is not open any more."""

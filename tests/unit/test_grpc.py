@@ -196,7 +196,7 @@ def test_a_graceful_stop_lets_calls_end_and_takes_no_new_ones(server: Server) ->
                 nursery.start_soon(hold)
                 await trio.to_thread.run_sync(server.entered.wait)
                 stopped = server.stop(grace=30)
-                while found.usable:  # noqa: ASYNC110  # nothing tells when GOAWAY has come
+                while found.usable:  # nothing tells when GOAWAY has come
                     await trio.sleep(0.01)
                 server.release.set()
             assert [(each.code, each.message) for each in results] == [(StatusCode.OK, b"held")]

@@ -1,0 +1,150 @@
+"""What an event writer does besides appending one event after the other."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from pravega_wire import PravegaConfig, TxnStatus
+from pravega_wire.errors import ControllerError, EventTooLargeError, InvalidArgumentError
+from tests.integration.conftest import guarded
+
+
+def test_a_batch_is_whole_and_in_one_piece(config: PravegaConfig) -> None:
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("b", 4)
+            async with client.event_writer("b") as writer:
+                for number in range(40):
+                    key = f"k{number % 5}"
+                    await writer.write_event(b"before", key)
+                    ack = await writer.write_batch([b"%d:%d" % (number, n) for n in range(50)], key)
+                    await writer.write_event(b"after", key)
+                    if number == 20:
+                        await ack.wait()
+                await (await writer.write_batch([])).wait()
+                with pytest.raises(EventTooLargeError, match="batch"):
+                    await writer.write_batch([bytes(5_000_000)] * 2, "k")
+            found = []
+            for each in await client.segment_ranges("b"):
+                found += [event async for batch in client.read_range(each) for event in batch]
+            assert len(found) == 40 * 52
+            for number in range(40):
+                first = found.index(b"%d:0" % number)
+                assert found[first : first + 50] == [b"%d:%d" % (number, n) for n in range(50)]
+
+    trio.run(main)
+
+
+def test_a_batch_stays_whole_when_its_segment_is_sealed(config: PravegaConfig) -> None:
+    """Batches that were not acknowledged when the stream scaled move to the successors as batches."""
+
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("s", 1)
+            written = 0
+            async with (
+                client.event_writer("s", max_outstanding_bytes=1 << 20) as writer,
+                trio.open_nursery() as nursery,
+            ):
+
+                async def write() -> None:
+                    nonlocal written
+                    while len(writer.segments) < 2:
+                        for _ in range(20):
+                            events = [b"%06d:%03d" % (written, n) for n in range(100)]
+                            await writer.write_batch(events, f"key-{written % 7}")
+                            written += 1
+                        await trio.lowlevel.checkpoint()
+
+                nursery.start_soon(write)
+                await client.scale_stream("s", [0], [(0.0, 0.5), (0.5, 1.0)])
+                await writer.flush()
+            by_key: dict[int, list[int]] = {}
+            total = 0
+            for each in await client.segment_ranges("s"):
+                events = [event async for batch in client.read_range(each) for event in batch]
+                total += len(events)
+                for start in range(0, len(events), 100):
+                    number = int(events[start][:6])
+                    assert events[start : start + 100] == [b"%06d:%03d" % (number, n) for n in range(100)]
+                    by_key.setdefault(number % 7, []).append(number)
+            assert total == written * 100
+            assert all(numbers == sorted(numbers) for numbers in by_key.values())
+
+    trio.run(main)
+
+
+def test_a_partitioner_of_ones_own(config: PravegaConfig) -> None:
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("p", 4)
+            async with client.event_writer("p", partitioner=lambda key: int(key) / 100) as writer:
+                keys = [str(number) for number in range(100)]
+                await writer.write_events([key.encode() for key in keys], keys)
+                await writer.write_event(b"10", "10")
+            for each in await client.segment_ranges("p"):
+                events = [int(event) async for batch in client.read_range(each) for event in batch]
+                low = each.segment_id * 25
+                assert all(low <= number <= low + 25 for number in events)
+
+    trio.run(main)
+
+
+def test_metrics_add_up(config: PravegaConfig) -> None:
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("m", 2)
+            async with client.event_writer("m") as writer:
+                assert writer.metrics().latency(0.5) == 0
+                await writer.write_events([b"x" * 10] * 500)
+                await writer.write_event(b"y" * 20, "k")
+                before = writer.metrics()
+                assert before.events_written == 501
+                assert before.bytes_written == 5020
+                await writer.flush()
+                after = writer.metrics()
+                assert (after.events_acknowledged, after.bytes_acknowledged) == (501, 5020)
+                assert after.outstanding_bytes == 0
+                assert after.reconnects == 0
+                assert sum(after.latency_buckets) == 501
+                assert 0 < after.latency(0.5) <= after.latency(0.99) < 60
+                with pytest.raises(InvalidArgumentError, match="between 0 and 1"):
+                    after.latency(99)
+
+    trio.run(main)
+
+
+def test_time_is_noted_and_may_not_run_backwards(config: PravegaConfig) -> None:
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("t", 2)
+            async with client.event_writer("t") as writer:
+                await writer.note_time(1000)
+                await writer.write_event(b"x", "k")
+                await writer.note_time(2000)
+                with pytest.raises(ControllerError, match="INVALID_TIME"):
+                    await writer.note_time(1500)
+            async with client.event_writer("t", note_time_every=0.05) as writer:
+                with pytest.raises(InvalidArgumentError, match="by itself"):
+                    await writer.note_time(3000)
+                while not writer._has_noted:  # nobody tells when it has
+                    await trio.sleep(0.01)
+
+    trio.run(main)
+
+
+def test_ended_transactions_are_listed(config: PravegaConfig) -> None:
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("e", 1)
+            good = await client.begin_transaction("e")
+            bad = await client.begin_transaction("e")
+            await good.commit()
+            await good.wait_committed()
+            await bad.abort()
+            while len(found := await client.completed_transactions("e")) < 2:
+                await trio.sleep(0.05)
+            assert found == {good.txn_id: TxnStatus.COMMITTED, bad.txn_id: TxnStatus.ABORTED}
+
+    trio.run(main)
