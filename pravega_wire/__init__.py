@@ -7,6 +7,7 @@ from pravega_wire.policies import RetentionPolicy, ScalingPolicy, StreamConfigur
 from pravega_wire.protocol.events import EventBatch
 from pravega_wire.protocol.records import VersionedSerializer, VersionedUnionSerializer
 from pravega_wire.segment.appender import Ack
+from pravega_wire.stream.byte_stream import ByteStreamReader, ByteStreamWriter
 from pravega_wire.stream.client import PravegaClient, StreamInfo, open_client
 from pravega_wire.stream.event_writer import EventWriter
 from pravega_wire.stream.revisioned import RevisionedStream
@@ -17,6 +18,8 @@ from pravega_wire.types import Revision, ScopedStream, SegmentRange, StreamCut
 
 __all__ = [
     "Ack",
+    "ByteStreamReader",
+    "ByteStreamWriter",
     "Credentials",
     "EventBatch",
     "EventWriter",

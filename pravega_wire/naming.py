@@ -21,8 +21,11 @@ __all__ = [
 
 _USER_NAME = re.compile(r"[A-Za-z0-9.\-]+\Z")
 _INTERNAL_NAME = re.compile(r"_?[A-Za-z0-9.\-]+\Z")
+# Each stream has a stream of watermarks, also the one that holds the state of a reader group.
+_STREAM_NAME = re.compile(r"(?:_MARK)?_?[A-Za-z0-9.\-]+\Z")
 _MAX_USER_NAME = 250
-_MAX_INTERNAL_NAME = 255
+_MAX_SCOPE_NAME = 255
+_MAX_INTERNAL_NAME = len("_MARK_RG") + _MAX_USER_NAME
 _INT32_MAX = 0x7FFFFFFF
 
 
@@ -52,13 +55,13 @@ def validate_user_name(kind: str, name: str) -> str:
 
 def validate_scope_name(name: str) -> str:
     """Check a scope name (at most 255 characters; internal scopes begin with ``_``)."""
-    return _check("scope", name, _INTERNAL_NAME, _MAX_INTERNAL_NAME)
+    return _check("scope", name, _INTERNAL_NAME, _MAX_SCOPE_NAME)
 
 
 def validate_stream_name(name: str) -> str:
     """Check the name of a stream, a user's or an internal one that begins with ``_``."""
     longest = _MAX_INTERNAL_NAME if name[:1] == "_" else _MAX_USER_NAME
-    return _check("stream", name, _INTERNAL_NAME, longest)
+    return _check("stream", name, _STREAM_NAME, longest)
 
 
 def segment_id(epoch: int, number: int) -> int:

@@ -44,6 +44,7 @@ from pravega_wire.errors import (
     NotFoundError,
     PravegaError,
     ReaderGroupNotFoundError,
+    ScaleConflictError,
     ScopeNotEmptyError,
     ScopeNotFoundError,
     StreamNotFoundError,
@@ -79,6 +80,7 @@ MIN_LEASE_MS = 10_000
 MAX_LEASE_MS = 600_000
 _NONE = pb.StreamInfo.NONE
 _READ_WRITE = pb.StreamInfo.READ_WRITE
+_TABLE_SUFFIX = "_kvtable"
 
 
 @asynccontextmanager
@@ -320,7 +322,10 @@ class ControllerClient:
         return self._scope_deleted("deleteScope", scope, reply)
 
     async def delete_scope_recursive(self, scope: str) -> bool:
-        """Delete a scope with all that is in it; False when there was none."""
+        """Delete a scope with all that is in it.
+
+        True also when there was none or another such call is under way: v0.13.0 answers all alike.
+        """
         validate_scope_name(scope)
         reply = await self._call(
             "deleteScopeRecursive",
@@ -599,33 +604,49 @@ class ControllerClient:
         return [each.segmentId for each in reply.segments]
 
     async def get_uri(self, scope: str, stream: str, segment_id: int) -> NodeUri:
-        """The store that serves a segment (whether the segment exists is not checked)."""
+        """The store that serves a segment (whether the segment exists is not checked).
+
+        :param stream: for a segment of a key-value table, the table's name and ``_kvtable``.
+        """
+        validate_scope_name(scope)
+        validate_stream_name(stream.removesuffix(_TABLE_SUFFIX))
         reply = await self._call(
             "getURI",
-            _segment(scope, stream, segment_id, _NONE),
+            pb.SegmentId(
+                streamInfo=pb.StreamInfo(scope=scope, stream=stream, accessOperation=_NONE),
+                segmentId=segment_id,
+            ),
             pb.NodeUri,
             f"segment {segment_id} of {scope}/{stream}",
         )
         return NodeUri(reply.endpoint, reply.port)
 
     async def is_segment_valid(self, scope: str, stream: str, segment_id: int) -> bool:
-        """Whether a segment is active now."""
-        reply = await self._call(
-            "isSegmentValid",
-            _segment(scope, stream, segment_id, _NONE),
-            pb.SegmentValidityResponse,
-            f"segment {segment_id} of {scope}/{stream}",
-        )
+        """Whether a segment is active now.
+
+        :raises StreamNotFoundError: no such stream.
+        """
+        with _stream_names(scope, stream):
+            reply = await self._call(
+                "isSegmentValid",
+                _segment(scope, stream, segment_id, _NONE),
+                pb.SegmentValidityResponse,
+                f"segment {segment_id} of {scope}/{stream}",
+            )
         return reply.response
 
     async def is_stream_cut_valid(self, scope: str, stream: str, cut: Mapping[int, int]) -> bool:
-        """Whether a cut covers the key space and is consistent."""
-        reply = await self._call(
-            "isStreamCutValid",
-            pb.StreamCut(streamInfo=_info(scope, stream), cut=dict(cut)),
-            pb.StreamCutValidityResponse,
-            f"stream {scope}/{stream}",
-        )
+        """Whether a cut covers the key space and is consistent.
+
+        :raises StreamNotFoundError: no such stream.
+        """
+        with _stream_names(scope, stream):
+            reply = await self._call(
+                "isStreamCutValid",
+                pb.StreamCut(streamInfo=_info(scope, stream), cut=dict(cut)),
+                pb.StreamCutValidityResponse,
+                f"stream {scope}/{stream}",
+            )
         return reply.response
 
     async def scale(
@@ -637,9 +658,16 @@ class ControllerClient:
     ) -> int | None:
         """Start a scale; returns the epoch before it, for :meth:`check_scale`, or None if refused.
 
+        Refused: a segment is not active, fewer segments than the policy's minimum would be left, or
+        another scale is running.
+
         :raises StreamNotFoundError: no such stream.
+        :raises ScaleConflictError: the new ranges do not cover exactly those of the sealed segments
+            (v0.13.0 answers that, and a missing stream, with a plain FAILURE).
+        :raises InvalidArgumentError: no segments or no ranges are given, or ranges are empty or overlap.
         """
         about = f"stream {scope}/{stream}"
+        _check_scale(about, seal, new_ranges)
         with _stream_names(scope, stream):
             reply = await self._call(
                 "scale",
@@ -657,6 +685,18 @@ class ControllerClient:
         status = _name(pb.ScaleResponse.ScaleStreamStatus, reply.status)
         if status == "PRECONDITION_FAILED":
             return None
+        if status == "FAILURE":
+            if not await self.check_stream_exists(scope, stream):
+                raise _no_stream("scale", scope, stream)
+            raise _refused(
+                ScaleConflictError,
+                "scale",
+                status,
+                f"{about} was not scaled: the new ranges {list(new_ranges)} must cover exactly those of "
+                f"the segments {list(seal)}, which must be active",
+                scope,
+                stream,
+            )
         _result(status, "scale", about, true="STARTED")
         return reply.epoch
 
@@ -811,18 +851,22 @@ class ControllerClient:
         timestamp: int,
         position: Mapping[int, int],
     ) -> NoteTimeStatus:
-        """Note that a writer has reached an event time (ms) at a position (segment id to offset)."""
+        """Note that a writer has reached an event time (ms) at a position (segment id to offset).
+
+        :raises StreamNotFoundError: no such stream.
+        """
         validate_user_name("writer", writer_id)
-        reply = await self._call(
-            "noteTimestampFromWriter",
-            pb.TimestampFromWriter(
-                writer=writer_id,
-                position=pb.StreamCut(streamInfo=_info(scope, stream), cut=dict(position)),
-                timestamp=timestamp,
-            ),
-            pb.TimestampResponse,
-            f"writer {writer_id} of {scope}/{stream}",
-        )
+        with _stream_names(scope, stream):
+            reply = await self._call(
+                "noteTimestampFromWriter",
+                pb.TimestampFromWriter(
+                    writer=writer_id,
+                    position=pb.StreamCut(streamInfo=_info(scope, stream), cut=dict(position)),
+                    timestamp=timestamp,
+                ),
+                pb.TimestampResponse,
+                f"writer {writer_id} of {scope}/{stream}",
+            )
         try:
             return NoteTimeStatus(reply.result)
         except ValueError:
@@ -830,6 +874,7 @@ class ControllerClient:
 
     async def remove_writer(self, scope: str, stream: str, writer_id: str) -> RemoveWriterStatus:
         """A writer is gone: it must not hold back the watermark."""
+        validate_user_name("writer", writer_id)
         reply = await self._call(
             "removeWriter",
             pb.RemoveWriterRequest(writer=writer_id, stream=_info(scope, stream)),
@@ -851,7 +896,7 @@ class ControllerClient:
         :raises ScopeNotFoundError: no such scope.
         """
         about = f"reader group {configuration.scope}/{configuration.name}"
-        validate_user_name("reader group", configuration.name)
+        _check_names("reader group", configuration.scope, configuration.name)
         reply = await self._call(
             "createReaderGroup",
             _group_config(configuration),
@@ -871,6 +916,7 @@ class ControllerClient:
 
         :raises ReaderGroupNotFoundError: no such group.
         """
+        _check_names("reader group", scope, name)
         reply = await self._call(
             "getReaderGroupConfig",
             pb.ReaderGroupInfo(scope=scope, readerGroup=name),
@@ -887,6 +933,7 @@ class ControllerClient:
         :raises ReaderGroupNotFoundError: no such group.
         :raises ControllerError: with status INVALID_CONFIG when id or generation are not current.
         """
+        _check_names("reader group", configuration.scope, configuration.name)
         reply = await self._call(
             "updateReaderGroup",
             _group_config(configuration),
@@ -902,6 +949,7 @@ class ControllerClient:
 
         :raises ReaderGroupNotFoundError: no such group, or it has another id.
         """
+        _check_names("reader group", scope, name)
         reply = await self._call(
             "deleteReaderGroup",
             pb.ReaderGroupInfo(scope=scope, readerGroup=name, readerGroupId=str(group_id)),
@@ -993,7 +1041,7 @@ class ControllerClient:
         :raises ScopeNotFoundError: no such scope.
         """
         about = f"key-value table {scope}/{table}"
-        validate_user_name("key-value table", table)
+        _check_names("key-value table", scope, table)
         reply = await self._call(
             "createKeyValueTable",
             pb.KeyValueTableConfig(
@@ -1019,6 +1067,7 @@ class ControllerClient:
 
         :raises KeyValueTableNotFoundError: no such table.
         """
+        _check_names("key-value table", scope, table)
         try:
             reply = await self._call(
                 "getCurrentSegmentsKeyValueTable",
@@ -1035,6 +1084,7 @@ class ControllerClient:
 
         :raises ScopeNotFoundError: no such scope.
         """
+        validate_scope_name(scope)
         token = pb.ContinuationToken()
         while True:
             reply = await self._call(
@@ -1058,6 +1108,7 @@ class ControllerClient:
 
         :raises KeyValueTableNotFoundError: no such table.
         """
+        _check_names("key-value table", scope, table)
         reply = await self._call(
             "getKeyValueTableConfiguration",
             pb.KeyValueTableInfo(scope=scope, kvtName=table),
@@ -1079,6 +1130,7 @@ class ControllerClient:
     async def delete_key_value_table(self, scope: str, table: str) -> bool:
         """True when it was deleted, False when there was none."""
         about = f"key-value table {scope}/{table}"
+        _check_names("key-value table", scope, table)
         reply = await self._call(
             "deleteKeyValueTable",
             pb.KeyValueTableInfo(scope=scope, kvtName=table),
@@ -1112,7 +1164,15 @@ class _stream_names:  # reads as a statement at its uses
             raise found from error
 
 
+def _check_names(kind: str, scope: str, name: str) -> None:
+    validate_scope_name(scope)
+    validate_user_name(kind, name)
+
+
 def _info(scope: str, stream: str, access: Any = pb.StreamInfo.UNSPECIFIED) -> pb.StreamInfo:
+    """The server takes an empty name for a fault of its own, which would be tried again for long."""
+    validate_scope_name(scope)
+    validate_stream_name(stream)
     return pb.StreamInfo(scope=scope, stream=stream, accessOperation=access)
 
 
@@ -1143,6 +1203,23 @@ def _check_lease(lease_ms: int) -> None:
         raise InvalidArgumentError(
             f"a lease of {lease_ms} ms is not between {MIN_LEASE_MS} and {MAX_LEASE_MS} ms"
         )
+
+
+def _check_scale(about: str, seal: Sequence[int], new_ranges: Sequence[tuple[float, float]]) -> None:
+    """What v0.13.0 does not check, and takes badly.
+
+    Without segments and ranges it starts, and the stream cannot be sealed any more; two ranges with the
+    same beginning are answered like a passing fault.
+    """
+    if not seal or not new_ranges:
+        raise InvalidArgumentError(f"{about}: a scale seals segments and makes new ones; name both")
+    before = 0.0
+    for low, high in sorted(new_ranges):
+        if not before <= low < high <= 1.0:
+            raise InvalidArgumentError(
+                f"{about}: the new ranges {list(new_ranges)} must lie between 0 and 1 and not overlap"
+            )
+        before = high
 
 
 def _stream_config(scope: str, stream: str, configuration: StreamConfiguration) -> pb.StreamConfig:

@@ -147,7 +147,10 @@ class ReaderGroupConfiguration:
 
 @dataclass(frozen=True, slots=True)
 class KeyValueTableConfiguration:
-    """A key-value table; key lengths in bytes."""
+    """A key-value table; key lengths in bytes.
+
+    :param rollover_size_bytes: sent, but the controller of v0.13.0 forgets it and answers 0.
+    """
 
     partition_count: int
     primary_key_length: int

@@ -29,6 +29,7 @@ from pravega_wire.segment.store import Backoff, SegmentStores
 from pravega_wire.serializers import BytesSerializer, Serializer
 from pravega_wire.stream import batch, transaction
 from pravega_wire.stream.batch import Bound, OnTruncated, StreamReader
+from pravega_wire.stream.byte_stream import ByteStreamReader, ByteStreamWriter
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.event_writer import EventWriter
 from pravega_wire.stream.revisioned import RevisionedStream
@@ -547,6 +548,28 @@ class PravegaClient:
         if serializer is None:
             return await RevisionedStream.open(self._core, name, BytesSerializer())
         return await RevisionedStream.open(self._core, name, serializer)
+
+    def byte_stream_writer(
+        self, stream: StreamName, *, max_outstanding_bytes: int = DEFAULT_MAX_OUTSTANDING_BYTES
+    ) -> ByteStreamWriter:
+        """A writer of bytes without events: ``async with client.byte_stream_writer("s/t") as writer``.
+
+        :param stream: of one segment. :param max_outstanding_bytes: what it may hold unacknowledged.
+        """
+        return ByteStreamWriter(
+            self._core, self._resolve(stream), max_outstanding_bytes=max_outstanding_bytes
+        )
+
+    def byte_stream_reader(
+        self, stream: StreamName, start: int = 0, *, follow: bool = True
+    ) -> ByteStreamReader:
+        """A reader of a byte stream: ``async with client.byte_stream_reader("s/t") as reader``.
+
+        :param start: first offset in bytes.
+        :param follow: wait at the end for more, until the stream is sealed; otherwise what was stored when it
+            was opened is all.
+        """
+        return ByteStreamReader(self._core, self._resolve(stream), start, follow=follow)
 
     async def state_synchronizer(
         self, stream: StreamName, format: Synchronized[S, I, U]

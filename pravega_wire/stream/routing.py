@@ -8,12 +8,13 @@ a segment takes no more events.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from random import random
 from struct import Struct
+from typing import Any
 
 import trio
 
@@ -32,6 +33,7 @@ from pravega_wire.segment.appender import (
     SegmentAppender,
     too_large,
 )
+from pravega_wire.stream.arrow import FramedEvents, frame_arrow, is_arrow, key_column, one_array
 
 __all__ = ["DEFAULT_MAX_OUTSTANDING_BYTES", "Partitioner", "Route", "RoutedWriter", "WriterMetrics"]
 
@@ -45,6 +47,9 @@ DEFAULT_MAX_OUTSTANDING_BYTES = 32 * 1024 * 1024
 
 _YIELD_BYTES = 128 * 1024
 # A caller that never waits still lets the connection's tasks run after this much.
+
+_RUN_EVENTS = 1000
+# Events of an Arrow array without keys go to a segment in runs of so many.
 
 _FIRST_BULK_EVENTS = 64
 _MAX_BULK_EVENTS = 4096
@@ -232,15 +237,17 @@ class RoutedWriter:
     ) -> Ack:
         """Append many events in one call, in order; much faster than one call for each.
 
-        :param events: payloads, any iterable (a generator is read as it is needed).
+        :param events: payloads, any iterable (a generator is read as it is needed); or an Arrow array of
+            binary or string, which is written without a Python object for each event.
         :param routing_keys: one key for all, or one for each event, or None to spread them.
         :returns: one acknowledgement for all of them.
         :raises EventTooLargeError: an event is over the limit. The events before it may have been
             written, none after it.
         :raises InvalidArgumentError: fewer keys than events.
         """
+        if is_arrow(events):
+            return await self._write_arrow(events, routing_keys)
         ack = Ack()
-        touched: set[int] = set()
         one_key = routing_keys is None or isinstance(routing_keys, str)
         keys = None if one_key else iter(routing_keys or ())
         iterator = iter(events)
@@ -266,13 +273,116 @@ class RoutedWriter:
                     positions = [self._position_of(routing_keys)] * len(chunk)
                 else:
                     positions = [random() for _ in chunk]
-                await self._write_chunk(chunk, lengths, positions, ack, touched)
+                await self._write_chunk(chunk, lengths, positions, ack)
                 # About one block at a time, so that a generator of large events stays lazy.
                 average = sum(lengths) // len(lengths) + HEADER_BYTES
                 count = max(1, min(_MAX_BULK_EVENTS, BLOCK_BYTES // average))
         finally:
             ack.settle()
         return ack
+
+    async def _write_arrow(self, events: Any, routing_keys: Iterable[str | None] | str | None) -> Ack:
+        self._check()
+        events = one_array(events)
+        ack = Ack()
+        try:
+            if routing_keys is None or isinstance(routing_keys, str):
+                for framed in frame_arrow(events, MAX_EVENT_BYTES):
+                    await self._write_framed(framed, routing_keys, None, ack)
+            else:
+                for part, positions in self._by_segment(events, key_column(routing_keys, len(events))):
+                    for framed in frame_arrow(part, MAX_EVENT_BYTES):
+                        await self._write_framed(framed, None, positions[framed.rows], ack)
+        finally:
+            ack.settle()
+        return ack
+
+    def _by_segment(self, events: Any, keys: Any) -> Iterator[tuple[Any, list[float]]]:
+        """The events of each segment, in their order, with their positions in the key space.
+
+        Keys are hashed once each. Which segment takes what is asked again when it is written.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        encoded = keys.dictionary_encode()
+        positions = [self._position_of(key) for key in encoded.dictionary.to_pylist()]
+        bounds = list(self._highs)
+        segment_of_key = pa.array([bisect_left(bounds, position) for position in positions], pa.int32())
+        codes = encoded.indices
+        if codes.null_count:
+            # Each event without a key goes anywhere.
+            nulls = codes.null_count
+            first = len(positions)
+            positions += [random() for _ in range(nulls)]
+            segment_of_key = pa.concat_arrays(
+                [
+                    segment_of_key,
+                    pa.array([bisect_left(bounds, each) for each in positions[first:]], pa.int32()),
+                ]
+            )
+            codes = pc.replace_with_mask(
+                codes, pc.is_null(codes), pa.array(range(first, first + nulls), codes.type)
+            )
+        segments = segment_of_key.take(codes)
+        for number in segments.unique().to_pylist():
+            mask = pc.equal(segments, number)
+            chosen = codes.filter(mask).to_pylist()
+            yield events.filter(mask), [positions[code] for code in chosen]
+
+    async def _write_framed(
+        self,
+        framed: FramedEvents,
+        key: str | None,
+        positions: list[float] | None,
+        ack: Ack,
+    ) -> None:
+        """Append framed events that lie one after the other, a block at a time."""
+        offsets = framed.offsets
+        last = len(offsets) - 1
+        fixed = None if key is None else self._position_of(key)
+        first = 0
+        while first < last:
+            position = positions[first] if positions is not None else random() if fixed is None else fixed
+            appender = self._select(position)
+            block = appender.open
+            begin = offsets[first]
+            stop = last
+            if positions is not None and self._only is None:
+                # The segments may have changed since the events were sorted by them.
+                stop = first + 1
+                while stop < last and self._select(positions[stop]) is appender:
+                    stop += 1
+            elif fixed is None and self._only is None:
+                stop = min(last, first + _RUN_EVENTS)
+            end = min(stop, bisect_right(offsets, begin + BLOCK_BYTES - block.size) - 1)
+            if end <= first:
+                if block.count:
+                    appender.close_block()
+                    appender.pump()
+                    continue
+                end = first + 1
+            count = end - first
+            size = offsets[end] - begin
+            block.parts.append(framed.data[begin : offsets[end]])
+            block.positions += positions[first:end] if positions is not None else [position] * count
+            block.size += size
+            block.count += count
+            if not block.extra or block.extra[-1] is not ack:
+                ack.add()
+                block.extra.append(ack)
+            self.events_written += count
+            self.bytes_written += size - HEADER_BYTES * count
+            self._outstanding += size
+            self._since_yield += size
+            first = end
+            appender.pump()
+            if self._outstanding > self._limit:
+                await self._wait_for_room()
+            elif self._since_yield > _YIELD_BYTES:
+                self._since_yield = 0
+                await trio.lowlevel.checkpoint()
+            self._check()
 
     async def write_batch(self, events: Iterable[bytes], routing_key: str | None = None) -> Ack:
         """Append events as one: they are stored all together and next to each other, or not at all.
@@ -314,14 +424,13 @@ class RoutedWriter:
         lengths: list[int],
         positions: list[float],
         ack: Ack,
-        touched: set[int],
     ) -> None:
         """Append events that are in memory, block by block."""
         first = 0
         while first < len(chunk):
             only = self._only
             if only is not None:
-                first = self._fill(only, chunk, lengths, positions, first, ack, touched)
+                first = self._fill(only, chunk, lengths, positions, first, ack)
             else:
                 groups: dict[SegmentAppender, list[int]] = {}
                 highs, routes = self._highs, self._routes
@@ -339,7 +448,6 @@ class RoutedWriter:
                         [positions[index] for index in indices],
                         0,
                         ack,
-                        touched,
                         whole=True,
                     )
                 first = len(chunk)
@@ -358,7 +466,6 @@ class RoutedWriter:
         positions: list[float],
         first: int,
         ack: Ack,
-        touched: set[int],
         *,
         whole: bool = False,
     ) -> int:
@@ -399,8 +506,7 @@ class RoutedWriter:
             block.positions += positions[first:last]
             block.size = size
             block.count += len(events)
-            if id(block) not in touched:
-                touched.add(id(block))
+            if not block.extra or block.extra[-1] is not ack:
                 ack.add()
                 block.extra.append(ack)
             self.events_written += len(events)

@@ -6,6 +6,8 @@ neither crosses a fork nor a pickle: ship the :class:`PravegaConfig` and open an
 """
 
 from pravega_wire.sync.client import (
+    ByteStreamReader,
+    ByteStreamWriter,
     EventBatches,
     EventWriter,
     PravegaClient,
@@ -17,6 +19,8 @@ from pravega_wire.sync.client import (
 )
 
 __all__ = [
+    "ByteStreamReader",
+    "ByteStreamWriter",
     "EventBatches",
     "EventWriter",
     "PravegaClient",

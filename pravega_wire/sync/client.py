@@ -36,12 +36,15 @@ from pravega_wire.stream.transaction import (
 from pravega_wire.stream.transaction import (
     Transaction as AsyncTransaction,
 )
+from pravega_wire.sync.byte_stream import ByteStreamReader, ByteStreamWriter
 from pravega_wire.sync.portal import Portal
 from pravega_wire.transport.pool import AddressMap
 from pravega_wire.types import Revision, ScopedStream, SegmentRange, StreamCut
 
 __all__ = [
     "Ack",
+    "ByteStreamReader",
+    "ByteStreamWriter",
     "EventBatches",
     "EventWriter",
     "PravegaClient",
@@ -600,6 +603,21 @@ class PravegaClient:
         return RevisionedStream(
             self._portal, self._portal.call(self._twin.revisioned_stream, stream, serializer)
         )
+
+    def byte_stream_writer(
+        self, stream: StreamName, *, max_outstanding_bytes: int = DEFAULT_MAX_OUTSTANDING_BYTES
+    ) -> ByteStreamWriter:
+        """A writer of bytes without events, as a file; use it as a context manager."""
+        return ByteStreamWriter(
+            self._portal,
+            self._twin.byte_stream_writer(stream, max_outstanding_bytes=max_outstanding_bytes),
+        )
+
+    def byte_stream_reader(
+        self, stream: StreamName, start: int = 0, *, follow: bool = True
+    ) -> ByteStreamReader:
+        """A reader of a byte stream, as a file; use it as a context manager."""
+        return ByteStreamReader(self._portal, self._twin.byte_stream_reader(stream, start, follow=follow))
 
     def state_synchronizer(
         self, stream: StreamName, format: Synchronized[S, I, U]

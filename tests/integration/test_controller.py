@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent import futures
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
+import grpc
 import pytest
 import trio
+from google.protobuf.message import Message
 
-from pravega_wire import PravegaConfig
+from pravega_wire import PravegaConfig, ScopedStream
 from pravega_wire.controller import client as controller_module
 from pravega_wire.controller.client import ControllerClient, open_controller
 from pravega_wire.controller.tokens import expiry_of
@@ -36,13 +40,14 @@ from pravega_wire.errors import (
     PravegaError,
     ReaderGroupNotFoundError,
     RetriesExhaustedError,
+    ScaleConflictError,
     ScopeNotEmptyError,
     ScopeNotFoundError,
     StreamNotFoundError,
     StreamNotSealedError,
     StreamSealedError,
 )
-from pravega_wire.naming import epoch_of, number_of, segment_id
+from pravega_wire.naming import epoch_of, segment_id
 from pravega_wire.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from pravega_wire.proto import controller_pb2 as pb
 from pravega_wire.testing import PravegaCluster, PravegaServer, standalone
@@ -50,6 +55,7 @@ from pravega_wire.transport.retry import RetryPolicy
 
 SERVER_PAGE = 1000
 LEASE = 60_000
+TWO = StreamConfiguration(scaling=ScalingPolicy.fixed(2))
 FOUR = StreamConfiguration(scaling=ScalingPolicy.fixed(4))
 
 
@@ -83,22 +89,36 @@ async def all_of(items: AsyncIterator[str]) -> list[str]:
     return [item async for item in items]
 
 
+async def streams_of(controller: ControllerClient, scope: str) -> list[str]:
+    """Without those that Pravega has made itself."""
+    return [name for name in await all_of(controller.list_streams(scope)) if name[0] != "_"]
+
+
+async def until(answer: Callable[[], Awaitable[bool]]) -> None:
+    """Ask until it is so: the server tells nobody when it is done."""
+    while True:
+        if await answer():
+            return
+        await trio.sleep(0.05)
+
+
 async def scaled(
     controller: ControllerClient, scope: str, stream: str, seal: list[int], ranges: list[tuple[float, float]]
 ) -> int:
     """Scale and wait for its end; the epoch before."""
     epoch = await controller.scale(scope, stream, seal, ranges)
     assert epoch is not None
-    while not await controller.check_scale(scope, stream, epoch):
-        await trio.sleep(0.05)
+    await until(lambda: controller.check_scale(scope, stream, epoch))
     return epoch
 
 
 async def settled(
     controller: ControllerClient, scope: str, stream: str, txn: UUID, status: TxnStatus
 ) -> None:
-    while await controller.check_transaction_state(scope, stream, txn) is not status:
-        await trio.sleep(0.05)
+    async def reached() -> bool:
+        return await controller.check_transaction_state(scope, stream, txn) is status
+
+    await until(reached)
 
 
 # --- nothing is left out --------------------------------------------------------------------------
@@ -169,19 +189,11 @@ def test_a_scope_with_something_in_it(config: PravegaConfig) -> None:
         assert await controller.delete_scope_recursive(scope)
         assert not await controller.check_scope_exists(scope)
         assert not await controller.check_stream_exists(scope, "open")
-        assert not await controller.delete_scope_recursive(scope)
-
-    run(config, body)
-
-
-def test_more_scopes_than_a_page(config: PravegaConfig) -> None:
-    async def body(controller: ControllerClient, scope: str) -> None:
-        names = {f"{scope}-{number}" for number in range(SERVER_PAGE + 1)}
-        await at_once(controller.create_scope, names)
-        listed = await all_of(controller.list_scopes())
-        assert len(listed) == len(set(listed))
-        assert names <= set(listed)
-        await at_once(controller.delete_scope, names)
+        with pytest.raises(ScopeNotFoundError):
+            await all_of(controller.list_key_value_tables(scope))
+        # It does not say whether there was anything.
+        assert await controller.delete_scope_recursive(scope)
+        assert not await controller.delete_scope(scope)
 
     run(config, body)
 
@@ -241,20 +253,18 @@ def test_the_life_of_a_stream(config: PravegaConfig) -> None:
         assert not await controller.create_stream(scope, "s", StreamConfiguration())
         assert await controller.get_stream_configuration(scope, "s") == FOUR
         assert await controller.check_stream_exists(scope, "s")
-        assert await all_of(controller.list_streams(scope)) == ["s"]
+        assert await streams_of(controller, scope) == ["s"]
         with pytest.raises(StreamNotSealedError, match="sealed") as caught:
             await controller.delete_stream(scope, "s")
         assert (caught.value.scope, caught.value.stream) == (scope, "s")
         await controller.seal_stream(scope, "s")
         await controller.seal_stream(scope, "s")
         assert await controller.get_current_segments(scope, "s") == []
-        for refused in (
-            controller.update_stream(scope, "s", FOUR),
-            controller.truncate_stream(scope, "s", dict.fromkeys(range(4), 0)),
-        ):
-            with pytest.raises(StreamSealedError, match=f"{scope}/s") as sealed:
-                await refused
-            assert (sealed.value.scope, sealed.value.stream) == (scope, "s")
+        with pytest.raises(StreamSealedError, match=f"{scope}/s") as sealed:
+            await controller.update_stream(scope, "s", FOUR)
+        assert (sealed.value.scope, sealed.value.stream) == (scope, "s")
+        with pytest.raises(StreamSealedError, match=f"{scope}/s"):
+            await controller.truncate_stream(scope, "s", dict.fromkeys(range(4), 0))
         assert await controller.delete_stream(scope, "s")
         assert not await controller.delete_stream(scope, "s")
         assert await all_of(controller.list_streams(scope)) == []
@@ -286,8 +296,8 @@ def test_more_streams_than_a_page(config: PravegaConfig) -> None:
         names = {f"s{number}" for number in range(SERVER_PAGE + 1)}
         tagged = StreamConfiguration(tags=frozenset({"t"}))
         await at_once(lambda name: controller.create_stream(scope, name, tagged), names)
-        for listing in (controller.list_streams(scope), controller.list_streams_for_tag(scope, "t")):
-            listed = await all_of(listing)
+        tagged_ones = await all_of(controller.list_streams_for_tag(scope, "t"))
+        for listed in (await streams_of(controller, scope), tagged_ones):
             assert len(listed) == len(names)
             assert set(listed) == names
 
@@ -354,7 +364,7 @@ def test_cuts_and_truncation(config: PravegaConfig) -> None:
 
 def test_scale_up_and_down(config: PravegaConfig) -> None:
     async def body(controller: ControllerClient, scope: str) -> None:
-        await controller.create_stream(scope, "s", StreamConfiguration(scaling=ScalingPolicy.fixed(2)))
+        await controller.create_stream(scope, "s", TWO)
         assert await scaled(controller, scope, "s", [1], [(0.5, 0.75), (0.75, 1.0)]) == 0
         two, three = segment_id(1, 2), segment_id(1, 3)
         now = {each.segment_id: (each.low, each.high) for each in await current(controller, scope)}
@@ -365,20 +375,20 @@ def test_scale_up_and_down(config: PravegaConfig) -> None:
             three: (1,),
         }
         assert {(each.low, each.high) for each in split.segments} == {(0.5, 0.75), (0.75, 1.0)}
-        assert await scaled(controller, scope, "s", [0, two, three], [(0.0, 1.0)]) == 1
-        (last,) = await current(controller, scope)
-        assert (epoch_of(last.segment_id), number_of(last.segment_id)) == (2, 4)
-        assert (last.low, last.high) == (0.0, 1.0)
-        for sealed in (0, two, three):
+        assert await scaled(controller, scope, "s", [0, two], [(0.0, 0.75)]) == 1
+        last = segment_id(2, 4)
+        now = {each.segment_id: (each.low, each.high) for each in await current(controller, scope)}
+        assert now == {last: (0.0, 0.75), three: (0.75, 1.0)}
+        for sealed in (0, two):
             (merged,) = (await controller.get_successors(scope, "s", sealed)).successors
-            assert merged.segment == last
-            assert set(merged.predecessors) == {0, two, three}
+            assert merged.segment == SegmentWithRange(last, 0.0, 0.75)
+            assert set(merged.predecessors) == {0, two}
             assert not await controller.is_segment_valid(scope, "s", sealed)
         epochs = [await controller.get_epoch_segments(scope, "s", epoch) for epoch in range(3)]
         assert [{each.segment_id for each in epoch} for epoch in epochs] == [
             {0, 1},
             {0, two, three},
-            {last.segment_id},
+            {last, three},
         ]
 
     run(config, body)
@@ -388,22 +398,41 @@ async def current(controller: ControllerClient, scope: str) -> list[SegmentWithR
     return await controller.get_current_segments(scope, "s")
 
 
-@pytest.mark.parametrize(
-    ("seal", "ranges"),
-    [
-        ([0], [(0.0, 0.4)]),
-        ([0], [(0.0, 0.3), (0.2, 0.5)]),
-        ([0], [(0.0, 1.0)]),
-        ([7], [(0.0, 0.5)]),
-    ],
-)
-def test_a_scale_that_does_not_fit_is_refused(
-    config: PravegaConfig, seal: list[int], ranges: list[tuple[float, float]]
-) -> None:
+@pytest.mark.parametrize("ranges", [[(0.0, 0.4)], [(0.0, 1.0)], [(0.0, 0.2), (0.3, 0.5)]])
+def test_new_ranges_that_do_not_fit(config: PravegaConfig, ranges: list[tuple[float, float]]) -> None:
     async def body(controller: ControllerClient, scope: str) -> None:
-        await controller.create_stream(scope, "s", StreamConfiguration(scaling=ScalingPolicy.fixed(2)))
-        assert await controller.scale(scope, "s", seal, ranges) is None
+        await controller.create_stream(scope, "s", TWO)
+        with pytest.raises(ScaleConflictError, match="must cover exactly") as caught:
+            await controller.scale(scope, "s", [0], ranges)
+        assert (caught.value.scope, caught.value.stream, caught.value.status) == (scope, "s", "FAILURE")
         assert {each.segment_id for each in await current(controller, scope)} == {0, 1}
+
+    run(config, body)
+
+
+def test_scales_that_are_refused(config: PravegaConfig) -> None:
+    async def body(controller: ControllerClient, scope: str) -> None:
+        await controller.create_stream(scope, "s", TWO)
+        assert await controller.scale(scope, "s", [7], [(0.0, 0.5)]) is None
+        # There would be fewer segments than the policy wants.
+        assert await controller.scale(scope, "s", [0, 1], [(0.0, 1.0)]) is None
+        for seal, ranges in (([], []), ([0], []), ([], [(0.0, 0.5)])):
+            with pytest.raises(InvalidArgumentError, match="name both"):
+                await controller.scale(scope, "s", seal, ranges)
+        for ranges in (
+            [(0.5, 0.0)],
+            [(0.0, 0.0), (0.0, 0.5)],
+            [(0.0, 0.3), (0.2, 0.5)],
+            [(0.0, 0.5), (0.5, 1.5)],
+            [(-0.5, 0.5)],
+            [(0.0, float("nan"))],
+        ):
+            with pytest.raises(InvalidArgumentError, match="not overlap"):
+                await controller.scale(scope, "s", [0], ranges)
+        assert {each.segment_id for each in await current(controller, scope)} == {0, 1}
+        await controller.seal_stream(scope, "s")
+        with pytest.raises(ScaleConflictError):
+            await controller.scale(scope, "s", [0], [(0.0, 0.2), (0.2, 0.5)])
 
     run(config, body)
 
@@ -447,17 +476,20 @@ def test_commit_and_abort(config: PravegaConfig) -> None:
         ping = controller.ping_transaction
         assert await ping(scope, "s", first.txn_id, LEASE) is PingStatus.COMMITTED
         assert await ping(scope, "s", second.txn_id, LEASE) is PingStatus.ABORTED
-        assert await controller.list_completed_transactions(scope, "s") == {
-            first.txn_id: TxnStatus.COMMITTED,
-            second.txn_id: TxnStatus.ABORTED,
-        }
+        ended = {first.txn_id: TxnStatus.COMMITTED, second.txn_id: TxnStatus.ABORTED}
+
+        async def listed() -> bool:
+            # Written down a little after the state has changed.
+            return await controller.list_completed_transactions(scope, "s") == ended
+
+        await until(listed)
 
     run(config, body)
 
 
 def test_a_transaction_of_an_earlier_epoch_is_committed(config: PravegaConfig) -> None:
     async def body(controller: ControllerClient, scope: str) -> None:
-        await controller.create_stream(scope, "s", StreamConfiguration(scaling=ScalingPolicy.fixed(2)))
+        await controller.create_stream(scope, "s", TWO)
         early = await controller.create_transaction(scope, "s", LEASE)
         await scaled(controller, scope, "s", [1], [(0.5, 0.75), (0.75, 1.0)])
         late = await controller.create_transaction(scope, "s", LEASE)
@@ -522,7 +554,7 @@ def test_a_lease_that_runs_out(config: PravegaConfig) -> None:
 
 def test_a_writer_s_time(config: PravegaConfig) -> None:
     async def body(controller: ControllerClient, scope: str) -> None:
-        await controller.create_stream(scope, "s", StreamConfiguration(scaling=ScalingPolicy.fixed(2)))
+        await controller.create_stream(scope, "s", TWO)
 
         async def note(time: int, position: dict[int, int]) -> NoteTimeStatus:
             return await controller.note_timestamp_from_writer(scope, "s", "writer", time, position)
@@ -545,8 +577,12 @@ def test_a_commit_notes_its_writer_s_time(config: PravegaConfig) -> None:
         txn = await controller.create_transaction(scope, "s", LEASE)
         assert await controller.commit_transaction(scope, "s", txn.txn_id, writer_id="writer", timestamp=5000)
         await settled(controller, scope, "s", txn.txn_id, TxnStatus.COMMITTED)
-        while await controller.remove_writer(scope, "s", "writer") is RemoveWriterStatus.UNKNOWN_WRITER:
-            await trio.sleep(0.05)
+
+        async def noted() -> bool:
+            found = await controller.remove_writer(scope, "s", "writer")
+            return found is RemoveWriterStatus.SUCCESS
+
+        await until(noted)
         early = await controller.note_timestamp_from_writer(scope, "s", "writer", 4999, {0: 0})
         assert early is NoteTimeStatus.INVALID_TIME
 
@@ -569,7 +605,7 @@ def group(
 
 def test_the_life_of_a_reader_group(config: PravegaConfig) -> None:
     async def body(controller: ControllerClient, scope: str) -> None:
-        await controller.create_stream(scope, "s", StreamConfiguration(scaling=ScalingPolicy.fixed(2)))
+        await controller.create_stream(scope, "s", TWO)
         wanted = ReaderGroupConfiguration(
             scope,
             "g",
@@ -584,8 +620,12 @@ def test_the_life_of_a_reader_group(config: PravegaConfig) -> None:
         assert await controller.get_reader_group_config(scope, "g") == wanted
         # It exists: the stored configuration comes back.
         assert await controller.create_reader_group(group(scope, "g", "s")) == wanted
-        # The group's state is a stream of its own.
-        assert set(await all_of(controller.list_streams(scope))) == {"s", "_RGg"}
+        # The group's state is a stream of its own, and each stream has one of watermarks.
+        listed = set(await all_of(controller.list_streams(scope)))
+        assert listed == {"s", "_MARKs", "_RGg", "_MARK_RGg"}
+        for name in listed:
+            assert ScopedStream.parse(f"{scope}/{name}").name == name
+            assert await controller.get_current_segments(scope, name)
 
         changed = group(scope, "g", "s", group_id=wanted.group_id)
         assert await controller.update_reader_group(changed) == 1
@@ -602,7 +642,7 @@ def test_the_life_of_a_reader_group(config: PravegaConfig) -> None:
         with pytest.raises(ReaderGroupNotFoundError, match=f"{scope}/g") as gone:
             await controller.get_reader_group_config(scope, "g")
         assert gone.value.scope == scope
-        assert await all_of(controller.list_streams(scope)) == ["s"]
+        assert set(await all_of(controller.list_streams(scope))) == {"s", "_MARKs"}
 
     run(config, body)
 
@@ -618,7 +658,7 @@ def test_the_server_makes_up_an_id(config: PravegaConfig) -> None:
 
 def test_subscribers(config: PravegaConfig) -> None:
     async def body(controller: ControllerClient, scope: str) -> None:
-        await controller.create_stream(scope, "s", StreamConfiguration(scaling=ScalingPolicy.fixed(2)))
+        await controller.create_stream(scope, "s", TWO)
         assert await controller.list_subscribers(scope, "s") == []
         manual = await controller.create_reader_group(group(scope, "manual", "s", retention=MANUAL))
         automatic = await controller.create_reader_group(group(scope, "auto", "s", retention=AUTOMATIC))
@@ -651,7 +691,7 @@ def test_subscribers(config: PravegaConfig) -> None:
 
 def test_the_life_of_a_key_value_table(config: PravegaConfig) -> None:
     async def body(controller: ControllerClient, scope: str) -> None:
-        wanted = KeyValueTableConfiguration(3, 16, 4, 1 << 20)
+        wanted = KeyValueTableConfiguration(3, 16, 4)
         assert await controller.create_key_value_table(scope, "t", wanted)
         assert not await controller.create_key_value_table(scope, "t", KeyValueTableConfiguration(1, 8))
         assert await controller.get_key_value_table_configuration(scope, "t") == wanted
@@ -667,16 +707,75 @@ def test_the_life_of_a_key_value_table(config: PravegaConfig) -> None:
     run(config, body)
 
 
-def test_more_key_value_tables_than_a_page(config: PravegaConfig) -> None:
-    async def body(controller: ControllerClient, scope: str) -> None:
-        names = {f"t{number}" for number in range(SERVER_PAGE + 1)}
-        small = KeyValueTableConfiguration(1, 8)
-        await at_once(lambda name: controller.create_key_value_table(scope, name, small), names)
-        listed = await all_of(controller.list_key_value_tables(scope))
-        assert len(listed) == len(names)
-        assert set(listed) == names
+# --- paging ---------------------------------------------------------------------------------------
 
-    run(config, body)
+PAGES = (["a", "b"], ["c"], ["d", "e", "f"])
+
+
+class PagingServer(grpc.GenericRpcHandler):
+    """Lists ``PAGES``; its pages are short, and the last token is not empty, as with the real one."""
+
+    def __init__(self, make_page: Callable[[list[str], pb.ContinuationToken], Message]) -> None:
+        self._make_page = make_page
+        self.tokens: list[str] = []
+        self.server = grpc.server(futures.ThreadPoolExecutor(1))
+        self.server.add_generic_rpc_handlers((self,))
+        self.port = self.server.add_insecure_port("127.0.0.1:0")
+        self.server.start()
+
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
+        # The token's field has another number in each request; whatever else is in it names nothing.
+        return grpc.unary_unary_rpc_method_handler(self._list)
+
+    def _list(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        found = re.search(rb"page-(\d)", request)
+        self.tokens.append(found[0].decode() if found else "")
+        index = int(found[1]) if found else 0
+        names = PAGES[index] if index < len(PAGES) else []
+        token = pb.ContinuationToken(token=f"page-{min(index + 1, len(PAGES))}")
+        return self._make_page(names, token).SerializeToString()
+
+
+def scope_page(names: list[str], token: pb.ContinuationToken) -> Message:
+    return pb.ScopesResponse(scopes=names, continuationToken=token)
+
+
+def stream_page(names: list[str], token: pb.ContinuationToken) -> Message:
+    streams = [pb.StreamInfo(scope="s", stream=name) for name in names]
+    return pb.StreamsInScopeResponse(streams=streams, continuationToken=token)
+
+
+def table_page(names: list[str], token: pb.ContinuationToken) -> Message:
+    tables = [pb.KeyValueTableInfo(scope="s", kvtName=name) for name in names]
+    return pb.KVTablesInScopeResponse(kvtables=tables, continuationToken=token)
+
+
+@pytest.mark.parametrize(
+    ("make_page", "listing"),
+    [
+        (scope_page, lambda c: c.list_scopes()),
+        (stream_page, lambda c: c.list_streams("s")),
+        (stream_page, lambda c: c.list_streams_for_tag("s", "t")),
+        (table_page, lambda c: c.list_key_value_tables("s")),
+    ],
+    ids=["scopes", "streams", "streams for a tag", "tables"],
+)
+def test_every_listing_goes_on_until_a_page_is_empty(
+    make_page: Callable[[list[str], pb.ContinuationToken], Message],
+    listing: Callable[[ControllerClient], AsyncIterator[str]],
+) -> None:
+    paging = PagingServer(make_page)
+
+    async def main() -> None:
+        config = PravegaConfig(controller_uri=f"tcp://127.0.0.1:{paging.port}")
+        async with controller_of(config) as controller:
+            assert await all_of(listing(controller)) == ["a", "b", "c", "d", "e", "f"]
+
+    try:
+        trio.run(main)
+    finally:
+        paging.server.stop(None).wait(30)
+    assert paging.tokens == ["", "page-1", "page-2", "page-3"]
 
 
 # --- refusals -------------------------------------------------------------------------------------

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
+import pyarrow as pa
 import pytest
 import trio
 
@@ -146,5 +149,78 @@ def test_ended_transactions_are_listed(config: PravegaConfig) -> None:
             while len(found := await client.completed_transactions("e")) < 2:
                 await trio.sleep(0.05)
             assert found == {good.txn_id: TxnStatus.COMMITTED, bad.txn_id: TxnStatus.ABORTED}
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize("segments", [1, 4])
+@pytest.mark.parametrize("keys", ["many", "one", "none", "some"])
+def test_arrow_arrays_are_written_as_other_events_are(
+    config: PravegaConfig, segments: int, keys: str
+) -> None:
+    count = 30_000
+    payloads = [b"%05d:" % number + b"." * (number % 50) for number in range(count)]
+    array = pa.array(payloads, pa.binary())
+    routing: list[str | None] | str | None = {
+        "many": [f"k{number % 37}" for number in range(count)],
+        "one": "the-key",
+        "none": None,
+        "some": [None if number % 3 else f"k{number % 37}" for number in range(count)],
+    }[keys]  # type: ignore[assignment]
+
+    async def main() -> None:
+        async with guarded(config) as client:
+            for name in ("arrow", "plain"):
+                await client.create_stream(name, segments)
+                async with client.event_writer(name) as writer:
+                    if name == "plain":
+                        await writer.write_events(payloads, routing)
+                    else:
+                        # A slice and chunks are arrays like any other.
+                        head = await writer.write_events(
+                            array.slice(0, 7), routing if keys in ("one", "none") else routing[:7]
+                        )
+                        await head.wait()
+                        rest = pa.chunked_array([array.slice(7, 1000), array.slice(1007)])
+                        await writer.write_events(rest, routing if keys in ("one", "none") else routing[7:])
+            found: dict[str, dict[int, list[bytes]]] = {"arrow": {}, "plain": {}}
+            for name, by_segment in found.items():
+                for each in await client.segment_ranges(name):
+                    by_segment[each.segment_id] = [
+                        event async for batch in client.read_range(each) for event in batch
+                    ]
+            if keys in ("many", "one"):
+                # The very same events in the same segments, in the same order per key.
+                for segment, events in found["plain"].items():
+                    other = found["arrow"][segment]
+                    for residue in range(37) if keys == "many" else range(1):
+                        modulus = 37 if keys == "many" else 1
+                        assert [e for e in other if int(e[:5]) % modulus == residue] == [
+                            e for e in events if int(e[:5]) % modulus == residue
+                        ]
+            assert sorted(chain.from_iterable(found["arrow"].values())) == sorted(payloads)
+            if segments > 1 and keys in ("none", "some"):
+                assert all(found["arrow"].values())
+
+    trio.run(main)
+
+
+def test_arrays_that_are_no_events(config: PravegaConfig) -> None:
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("bad", 1)
+            async with client.event_writer("bad") as writer:
+                with pytest.raises(InvalidArgumentError, match="null"):
+                    await writer.write_events(pa.array([b"a", None]))
+                with pytest.raises(InvalidArgumentError, match="int64"):
+                    await writer.write_events(pa.array([1, 2]))
+                with pytest.raises(InvalidArgumentError, match="1 routing keys were given for 2 events"):
+                    await writer.write_events(pa.array(["a", "b"]), ["k"])
+                with pytest.raises(InvalidArgumentError, match="over the limit"):
+                    await writer.write_events(pa.array([bytes(9_000_000)]))
+                await writer.write_events(pa.array(["text", "é"]))
+                await writer.write_events(pa.array([b"12", b"34"], pa.binary(2)))
+            events = [event async for batch in await client.read_events("bad") for event in batch]
+            assert events == [b"text", "é".encode(), b"12", b"34"]
 
     trio.run(main)

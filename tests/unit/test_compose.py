@@ -62,6 +62,17 @@ def test_every_dependency_is_a_service_with_a_health_check(services: dict[str, A
             assert "healthcheck" in services[name]
 
 
+def test_health_checks_ask_for_the_service_s_own_port(services: dict[str, Any]) -> None:
+    ports = {"standalone": 9090, "controller": 9090, "zookeeper": 2181, "bookie": 3181}
+    checked = {name: service["healthcheck"]["test"] for name, service in services.items() if name in ports}
+    assert checked.keys() == ports.keys()
+    for name, (kind, program, option, script) in checked.items():
+        assert (kind, option) == ("CMD", "-c")
+        # pravega/pravega is built on Alpine with python3 and without bash.
+        assert program == ("python3" if services[name]["image"].startswith("pravega/pravega:") else "bash")
+        assert str(ports[name]) in script
+
+
 def test_the_fixture_s_ports_are_the_same_inside_and_outside(services: dict[str, Any]) -> None:
     words = containers.standalone_options(services["standalone"], 1111, 2222).split()
     assert "-Dsinglenode.controller.rpc.port=1111" in words

@@ -1,0 +1,73 @@
+"""Reading a segment past its present end: see :class:`FollowingReader`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pravega_wire.errors import UnexpectedReplyError
+from pravega_wire.protocol import commands as c
+from pravega_wire.segment.failures import error_of
+from pravega_wire.segment.reader import CHUNK_BYTES, RangeReader
+from pravega_wire.segment.store import SegmentStores, SegmentTarget
+
+__all__ = ["FollowingReader"]
+
+_UNKNOWN_END: Final = 2**63 - 1
+
+
+class FollowingReader(RangeReader):
+    """Reads a segment from an offset on and waits at its end for more, until the segment is sealed.
+
+    One request is under way while there is room for its data: the store holds it until bytes arrive (wire
+    protocol v0.13.0, "Reading"), so they come as soon as they are stored.
+
+    :param start: first offset, bytes; not beyond the segment's end.
+    """
+
+    def __init__(
+        self, stores: SegmentStores, target: SegmentTarget, start: int, *, chunk_bytes: int = CHUNK_BYTES
+    ) -> None:
+        super().__init__(stores, target, start, _UNKNOWN_END, chunk_bytes=chunk_bytes)
+
+    @property
+    def at_end(self) -> bool:
+        """True once everything was received and the segment is sealed."""
+        return self.offset >= self.end
+
+    def on_reply(self, reply: c.Command) -> bool:
+        """See :class:`FlowHandler`."""
+        asked = self._asked.pop(c.reply_request_id(reply), None)
+        if asked is None:
+            return False
+        offset = asked[0]
+        if isinstance(reply, c.SegmentIsSealed):
+            self._end_at(offset)
+        elif not isinstance(reply, c.SegmentRead):
+            host = self._flow.connection.host if self._flow is not None else "?"
+            self._fail(error_of(reply, segment=self.target.name, host=host, doing="reading"))
+        elif reply.offset != offset:
+            self._fail(
+                UnexpectedReplyError(
+                    f"{self.target.name}: asked for bytes from {offset}, got them from {reply.offset}",
+                    segment=self.target.name,
+                )
+            )
+        else:
+            data = memoryview(reply.data)
+            if data:
+                self._chunks[offset] = data
+                self._next = offset + len(data)
+                self._arrived.set()
+            if reply.end_of_segment:
+                self._end_at(offset + len(data))
+            else:
+                self._ask_ahead()
+        return True
+
+    def _end_at(self, offset: int) -> None:
+        self.end = offset
+        self._arrived.set()
+
+    def _ask_ahead(self) -> None:
+        if not self._asked and self._next < self.end and len(self._chunks) < self._depth:
+            self._ask(self._next, self._chunk)

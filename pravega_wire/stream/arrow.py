@@ -1,0 +1,109 @@
+"""Arrow arrays of payloads as framed events, without a Python object for each."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pravega_wire.errors import InvalidArgumentError
+
+__all__ = ["FramedEvents", "frame_arrow", "is_arrow", "key_column"]
+
+_ROWS = 65_536
+_BYTES = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class FramedEvents:
+    """Events one after the other, each with its header.
+
+    :ivar data: bytes. :ivar offsets: where each event begins in ``data``, and the end: one more than events.
+    :ivar rows: where they come from: a slice of the array that was given.
+    """
+
+    data: memoryview
+    offsets: memoryview
+    rows: slice
+
+
+def is_arrow(value: object) -> bool:
+    """Whether ``value`` is an array of the ``pyarrow`` package (which need not be installed)."""
+    return type(value).__module__.partition(".")[0] == "pyarrow" and hasattr(value, "type")
+
+
+def key_column(keys: Iterable[str | None], count: int) -> Any:
+    """Routing keys as an Arrow array of strings.
+
+    :raises InvalidArgumentError: not as many as events, or not strings.
+    """
+    import pyarrow as pa
+
+    try:
+        column: Any = keys if is_arrow(keys) else pa.array(list(keys), pa.string())
+        if isinstance(column, pa.ChunkedArray):
+            column = column.combine_chunks()
+        column = column.cast(pa.string())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        raise InvalidArgumentError(f"routing keys must be strings: {error}") from error
+    if len(column) != count:
+        raise InvalidArgumentError(f"{len(column)} routing keys were given for {count} events")
+    return column
+
+
+def one_array(events: Any) -> Any:
+    """A binary array, in one piece.
+
+    :raises InvalidArgumentError: it has nulls, or holds neither bytes nor text.
+    """
+    import pyarrow as pa
+
+    if isinstance(events, pa.ChunkedArray):
+        events = events.combine_chunks()
+    if events.null_count:
+        raise InvalidArgumentError(f"{events.null_count} of the events are null")
+    if not any(
+        check(events.type)
+        for check in (
+            pa.types.is_binary, pa.types.is_large_binary, pa.types.is_string, pa.types.is_large_string,
+            pa.types.is_fixed_size_binary,
+        )
+    ):  # fmt: skip
+        raise InvalidArgumentError(f"events are an array of binary or string, not of {events.type}")
+    return events
+
+
+def frame_arrow(events: Any, longest: int) -> Iterator[FramedEvents]:
+    """Frame the payloads of an array from :func:`one_array`, some megabytes at a time.
+
+    :param longest: largest payload allowed, bytes.
+    :raises InvalidArgumentError: a payload is longer; nothing of its slice is given out.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    start = 0
+    rows = min(_ROWS, max(1, len(events) * _BYTES // max(1, events.nbytes)))
+    while start < len(events):
+        piece = events.slice(start, rows)
+        if pa.types.is_fixed_size_binary(piece.type):
+            piece = piece.cast(pa.binary())
+        lengths = pc.binary_length(piece).cast(pa.int32())
+        largest = pc.max(lengths).as_py()
+        if largest > longest:
+            raise InvalidArgumentError(f"an event of {largest} bytes is over the limit of {longest} bytes")
+        count = len(piece)
+        numbers = array("i")
+        numbers.frombytes(memoryview(lengths.buffers()[1])[lengths.offset * 4 : (lengths.offset + count) * 4])
+        numbers.byteswap()
+        headers = array("i", bytes(8 * count))
+        headers[1::2] = numbers
+        header_column = pa.FixedSizeBinaryArray.from_buffers(
+            pa.binary(8), count, [None, pa.py_buffer(headers)]
+        ).cast(pa.binary())
+        joined = pc.binary_join_element_wise(header_column, piece.cast(pa.binary()), b"")
+        _, offsets, data = joined.buffers()
+        view = memoryview(offsets).cast("i")[joined.offset : joined.offset + count + 1]
+        yield FramedEvents(memoryview(data), view, slice(start, start + count))
+        start += count

@@ -1,0 +1,358 @@
+"""A stream as a sequence of bytes, without events: :class:`ByteStreamWriter`, :class:`ByteStreamReader`."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import trio
+
+from pravega_wire.controller.tokens import Access
+from pravega_wire.errors import (
+    ClosedError,
+    InvalidArgumentError,
+    PravegaError,
+    StreamNotFoundError,
+    StreamSealedError,
+)
+from pravega_wire.segment.appender import BLOCK_BYTES, Ack, SegmentAppender
+from pravega_wire.segment.following import FollowingReader
+from pravega_wire.segment.metadata import SegmentMetadata
+from pravega_wire.segment.reader import RangeReader
+from pravega_wire.stream.core import ClientCore
+from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES
+from pravega_wire.types import ScopedStream
+
+__all__ = ["ByteStreamReader", "ByteStreamWriter"]
+
+_READ_BYTES = 64 * 1024
+
+
+async def _only_segment(core: ClientCore, stream: ScopedStream) -> int:
+    """The one segment of a stream, sealed or not.
+
+    :raises StreamNotFoundError: no such stream. :raises InvalidArgumentError: it has more than one.
+    """
+    head = await core.controller.get_segments(stream.scope, stream.name)
+    if not head:
+        raise StreamNotFoundError(f"stream {stream} has no segment", scope=stream.scope, stream=stream.name)
+    if len(head) != 1:
+        raise InvalidArgumentError(
+            f"stream {stream} has {len(head)} segments; a byte stream has one",
+            scope=stream.scope,
+            stream=stream.name,
+        )
+    return next(iter(head))
+
+
+class ByteStreamWriter(trio.abc.SendStream):
+    """Appends bytes to a stream of one segment. Made by :meth:`PravegaClient.byte_stream_writer`.
+
+    Bytes are stored in order, each once, through lost connections and stores that die. They carry no event
+    headers: such a stream is read by a :class:`ByteStreamReader` (here or in Java) only.
+    """
+
+    def __init__(
+        self,
+        core: ClientCore,
+        stream: ScopedStream,
+        *,
+        max_outstanding_bytes: int = DEFAULT_MAX_OUTSTANDING_BYTES,
+    ) -> None:
+        if max_outstanding_bytes < 1:
+            raise InvalidArgumentError("max_outstanding_bytes must be at least 1")
+        self.stream = stream
+        self._core = core
+        self._limit = max_outstanding_bytes
+        self._appender: SegmentAppender | None = None
+        self._metadata: SegmentMetadata | None = None
+        self._outstanding = 0
+        self._room = trio.Event()
+        self._error: PravegaError | None = None
+
+    async def open(self) -> Self:
+        """Find the segment; done by ``async with``.
+
+        :raises StreamNotFoundError: no such stream. :raises StreamSealedError: it is sealed.
+        :raises InvalidArgumentError: it has more than one segment.
+        """
+        if self._appender is not None:
+            return self
+        self._core.check_open()
+        segment_id = await _only_segment(self._core, self.stream)
+        target = self._core.target(self.stream, segment_id, Access.READ_WRITE)
+        self._metadata = SegmentMetadata(self._core.stores, target)
+        if (await self._metadata.info()).is_sealed:
+            raise self._sealed()
+        self._appender = SegmentAppender(self._core.stores, target, self)
+        self._core.nursery.start_soon(self._appender.run, name=f"appending to {target.name}")
+        return self
+
+    def _sealed(self) -> StreamSealedError:
+        return StreamSealedError(
+            f"byte stream {self.stream} is sealed: nothing can be appended",
+            scope=self.stream.scope,
+            stream=self.stream.name,
+        )
+
+    def _opened(self) -> tuple[SegmentAppender, SegmentMetadata]:
+        if self._error is not None:
+            raise self._error
+        if self._appender is None or self._metadata is None:
+            raise ClosedError(f"the writer of byte stream {self.stream} is not open")
+        return self._appender, self._metadata
+
+    # --- writing --------------------------------------------------------------------------------
+
+    async def write(self, data: bytes | bytearray | memoryview) -> int:
+        """Append bytes; returns their number once they are accepted (see :meth:`flush`).
+
+        Waits only while ``max_outstanding_bytes`` are unacknowledged.
+
+        :raises StreamSealedError: the stream was sealed. :raises PravegaError: the writer failed.
+        """
+        appender, _ = self._opened()
+        # Accepted bytes are resent after a lost connection, so the caller's buffer cannot be kept.
+        view = memoryview(bytes(data))
+        total = len(view)
+        while view:
+            block = appender.open
+            room = BLOCK_BYTES - block.size
+            if room <= 0:
+                appender.close_block()
+                continue
+            piece, view = view[:room], view[room:]
+            block.parts.append(piece)
+            block.size += len(piece)
+            # One number for each block is enough: it is stored whole or not at all.
+            block.count = 1
+            self._outstanding += len(piece)
+            appender.pump()
+            if self._outstanding > self._limit:
+                await self._wait_for_room()
+        return total
+
+    async def _wait_for_room(self) -> None:
+        appender, _ = self._opened()
+        while self._outstanding > self._limit and self._error is None:
+            self._room = trio.Event()
+            appender.force()
+            await self._room.wait()
+        if self._error is not None:
+            raise self._error
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        """:meth:`write`, as a :class:`trio.abc.SendStream`."""
+        await self.write(data)
+        await trio.lowlevel.checkpoint()
+
+    async def wait_send_all_might_not_block(self) -> None:
+        """Wait until there is room."""
+        await trio.lowlevel.checkpoint()
+        if self._outstanding > self._limit:
+            await self._wait_for_room()
+
+    async def flush(self) -> None:
+        """Wait until everything written is stored.
+
+        :raises StreamSealedError: the stream was sealed. :raises PravegaError: the writer failed.
+        """
+        appender, _ = self._opened()
+        ack = Ack()
+        for block in appender.unacknowledged:
+            ack.add()
+            block.extra.append(ack)
+        appender.force()
+        ack.settle()
+        await ack.wait()
+
+    async def seal(self) -> None:
+        """Flush, and allow no more appends; readers come to an end."""
+        await self.flush()
+        await self._core.controller.seal_stream(self.stream.scope, self.stream.name)
+
+    async def truncate(self, offset: int) -> None:
+        """Drop the bytes before ``offset``.
+
+        :raises InvalidArgumentError: beyond the end. :raises SegmentTruncatedError: dropped already.
+        """
+        _, metadata = self._opened()
+        info = await metadata.info()
+        if not 0 <= offset <= info.write_offset:
+            raise InvalidArgumentError(
+                f"byte stream {self.stream} cannot be truncated at {offset}: it ends at {info.write_offset}"
+            )
+        if offset > info.start_offset:
+            await metadata.truncate(offset)
+
+    async def fetch_head(self) -> int:
+        """The first offset that can be read, in bytes."""
+        return (await self._opened()[1].info()).start_offset
+
+    async def fetch_tail(self) -> int:
+        """The offset after the last stored byte."""
+        return (await self._opened()[1].info()).write_offset
+
+    async def aclose(self) -> None:
+        """Flush and end. Cancelled, or after a failure, it ends without flushing."""
+        if self._appender is None:
+            self._error = self._error or ClosedError(f"the writer of byte stream {self.stream} is closed")
+            await trio.lowlevel.checkpoint()
+            return
+        try:
+            if self._error is None:
+                await self.flush()
+        finally:
+            self._fail(ClosedError(f"the writer of byte stream {self.stream} is closed"))
+
+    async def close(self) -> None:
+        """:meth:`aclose`."""
+        await self.aclose()
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
+        if kind is None:
+            await self.aclose()
+        else:
+            self._fail(ClosedError(f"the writer of byte stream {self.stream} is closed"))
+            await trio.lowlevel.checkpoint()
+
+    # --- what the appender calls ----------------------------------------------------------------
+
+    def acknowledged(self, size: int, count: int, seconds: float) -> None:
+        """See :class:`AppenderOwner`."""
+        self._outstanding -= size
+        if self._outstanding <= self._limit:
+            self._room.set()
+
+    def failed(self, appender: SegmentAppender, error: PravegaError) -> None:
+        """See :class:`AppenderOwner`."""
+        self._fail(error)
+
+    async def sealed(self, appender: SegmentAppender, error: PravegaError) -> None:
+        """See :class:`AppenderOwner`."""
+        self._fail(self._sealed())
+        await trio.lowlevel.checkpoint()
+
+    def _fail(self, error: PravegaError) -> None:
+        if self._error is None:
+            self._error = error
+        if self._appender is not None:
+            for block in self._appender.unacknowledged:
+                block.fail(self._error)
+            self._appender.finish()
+        self._room.set()
+
+
+class ByteStreamReader(trio.abc.ReceiveStream):
+    """Reads the bytes of a stream of one segment. Made by :meth:`PravegaClient.byte_stream_reader`.
+
+    :ivar offset: of the next byte.
+    """
+
+    def __init__(self, core: ClientCore, stream: ScopedStream, start: int, *, follow: bool) -> None:
+        self.stream = stream
+        self._core = core
+        self._follow = follow
+        self._start = start
+        self._metadata: SegmentMetadata | None = None
+        self._reader: RangeReader | None = None
+        self._rest = memoryview(b"")
+        self._closed = False
+
+    async def open(self) -> Self:
+        """Find the segment; done by ``async with``, and by the first read.
+
+        :raises StreamNotFoundError: no such stream.
+        :raises InvalidArgumentError: it has more than one segment, or ends before ``start``.
+        """
+        if self._closed:
+            raise ClosedError(f"the reader of byte stream {self.stream} is closed")
+        if self._metadata is None:
+            self._core.check_open()
+            segment_id = await _only_segment(self._core, self.stream)
+            target = self._core.target(self.stream, segment_id, Access.READ)
+            self._metadata = SegmentMetadata(self._core.stores, target)
+        if self._reader is None:
+            await self._begin(self._start)
+        return self
+
+    async def _begin(self, offset: int) -> None:
+        assert self._metadata is not None
+        info = await self._metadata.info()
+        if not 0 <= offset <= info.write_offset:
+            raise InvalidArgumentError(
+                f"byte stream {self.stream} has no offset {offset}: it ends at {info.write_offset}"
+            )
+        target = self._metadata.target
+        reader: RangeReader
+        if self._follow:
+            reader = FollowingReader(self._core.stores, target, offset)
+        else:
+            reader = RangeReader(self._core.stores, target, offset, info.write_offset)
+        if self._reader is not None:
+            self._reader.close()
+        self._reader = reader
+        self._rest = memoryview(b"")
+
+    @property
+    def offset(self) -> int:
+        """Offset of the next byte."""
+        return self._start if self._reader is None else self._reader.offset - len(self._rest)
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        """The next bytes, as soon as there are some; empty at the end.
+
+        The end is that of a sealed stream; a reader that does not follow ends where the stream ended when it
+        was opened or sought.
+
+        :param max_bytes: at most so many; default 64 KiB.
+        :raises DataLossError: the bytes here were truncated; :meth:`seek` to :meth:`fetch_head`.
+        """
+        if max_bytes is not None and max_bytes < 1:
+            raise InvalidArgumentError("max_bytes must be at least 1")
+        await self.open()
+        assert self._reader is not None
+        if not self._rest:
+            found = await self._reader.receive()
+            if found is None:
+                return b""
+            self._rest = found
+        size = _READ_BYTES if max_bytes is None else max_bytes
+        piece, self._rest = self._rest[:size], self._rest[size:]
+        return bytes(piece)
+
+    async def seek(self, offset: int) -> None:
+        """Go on reading at ``offset`` (bytes from the stream's beginning, truncated ones included).
+
+        :raises InvalidArgumentError: negative, or beyond the end.
+        """
+        await self.open()
+        await self._begin(offset)
+
+    async def fetch_head(self) -> int:
+        """The first offset that can be read."""
+        await self.open()
+        assert self._metadata is not None
+        return (await self._metadata.info()).start_offset
+
+    async def fetch_tail(self) -> int:
+        """The offset after the last stored byte."""
+        await self.open()
+        assert self._metadata is not None
+        return (await self._metadata.info()).write_offset
+
+    async def aclose(self) -> None:
+        """Give the connection back."""
+        self._closed = True
+        if self._reader is not None:
+            self._reader.close()
+        await trio.lowlevel.checkpoint()
+
+    async def close(self) -> None:
+        """:meth:`aclose`."""
+        await self.aclose()
+
+    async def __aenter__(self) -> Self:
+        return await self.open()

@@ -1,0 +1,122 @@
+"""Byte streams as files: what ``io.BufferedReader``, ``shutil`` and ``zipfile`` take."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+from pravega_wire.errors import InvalidArgumentError
+from pravega_wire.stream.byte_stream import ByteStreamReader as AsyncByteStreamReader
+from pravega_wire.stream.byte_stream import ByteStreamWriter as AsyncByteStreamWriter
+from pravega_wire.sync.portal import Portal
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer, WriteableBuffer
+
+__all__ = ["ByteStreamReader", "ByteStreamWriter"]
+
+
+class ByteStreamWriter(io.RawIOBase):
+    """Blocking twin of :class:`pravega_wire.ByteStreamWriter`: a file that can be appended to."""
+
+    def __init__(self, portal: Portal, writer: AsyncByteStreamWriter) -> None:
+        super().__init__()
+        self._portal = portal
+        self._twin = writer
+        portal.call(writer.open)
+
+    def writable(self) -> bool:
+        """True."""
+        return True
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        """Append bytes; returns their number once they are accepted."""
+        return self._portal.call(self._twin.write, bytes(data))
+
+    def flush(self) -> None:
+        """Wait until everything written is stored."""
+        if not self.closed:
+            self._portal.call(self._twin.flush)
+
+    def seal(self) -> None:
+        """Flush, and allow no more appends."""
+        self._portal.call(self._twin.seal)
+
+    def drop_before(self, offset: int) -> None:
+        """Drop the bytes before ``offset`` (``truncate`` of a file drops those after it)."""
+        self._portal.call(self._twin.truncate, offset)
+
+    def fetch_head(self) -> int:
+        """The first offset that can be read."""
+        return self._portal.call(self._twin.fetch_head)
+
+    def fetch_tail(self) -> int:
+        """The offset after the last stored byte."""
+        return self._portal.call(self._twin.fetch_tail)
+
+    def close(self) -> None:
+        """Flush and end."""
+        if not self.closed:
+            try:
+                self._portal.call(self._twin.aclose)
+            finally:
+                # The file's own close would flush once more.
+                self._closing()
+
+    def _closing(self) -> None:
+        self.flush = lambda: None  # type: ignore[method-assign]  # nothing is left to flush
+        super().close()
+
+
+class ByteStreamReader(io.RawIOBase):
+    """Blocking twin of :class:`pravega_wire.ByteStreamReader`: a file that can be read and sought."""
+
+    def __init__(self, portal: Portal, reader: AsyncByteStreamReader) -> None:
+        super().__init__()
+        self._portal = portal
+        self._twin = reader
+        portal.call(reader.open)
+
+    def readable(self) -> bool:
+        """True."""
+        return True
+
+    def seekable(self) -> bool:
+        """True."""
+        return True
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        """Fill the beginning of ``buffer``; returns the number of bytes, 0 at the end."""
+        view = memoryview(buffer).cast("B")
+        data = self._portal.call(self._twin.receive_some, max(1, len(view)))
+        view[: len(data)] = data
+        return len(data)
+
+    def tell(self) -> int:
+        """Offset of the next byte."""
+        return self._twin.offset
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        """Go on reading at an offset: from the beginning, from here, or from the end; returns the offset."""
+        if whence == io.SEEK_CUR:
+            offset += self._twin.offset
+        elif whence == io.SEEK_END:
+            offset += self.fetch_tail()
+        elif whence != io.SEEK_SET:
+            raise InvalidArgumentError(f"whence is 0, 1 or 2, not {whence}")
+        self._portal.call(self._twin.seek, offset)
+        return offset
+
+    def fetch_head(self) -> int:
+        """The first offset that can be read."""
+        return self._portal.call(self._twin.fetch_head)
+
+    def fetch_tail(self) -> int:
+        """The offset after the last stored byte."""
+        return self._portal.call(self._twin.fetch_tail)
+
+    def close(self) -> None:
+        """Give the connection back."""
+        if not self.closed:
+            self._portal.call(self._twin.aclose)
+            super().close()
