@@ -1,0 +1,37 @@
+"""Writers on a failing cluster for a long time: ``python -m benchmarks.soak [--minutes 10] [--processes 4]``.
+
+Segments are scaled up and down, connections are cut at random, a segment store and the controller are killed
+and started again. In the end every acknowledged event must be there once, in order per key.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+from pravega_wire.testing import cluster
+from tests.faults.drive import run_soak
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.soak", description=__doc__.splitlines()[0])
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--processes", type=int, default=4)
+    arguments = parser.parse_args()
+    started = time.monotonic()
+
+    def say(text: str) -> None:
+        print(f"[soak {time.monotonic() - started:5.0f} s] {text}", flush=True)
+
+    with cluster() as server:
+        try:
+            run_soak(server, seconds=arguments.minutes * 60, processes=arguments.processes, say=say)
+        except AssertionError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
