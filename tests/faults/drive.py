@@ -26,6 +26,19 @@ async def _scale_to(client: PravegaClient, stream: str, count: int) -> None:
     await client.scale_stream(stream, active, [(i / count, (i + 1) / count) for i in range(count)])
 
 
+def _start(config: PravegaConfig, stream: str, seconds: float, processes: int) -> list[subprocess.Popen[str]]:
+    return [
+        subprocess.Popen(
+            [
+                sys.executable, "-m", "tests.faults.soak", "worker", config.controller_uri,
+                str(config.default_scope), stream, f"w{number}", str(seconds),
+            ],
+            stdout=subprocess.PIPE, text=True, cwd=ROOT,
+        )
+        for number in range(processes)
+    ]  # fmt: skip
+
+
 def _steps(cluster: PravegaCluster, say: Callable[[str], None]) -> Iterator[Step]:
     """What happens to the cluster, over and over, and once each: a store and the controller."""
 
