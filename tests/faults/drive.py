@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from itertools import cycle
@@ -40,7 +42,7 @@ def _start(config: PravegaConfig, stream: str, seconds: float, processes: int) -
 
 
 def _steps(cluster: PravegaCluster, say: Callable[[str], None]) -> Iterator[Step]:
-    """What happens to the cluster, over and over, and once each: a store and the controller."""
+    """What happens to the cluster: scales over and over, a store killed twice and the controller once."""
 
     def scale(count: int) -> Step:
         async def step(client: PravegaClient, stream: str) -> None:
@@ -57,7 +59,16 @@ def _steps(cluster: PravegaCluster, say: Callable[[str], None]) -> Iterator[Step
 
         return step
 
-    yield from (scale(4), kill("store"), scale(2), kill("controller"))
+    yield from (
+        scale(4),
+        kill("store"),
+        scale(2),
+        kill("controller"),
+        scale(1),
+        scale(4),
+        kill("store"),
+        scale(2),
+    )
     yield from cycle((scale(4), scale(2), scale(1)))
 
 
