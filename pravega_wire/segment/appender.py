@@ -43,7 +43,16 @@ from pravega_wire.segment.failures import error_of
 from pravega_wire.segment.store import Backoff, SegmentStores, SegmentTarget
 from pravega_wire.transport.connection import Flow
 
-__all__ = ["HEADER_BYTES", "MAX_EVENT_BYTES", "Ack", "AppenderOwner", "Block", "SegmentAppender", "too_large"]
+__all__ = [
+    "HEADER_BYTES",
+    "MAX_EVENT_BYTES",
+    "Ack",
+    "AppenderOwner",
+    "Block",
+    "Place",
+    "SegmentAppender",
+    "too_large",
+]
 
 MAX_EVENT_BYTES: Final = 8 * 1024 * 1024
 """Largest payload of an ordinary event in bytes (wire protocol v0.13.0, "Sizes")."""
@@ -127,21 +136,25 @@ class Ack:
                 self._event.set()
 
 
+Place = float | str | None
+
+
 class Block:
     """Events that are appended together.
 
     :ivar parts: framed events (header and payload), in pieces, until the block is closed.
-    :ivar positions: routing position of each event, for sending it on to a successor segment.
+    :ivar places: what routes each event, for sending it on to a successor segment: its routing key, or a
+        position in the key space, or None for anywhere.
     :ivar atomic: the events stay in one block, whatever happens.
     """
 
     __slots__ = (
-        "_payload", "ack", "atomic", "count", "extra", "last_number", "parts", "positions", "sent", "size",
+        "_payload", "ack", "atomic", "count", "extra", "last_number", "parts", "places", "sent", "size",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.parts: list[bytes | memoryview] = []
-        self.positions: list[float] = []
+        self.places: list[Place] = []
         self.size = 0
         self.count = 0
         self.last_number = 0
@@ -168,23 +181,23 @@ class Block:
         )
         return [before, self._payload, after]
 
-    def events(self) -> Iterator[tuple[memoryview, float]]:
-        """Each framed event with its routing position, in order."""
+    def events(self) -> Iterator[tuple[memoryview, Place]]:
+        """Each framed event with what routes it, in order."""
         if self.parts:
             payload = memoryview(b"".join(self.parts))
         else:
             payload = self._payload
         start = 0
-        for position in self.positions:
+        for place in self.places:
             end = start + HEADER_BYTES + int.from_bytes(payload[start + 4 : start + 8], "big")
-            yield payload[start:end], position
+            yield payload[start:end], place
             start = end
 
     def copy(self) -> Block:
         """The same events as a block that was never sent."""
         other = Block()
         other.parts = list(self.parts) or [self._payload]
-        other.positions = self.positions
+        other.places = self.places
         other.size = self.size
         other.count = self.count
         other.atomic = self.atomic

@@ -134,7 +134,8 @@ class ByteStreamWriter(trio.abc.SendStream):
     async def _wait_for_room(self) -> None:
         appender, _ = self._opened()
         while self._outstanding > self._limit and self._error is None:
-            self._room = trio.Event()
+            if self._room.is_set():
+                self._room = trio.Event()
             appender.force()
             await self._room.wait()
         if self._error is not None:

@@ -30,6 +30,7 @@ from pravega_wire.segment.appender import (
     MAX_EVENT_BYTES,
     Ack,
     Block,
+    Place,
     SegmentAppender,
     too_large,
 )
@@ -50,6 +51,9 @@ _YIELD_BYTES = 128 * 1024
 
 _RUN_EVENTS = 1000
 # Events of an Arrow array without keys go to a segment in runs of so many.
+
+_REMEMBERED_KEYS = 100_000
+_KEY_TYPES = {str, type(None)}
 
 _FIRST_BULK_EVENTS = 64
 _MAX_BULK_EVENTS = 4096
@@ -117,6 +121,43 @@ class Route:
         self.appender = appender
 
 
+class _Group:
+    """The events of one chunk that go to one segment."""
+
+    __slots__ = ("appender", "events", "places")
+
+    def __init__(self, appender: SegmentAppender) -> None:
+        self.appender = appender
+        self.events: list[bytes] = []
+        self.places: list[Place] = []
+
+
+class _Groups(dict[str, _Group]):
+    """The group of each routing key; keys repeat, so each is hashed once."""
+
+    def __init__(self, routes: Sequence[Route], highs: Sequence[float], position_of: Partitioner) -> None:
+        super().__init__()
+        by_appender = {route.appender: _Group(route.appender) for route in routes}
+        self.all = list(by_appender.values())
+        self._by_route = [by_appender[route.appender] for route in routes]
+        self._highs = highs
+        self._position_of = position_of
+
+    def at(self, position: float) -> _Group:
+        """The group of a position in the key space."""
+        return self._by_route[bisect_left(self._highs, position)]
+
+    def __missing__(self, key: str | None) -> _Group:
+        if key is None:
+            return self.at(random())
+        if type(key) is not str:
+            raise _no_key(key)
+        group = self.at(self._position_of(key))
+        if len(self) < _REMEMBERED_KEYS:
+            self[key] = group
+        return group
+
+
 class RoutedWriter:
     """Routes events to appenders. The base of the public writers; not used by itself.
 
@@ -141,6 +182,7 @@ class RoutedWriter:
         self._routes: list[Route] = []
         self._highs: list[float] = []
         self._only: SegmentAppender | None = None
+        self._groups = _Groups((), (), partitioner)
         self._error: PravegaError | None = None
         self._outstanding = 0
         self._since_yield = 0
@@ -163,6 +205,7 @@ class RoutedWriter:
             self._highs[-1] = math.inf
         appenders = {route.appender for route in self._routes}
         self._only = appenders.pop() if len(appenders) == 1 else None
+        self._groups = _Groups(self._routes, self._highs, self._position_of)
 
     def _start(self, appender: SegmentAppender) -> None:
         self._nursery.start_soon(appender.run, name=f"appending to {appender.target.name}")
@@ -170,10 +213,12 @@ class RoutedWriter:
     def _appenders(self) -> list[SegmentAppender]:
         return list(dict.fromkeys(route.appender for route in self._routes))
 
-    def _select(self, position: float) -> SegmentAppender:
+    def _select(self, place: Place) -> SegmentAppender:
         if self._only is not None:
             return self._only
-        return self._routes[bisect_left(self._highs, position)].appender
+        if type(place) is float:
+            return self._groups.at(place).appender
+        return self._groups[place].appender  # type: ignore[index]  # None is looked up, never kept
 
     @property
     def segments(self) -> list[str]:
@@ -204,18 +249,16 @@ class RoutedWriter:
             event = _as_bytes(event)
         length = len(event)
         header = self._headers[length]
-        if routing_key is None:
-            position = random()
-        else:
-            position = self._position_of(routing_key)
-        appender = self._only or self._routes[bisect_left(self._highs, position)].appender
+        if routing_key is not None and type(routing_key) is not str:
+            raise _no_key(routing_key)
+        appender = self._only or self._groups[routing_key].appender  # type: ignore[index]  # as in _select
         size = length + HEADER_BYTES
         block = appender.open
         if block.size + size > BLOCK_BYTES and block.count:
             appender.close_block()
             block = appender.open
         block.parts += (header, event)
-        block.positions.append(position)
+        block.places.append(routing_key)
         block.size += size
         block.count += 1
         self.events_written += 1
@@ -267,13 +310,12 @@ class RoutedWriter:
                     chunk_keys = list(islice(keys, len(chunk)))
                     if len(chunk_keys) < len(chunk):
                         raise InvalidArgumentError("fewer routing keys than events were given")
-                    position_of = self._position_of
-                    positions = [random() if key is None else position_of(key) for key in chunk_keys]
-                elif isinstance(routing_keys, str):
-                    positions = [self._position_of(routing_keys)] * len(chunk)
+                    if not set(map(type, chunk_keys)) <= _KEY_TYPES:
+                        raise _no_key(next(key for key in chunk_keys if type(key) not in _KEY_TYPES))
+                    places: list[Place] = chunk_keys  # type: ignore[assignment]  # checked above
                 else:
-                    positions = [random() for _ in chunk]
-                await self._write_chunk(chunk, lengths, positions, ack)
+                    places = [routing_keys] * len(chunk)  # type: ignore[list-item]  # one key, or None
+                await self._write_chunk(chunk, lengths, places, ack)
                 # About one block at a time, so that a generator of large events stays lazy.
                 average = sum(lengths) // len(lengths) + HEADER_BYTES
                 count = max(1, min(_MAX_BULK_EVENTS, BLOCK_BYTES // average))
@@ -306,7 +348,7 @@ class RoutedWriter:
         import pyarrow.compute as pc
 
         encoded = keys.dictionary_encode()
-        positions = [self._position_of(key) for key in encoded.dictionary.to_pylist()]
+        positions = [float(self._position_of(key)) for key in encoded.dictionary.to_pylist()]
         bounds = list(self._highs)
         segment_of_key = pa.array([bisect_left(bounds, position) for position in positions], pa.int32())
         codes = encoded.indices
@@ -340,11 +382,10 @@ class RoutedWriter:
         """Append framed events that lie one after the other, a block at a time."""
         offsets = framed.offsets
         last = len(offsets) - 1
-        fixed = None if key is None else self._position_of(key)
         first = 0
         while first < last:
-            position = positions[first] if positions is not None else random() if fixed is None else fixed
-            appender = self._select(position)
+            place: Place = positions[first] if positions is not None else key
+            appender = self._select(place)
             block = appender.open
             begin = offsets[first]
             stop = last
@@ -353,7 +394,7 @@ class RoutedWriter:
                 stop = first + 1
                 while stop < last and self._select(positions[stop]) is appender:
                     stop += 1
-            elif fixed is None and self._only is None:
+            elif key is None and self._only is None:
                 stop = min(last, first + _RUN_EVENTS)
             end = min(stop, bisect_right(offsets, begin + BLOCK_BYTES - block.size) - 1)
             if end <= first:
@@ -365,7 +406,7 @@ class RoutedWriter:
             count = end - first
             size = offsets[end] - begin
             block.parts.append(framed.data[begin : offsets[end]])
-            block.positions += positions[first:end] if positions is not None else [position] * count
+            block.places += positions[first:end] if positions is not None else [place] * count
             block.size += size
             block.count += count
             if not block.extra or block.extra[-1] is not ack:
@@ -400,14 +441,15 @@ class RoutedWriter:
         if not payloads:
             block.settle()
             return block.ack
-        position = random() if routing_key is None else self._position_of(routing_key)
+        if routing_key is not None and type(routing_key) is not str:
+            raise _no_key(routing_key)
         block.atomic = True
         block.size = size
         block.count = len(payloads)
-        block.positions = [position] * len(payloads)
+        block.places = [routing_key] * len(payloads)
         headers = map(self._headers.__getitem__, map(len, payloads))
         block.parts = list(chain.from_iterable(zip(headers, payloads, strict=True)))
-        appender = self._select(position)
+        appender = self._select(routing_key)
         appender.add_block(block)
         self.events_written += block.count
         self.bytes_written += size - HEADER_BYTES * block.count
@@ -422,7 +464,7 @@ class RoutedWriter:
         self,
         chunk: list[bytes],
         lengths: list[int],
-        positions: list[float],
+        places: list[Place],
         ack: Ack,
     ) -> None:
         """Append events that are in memory, block by block."""
@@ -430,26 +472,20 @@ class RoutedWriter:
         while first < len(chunk):
             only = self._only
             if only is not None:
-                first = self._fill(only, chunk, lengths, positions, first, ack)
+                first = self._fill(only, chunk, lengths, places, first, ack)
             else:
-                groups: dict[SegmentAppender, list[int]] = {}
-                highs, routes = self._highs, self._routes
-                for index, position in enumerate(positions):
-                    appender = routes[bisect_left(highs, position)].appender
-                    group = groups.get(appender)
-                    if group is None:
-                        groups[appender] = group = []
-                    group.append(index)
-                for appender, indices in groups.items():
-                    self._fill(
-                        appender,
-                        [chunk[index] for index in indices],
-                        [lengths[index] for index in indices],
-                        [positions[index] for index in indices],
-                        0,
-                        ack,
-                        whole=True,
-                    )
+                groups = self._groups
+                for event, place in zip(chunk, places, strict=True):
+                    group = groups[place]  # type: ignore[index]  # as in _select
+                    group.events.append(event)
+                    group.places.append(place)
+                for group in groups.all:
+                    if group.events:
+                        found, found_places = group.events, group.places
+                        group.events, group.places = [], []
+                        self._fill(
+                            group.appender, found, list(map(len, found)), found_places, 0, ack, whole=True
+                        )
                 first = len(chunk)
             if self._outstanding > self._limit:
                 await self._wait_for_room()
@@ -463,7 +499,7 @@ class RoutedWriter:
         appender: SegmentAppender,
         chunk: list[bytes],
         lengths: list[int],
-        positions: list[float],
+        places: list[Place],
         first: int,
         ack: Ack,
         *,
@@ -503,7 +539,7 @@ class RoutedWriter:
             else:
                 headers = map(self._headers.__getitem__, lengths[first:last])
                 block.parts.append(b"".join(chain.from_iterable(zip(headers, events, strict=True))))
-            block.positions += positions[first:last]
+            block.places += places[first:last]
             block.size = size
             block.count += len(events)
             if not block.extra or block.extra[-1] is not ack:
@@ -521,7 +557,8 @@ class RoutedWriter:
 
     async def _wait_for_room(self) -> None:
         while self._outstanding > self._limit and self._error is None:
-            self._room = trio.Event()
+            if self._room.is_set():
+                self._room = trio.Event()
             for appender in self._appenders():
                 appender.force()
             await self._room.wait()
@@ -594,7 +631,7 @@ class RoutedWriter:
         self._finished_reconnects += appender.reconnects
         for old in appender.unacknowledged:
             if old.atomic:
-                heir = self._select(old.positions[0])
+                heir = self._select(old.places[0])
                 moved = old.copy()
                 for ack in (old.ack, *old.extra):
                     ack.add()
@@ -602,13 +639,13 @@ class RoutedWriter:
                 heir.add_block(moved)
                 old.settle()
                 continue
-            for framed, position in old.events():
-                heir = self._select(position)
+            for framed, place in old.events():
+                heir = self._select(place)
                 if heir.open.count and heir.open.size + len(framed) > BLOCK_BYTES:
                     heir.close_block()
                 block = heir.open
                 block.parts.append(framed)
-                block.positions.append(position)
+                block.places.append(place)
                 block.size += len(framed)
                 block.count += 1
                 if not block.extra or block.extra[-1] is not old.ack:
@@ -628,3 +665,7 @@ def _as_bytes(event: object) -> bytes:
     if isinstance(event, bytes | bytearray | memoryview):
         return bytes(event)
     raise InvalidArgumentError(f"an event is bytes, not {type(event).__name__}")
+
+
+def _no_key(key: object) -> InvalidArgumentError:
+    return InvalidArgumentError(f"a routing key is a string or None, not {type(key).__name__}")
