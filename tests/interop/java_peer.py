@@ -133,10 +133,14 @@ def start_java_peer(controller_uri: str, directory: Path) -> Iterator[JavaPeer]:
     compile_java(SOURCES, directory / "classes", classpath)
     log = directory / "java-peer.log"
     with log.open("wb") as errors:
+        logback = directory / "logback.xml"
+        logback.write_text('<configuration><root level="OFF"/></configuration>')
         process = subprocess.Popen(
             [
                 str(find_java().executable),
                 "-Xmx512m",
+                # The jars bring a set-up of their own, which writes into the working directory.
+                f"-Dlogback.configurationFile={logback}",
                 "-cp",
                 os.pathsep.join(map(str, [directory / "classes", *classpath])),
                 "InteropPeer",
