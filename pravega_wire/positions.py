@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import ClassVar, Final, Self
 
 from pravega_wire.errors import InvalidArgumentError
@@ -73,7 +74,7 @@ class EventPointer:
         return f"{self.segment}:{self.start_offset}-{self.length}"
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class OwnedSegment:
     """A segment that a reader reads, and up to where it has.
 
@@ -110,7 +111,7 @@ class Position:
 
     def __post_init__(self) -> None:
         ordered = tuple(sorted(self.owned, key=lambda each: each.segment))
-        for one, other in zip(ordered, ordered[1:], strict=False):
+        for one, other in pairwise(ordered):
             if one.segment == other.segment:
                 raise InvalidArgumentError(f"a position has segment {one.segment} twice")
         object.__setattr__(self, "owned", ordered)
@@ -145,7 +146,7 @@ class Checkpoint:
 
     def __post_init__(self) -> None:
         ordered = tuple(sorted(self.cuts, key=lambda cut: cut.stream))
-        for one, other in zip(ordered, ordered[1:], strict=False):
+        for one, other in pairwise(ordered):
             if one.stream == other.stream:
                 raise InvalidArgumentError(f"checkpoint {self.name!r} has stream {one.stream} twice")
         object.__setattr__(self, "cuts", ordered)
@@ -186,8 +187,7 @@ class Watermark:
             if not _INT64_MIN <= time <= _INT64_MAX:
                 raise InvalidArgumentError(f"a time of {time} does not fit in 64 bits")
         ordered = tuple(sorted(self.positions))
-        # Java's map has one entry per (id, range), so the same id may not come twice with other ranges either.
-        for one, other in zip(ordered, ordered[1:], strict=False):
+        for one, other in pairwise(ordered):
             if one.segment_id == other.segment_id:
                 raise InvalidArgumentError(f"a watermark has segment {one.segment_id} twice")
         object.__setattr__(self, "positions", ordered)

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
-from pravega_wire.errors import DecodeError, EncodeError
+from pravega_wire.errors import DecodeError, EncodeError, TruncatedInputError
 
-__all__ = ["BytesSerializer", "FunctionSerializer", "JsonSerializer", "Serializer", "Utf8Serializer"]
+__all__ = [
+    "BytesSerializer",
+    "FunctionSerializer",
+    "JavaStringSerializer",
+    "JsonSerializer",
+    "Serializer",
+    "Utf8Serializer",
+]
 
 T = TypeVar("T")
+
+_ENCODED_SURROGATE: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
+_JAVA_STREAM: Final = bytes.fromhex("aced0005")
+_JAVA_STRING: Final = b"\x74"
+_JAVA_LONG_STRING: Final = b"\x7c"
 
 
 class Serializer(Protocol[T]):
@@ -46,15 +59,74 @@ class Utf8Serializer:
 
     def serialize(self, value: str) -> bytes:
         """UTF-8 bytes."""
-        return (
-            value.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
-            if (any("\ud800" <= char <= "\udfff" for char in value))
-            else value.encode()
-        )
+        try:
+            return value.encode()
+        except UnicodeEncodeError:
+            # Two surrogates that belong together are one character to Java; the others become "?".
+            return _joined(value).encode("utf-8", "replace")
 
     def deserialize(self, payload: bytes) -> str:
         """The string."""
-        return payload.decode("utf-8", "replace")
+        try:
+            return payload.decode()
+        except UnicodeDecodeError:
+            # To Java an encoded surrogate is one mistake, to Python one per byte.
+            return _ENCODED_SURROGATE.sub(b"\xef\xbf\xbd", payload).decode("utf-8", "replace")
+
+
+def _joined(text: str) -> str:
+    """The text with each pair of surrogates made one character."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+
+
+def _split(text: str) -> str:
+    """The text with each character outside the BMP made two surrogates."""
+    if text.isascii() or max(text) <= "\uffff":
+        return text
+    units = text.encode("utf-16-le", "surrogatepass")
+    return "".join(chr(units[at] | units[at + 1] << 8) for at in range(0, len(units), 2))
+
+
+@dataclass(frozen=True, slots=True)
+class JavaStringSerializer:
+    """Strings as Java's ``JavaSerializer<String>`` writes them: an object stream that holds one string.
+
+    The stream's magic number, a tag, the length, and "modified UTF-8" (client formats v0.13.0, "Key-value
+    tables and serializers"): each UTF-16 unit by itself, U+0000 as ``C0 80``. Unpaired surrogates are kept.
+    """
+
+    def serialize(self, value: str) -> bytes:
+        """The object stream."""
+        data = _split(value).encode("utf-8", "surrogatepass").replace(b"\0", b"\xc0\x80")
+        if len(data) <= 0xFFFF:
+            return _JAVA_STREAM + _JAVA_STRING + len(data).to_bytes(2, "big") + data
+        return _JAVA_STREAM + _JAVA_LONG_STRING + len(data).to_bytes(8, "big") + data
+
+    def deserialize(self, payload: bytes) -> str:
+        """The string; bytes after it are ignored.
+
+        :raises DecodeError: not an object stream, or of something else than a string.
+        """
+        head = len(_JAVA_STREAM) + 1
+        if payload[: len(_JAVA_STREAM)] != _JAVA_STREAM:
+            raise DecodeError("the payload is not a Java object stream")
+        tag = payload[head - 1 : head]
+        width = {_JAVA_STRING: 2, _JAVA_LONG_STRING: 8}.get(tag)
+        if width is None:
+            raise DecodeError(f"the Java object stream holds something else than a string (tag {tag.hex()})")
+        start = head + width
+        size = int.from_bytes(payload[head:start], "big")
+        data = payload[start : start + size]
+        if len(payload) < start or len(data) < size:
+            raise TruncatedInputError(
+                f"a string of {size} bytes is announced, and {len(payload)} are there in all"
+            )
+        try:
+            if not data.isascii() and max(data) >= 0xF0:
+                raise DecodeError("a Java string has no characters of four bytes")
+            return _joined(data.replace(b"\xc0\x80", b"\0").decode("utf-8", "surrogatepass"))
+        except UnicodeDecodeError as error:
+            raise DecodeError(f"the string is not modified UTF-8: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)

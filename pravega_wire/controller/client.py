@@ -261,7 +261,8 @@ class ControllerClient:
                     f"controller {channel.host}, {rpc}: the reply about {about} cannot be decoded",
                     host=channel.host,
                 ) from error
-        if result.unprocessed:
+        if result.unprocessed and not channel.usable:
+            # A single call that was refused says nothing against the connection.
             self._channels.drop(channel)
         failure = error_for_status(result.code, f"{about}: {result.text}", rpc=rpc, host=channel.host)
         if is_retried(result.code) and not failure.retriable:
@@ -826,7 +827,11 @@ class ControllerClient:
             raise _odd("checkTransactionState", reply.state) from None
 
     async def list_completed_transactions(self, scope: str, stream: str) -> dict[UUID, TxnStatus]:
-        """Transactions that have ended and are still remembered (at most 500), with their end."""
+        """Transactions that have ended and are still remembered (at most 500), with their end.
+
+        Not to be relied on with v0.13.0: it keeps the ended transactions of all streams in one table, and
+        answers with nothing as soon as those of a second stream are in it.
+        """
         with _stream_names(scope, stream):
             reply = await self._call(
                 "listCompletedTransactions",

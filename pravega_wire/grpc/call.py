@@ -21,7 +21,7 @@ import h2.exceptions
 import h2.settings
 
 from pravega_wire.errors import ProtocolError
-from pravega_wire.grpc.status import StatusCode, status_from_http
+from pravega_wire.grpc.status import StatusCode, status_from_http, status_from_reset
 
 __all__ = ["CallResult", "GrpcConnection"]
 
@@ -262,12 +262,12 @@ class GrpcConnection:
         elif isinstance(event, h2.events.StreamReset):
             call = self._streams.get(event.stream_id)
             if call is not None:
-                refused = event.error_code == h2.errors.ErrorCodes.REFUSED_STREAM
+                code = int(event.error_code or 0)
                 self._finish(
                     call,
-                    StatusCode.UNAVAILABLE if refused else StatusCode.INTERNAL,
-                    text=f"the server reset the call ({_code_name(event.error_code)})",
-                    unprocessed=refused,
+                    status_from_reset(code),
+                    text=f"the server reset the call ({_code_name(code)})",
+                    unprocessed=code == h2.errors.ErrorCodes.REFUSED_STREAM,
                 )
         elif isinstance(event, h2.events.PingAckReceived):
             self.pings_answered += 1

@@ -13,7 +13,7 @@ from pravega_wire.errors import (
     PravegaTimeoutError,
 )
 
-__all__ = ["StatusCode", "error_for_status", "is_retried", "status_from_http"]
+__all__ = ["StatusCode", "error_for_status", "is_retried", "status_from_http", "status_from_reset"]
 
 
 class StatusCode(IntEnum):
@@ -70,6 +70,16 @@ def status_from_http(status: int) -> StatusCode:
         503: StatusCode.UNAVAILABLE,
         504: StatusCode.UNAVAILABLE,
     }.get(status, StatusCode.UNKNOWN)
+
+
+def status_from_reset(error_code: int) -> StatusCode:
+    """The code for a stream that the server reset (gRPC over HTTP/2, "HTTP2 Transport Mapping")."""
+    return {
+        7: StatusCode.UNAVAILABLE,  # REFUSED_STREAM
+        8: StatusCode.CANCELLED,  # CANCEL
+        11: StatusCode.RESOURCE_EXHAUSTED,  # ENHANCE_YOUR_CALM
+        12: StatusCode.PERMISSION_DENIED,  # INADEQUATE_SECURITY
+    }.get(error_code, StatusCode.INTERNAL)
 
 
 def error_for_status(code: StatusCode, text: str, *, rpc: str, host: str) -> PravegaError:

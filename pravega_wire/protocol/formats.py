@@ -341,7 +341,10 @@ class SynchronizerConfig:
     :param read_buffer_bytes: size of its read buffer.
     """
 
-    event_writer: EventWriterConfig = field(default_factory=EventWriterConfig)
+    event_writer: EventWriterConfig = field(
+        # A synchronizer never gives up by itself, and shares its connections.
+        default_factory=lambda: EventWriterConfig(retry_attempts=0x7FFFFFFF, connection_pooling=True)
+    )
     read_buffer_bytes: int = 256 * 1024
 
 

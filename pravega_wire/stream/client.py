@@ -429,7 +429,11 @@ class PravegaClient:
         await transaction.wait_committed(self._core, self._resolve(stream), txn_id)
 
     async def completed_transactions(self, stream: StreamName) -> dict[UUID, TxnStatus]:
-        """Transactions that have ended and are still remembered (at most 500), with how they ended."""
+        """Transactions that have ended and are still remembered (at most 500), with how they ended.
+
+        A 0.13.0 server forgets them all once transactions of a second stream have ended: use
+        :meth:`transaction_status` for those whose ids are known.
+        """
         name = self._resolve(stream)
         return await self._core.controller.list_completed_transactions(name.scope, name.name)
 

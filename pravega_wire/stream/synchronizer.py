@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, Self, TypeVar
 
+import trio
+
 from pravega_wire.errors import CorruptedStateError, DataLossError, DecodeError, InvalidArgumentError
 from pravega_wire.protocol.state_records import InitialRecord, UpdateRecord, decode_state_record
 from pravega_wire.serializers import Serializer
@@ -79,7 +81,7 @@ class StateSynchronizer(Generic[S, I, U]):
     so all processes apply the same updates in the same order. Made by
     :meth:`PravegaClient.state_synchronizer`; the same format and algorithm as the Java class of that name.
 
-    Not for use by several tasks at once: give each its own, or a lock.
+    Several tasks may use one: each record is applied once, whoever reads it first.
     """
 
     def __init__(self, revisioned: RevisionedStream[bytes], format: Synchronized[S, I, U]) -> None:
@@ -87,7 +89,9 @@ class StateSynchronizer(Generic[S, I, U]):
         self._log = revisioned
         self._format = format
         self._state: S | None = None
+        # None with a state known: truncation has passed the place, and the next initial state is looked for.
         self._revision: Revision | None = None
+        self._reading = trio.Lock()
 
     @property
     def state(self) -> S | None:
@@ -106,23 +110,37 @@ class StateSynchronizer(Generic[S, I, U]):
 
         :raises CorruptedStateError: the stream holds something else than a state's records.
         """
-        while True:
-            start = self._revision
-            if start is None or self._state is None:
-                start = await self._log.get_mark() or await self._log.fetch_oldest_revision()
-            try:
-                reader = await self._log.read_from(start)
+        async with self._reading:
+            while True:
+                start = self._revision
+                if start is None or self._state is None:
+                    start = await self._beginning()
                 try:
-                    async for revision, payload in reader:
-                        self._take(payload, revision)
-                finally:
-                    await reader.aclose()
-            except DataLossError:
-                # Somebody compacted and cut off what this one has not read: a newer initial state is
-                # there. What is known meanwhile stays until it is found.
-                self._revision = None
-                continue
-            return self._state
+                    reader = await self._log.read_from(start)
+                    try:
+                        async for revision, payload in reader:
+                            self._take(payload, revision)
+                    finally:
+                        await reader.aclose()
+                except DataLossError:
+                    # Somebody compacted and cut off what this one has not read: a newer initial state is
+                    # there. What is known meanwhile stays until it is found.
+                    self._revision = None
+                    continue
+                if self._state is not None and self._revision is None:
+                    raise CorruptedStateError(
+                        f"stream {self.stream} was truncated, and no initial state is left in it",
+                        scope=self.stream.scope,
+                        stream=self.stream.name,
+                    )
+                return self._state
+
+    async def _beginning(self) -> Revision:
+        """Where one who knows nothing starts to read."""
+        mark = await self._log.get_mark()
+        oldest = await self._log.fetch_oldest_revision()
+        # Truncation that was not a compaction's may have passed the mark.
+        return oldest if mark is None or mark < oldest else mark
 
     def _take(self, payload: bytes, revision: Revision) -> None:
         try:
@@ -137,26 +155,37 @@ class StateSynchronizer(Generic[S, I, U]):
     def _take_record(self, payload: bytes, revision: Revision) -> None:
         record = decode_state_record(payload)
         if isinstance(record, InitialRecord):
-            initial = self._format.initial_serializer.deserialize(record.data)
-            self._state = self._format.create(initial, revision)
-            self._revision = revision
-        elif self._revision is not None and self._state is not None:
+            if self._is_newer(revision):
+                initial = self._format.initial_serializer.deserialize(record.data)
+                self._state = self._format.create(initial, revision)
+                self._revision = revision
+        elif self._revision is not None:
             self._apply(
                 [self._format.update_serializer.deserialize(data) for data in record.updates], revision
             )
 
+    def _is_newer(self, revision: Revision) -> bool:
+        return self._revision is None or self._revision < revision
+
     def _apply(self, updates: Sequence[U], revision: Revision) -> None:
-        state = self._state
-        assert state is not None
+        """Apply those of a record's updates that the state does not have yet."""
+        state, last = self._state, self._revision
+        if state is None or last is None:
+            return
         for index, update in enumerate(updates):
-            state = self._format.apply(state, update, Revision(revision.segment, revision.offset, index))
-        self._state = state
-        self._revision = Revision(revision.segment, revision.offset, max(0, len(updates) - 1))
+            each = Revision(revision.segment, revision.offset, index)
+            if last < each:
+                state, last = self._format.apply(state, update, each), each
+        # A record without updates moves the state on as well: the next write comes after it.
+        self._state, self._revision = state, revision if last < revision else last
 
     # --- writing --------------------------------------------------------------------------------
 
     async def initialize(self, initial: I) -> bool:
-        """Write the first state; False, with the state fetched, when somebody has done that before."""
+        """Write the first state; False, with the state fetched, when somebody has done that before.
+
+        :raises CorruptedStateError: the stream holds updates, and no state that they are for.
+        """
         if await self.fetch_updates() is not None:
             return False
         record = InitialRecord(self._format.initial_serializer.serialize(initial))
@@ -170,8 +199,9 @@ class StateSynchronizer(Generic[S, I, U]):
                     stream=self.stream.name,
                 )
             return False
-        self._state = self._format.create(initial, revision)
-        self._revision = revision
+        if self._is_newer(revision):
+            self._state = self._format.create(initial, revision)
+            self._revision = revision
         return True
 
     async def _current(self) -> S:
@@ -197,10 +227,10 @@ class StateSynchronizer(Generic[S, I, U]):
                 return state
             serializer = self._format.update_serializer
             record = UpdateRecord([serializer.serialize(update) for update in updates])
-            if await self._write(record.encode()) is not None:
-                self._apply(updates, self._written)
-                assert self._state is not None
-                return self._state
+            written = await self._write(record.encode())
+            if written is not None:
+                self._apply(updates, written)
+                return await self._current()
 
     async def _write(self, payload: bytes) -> Revision | None:
         """Append to exactly the known state; None, with newer records fetched, when there are some."""
@@ -209,8 +239,6 @@ class StateSynchronizer(Generic[S, I, U]):
         revision = await self._log.write_conditionally(known, payload)
         if revision is None:
             await self.fetch_updates()
-        else:
-            self._written = revision
         return revision
 
     async def update_unconditionally(self, updates: Sequence[U]) -> None:
@@ -220,23 +248,29 @@ class StateSynchronizer(Generic[S, I, U]):
             record = UpdateRecord([serializer.serialize(update) for update in updates])
             await self._log.write_unconditionally(record.encode())
 
-    async def compact(self, summarize: Callable[[S], I]) -> None:
+    async def compact(self, summarize: Callable[[S], I | None]) -> None:
         """Write the state as a new beginning, and drop what nobody needs any more.
 
         What is before the *previous* beginning is truncated, so that a process that is about to read
         from there is not cut off.
 
-        :param summarize: the initial state that makes this state; called again when others write meanwhile.
+        :param summarize: the initial state that makes this state, or None to leave things as they are; called
+            again when others write meanwhile.
         :raises InvalidArgumentError: nobody has initialized the state.
         """
         while True:
             state = await self._current()
             assert self._revision is not None
             start = Revision(self._revision.segment, self._revision.offset, 0)
-            record = InitialRecord(self._format.initial_serializer.serialize(summarize(state)))
-            if await self._write(record.encode()) is not None:
+            initial = summarize(state)
+            if initial is None:
+                return
+            record = InitialRecord(self._format.initial_serializer.serialize(initial))
+            written = await self._write(record.encode())
+            if written is not None:
                 # The state itself is the same: only the place to read on from has moved.
-                self._revision = self._written
+                if self._revision is not None and self._revision < written:
+                    self._revision = written
                 break
         before = await self._log.get_mark()
         if before is not None and start <= before:
@@ -246,7 +280,7 @@ class StateSynchronizer(Generic[S, I, U]):
 
     async def bytes_since_compaction(self) -> int:
         """Bytes a process that joins now has to read."""
-        begin = await self._log.get_mark() or await self._log.fetch_oldest_revision()
+        begin = await self._beginning()
         return (await self._log.fetch_latest_revision()).offset - begin.offset
 
     async def close(self) -> None:

@@ -114,7 +114,7 @@ def _paths(use: str) -> list[Path]:
 
 @lru_cache(maxsize=1)
 def fetch() -> Path:
-    """Make sure that every locked jar is in the cache; returns the directory.
+    """Make sure that every locked jar is in the cache, and whole; returns the directory.
 
     :raises ServerStartError: a file could not be fetched, or is not the one that was locked.
     """
@@ -131,7 +131,16 @@ def fetch() -> Path:
 
 
 def _missing(directory: Path) -> list[Jar]:
-    return [jar for jar in locked_jars() if not (directory / jar.file_name).exists()]
+    """Jars that are not there, or not whole: a server with half a jar fails in ways nobody understands."""
+    return [jar for jar in locked_jars() if _sum(directory / jar.file_name) != jar.sha256]
+
+
+def _sum(path: Path) -> str | None:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except FileNotFoundError:
+        return None
 
 
 @contextmanager
@@ -184,7 +193,7 @@ def _fetch_missing(directory: Path, missing: Sequence[Jar]) -> None:
                     f"{tool} could not fetch {jar.file_name}; check the network and run this "
                     f"again (what is there is kept). Its last words:\n{tails}"
                 )
-            found = hashlib.sha256(path.read_bytes()).hexdigest()
+            found = _sum(path)
             if found != jar.sha256:
                 raise ServerStartError(
                     f"{jar.file_name} is not the published file: its checksum is {found}, "

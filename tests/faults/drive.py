@@ -88,7 +88,8 @@ def run_soak(cluster: PravegaCluster, *, seconds: float, processes: int, say: Ca
             try:
                 end = time.monotonic() + seconds
                 for step in _steps(cluster, say):
-                    await trio.sleep(min(5.0, seconds / 9))
+                    # Time to recover from one blow before the next: a store's containers move in 35 s.
+                    await trio.sleep(max(4.0, seconds / 14))
                     if time.monotonic() > end:
                         break
                     try:

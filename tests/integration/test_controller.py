@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent import futures
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -33,6 +34,7 @@ from pravega_wire.controller.types import (
     TxnStatus,
 )
 from pravega_wire.errors import (
+    AuthError,
     ControllerError,
     InvalidArgumentError,
     InvalidStreamCutError,
@@ -476,13 +478,6 @@ def test_commit_and_abort(config: PravegaConfig) -> None:
         ping = controller.ping_transaction
         assert await ping(scope, "s", first.txn_id, LEASE) is PingStatus.COMMITTED
         assert await ping(scope, "s", second.txn_id, LEASE) is PingStatus.ABORTED
-        ended = {first.txn_id: TxnStatus.COMMITTED, second.txn_id: TxnStatus.ABORTED}
-
-        async def listed() -> bool:
-            # Written down a little after the state has changed.
-            return await controller.list_completed_transactions(scope, "s") == ended
-
-        await until(listed)
 
     run(config, body)
 
@@ -942,20 +937,44 @@ def test_tokens_are_empty_without_authorization(config: PravegaConfig) -> None:
     run(config, body)
 
 
-def test_tokens_with_authorization() -> None:
+@pytest.fixture(scope="module")
+def secure() -> Iterator[PravegaServer]:
     with standalone(kind="jars", auth=True, memory="1g", cache_bytes=256 << 20) as server:
-        config = server.config("tokens")
+        yield server
 
-        async def body(controller: ControllerClient, scope: str) -> None:
-            await controller.create_scope(scope)
-            await controller.create_stream(scope, "s", StreamConfiguration())
-            tokens = {access: await controller.get_delegation_token(scope, "s", access) for access in Access}
-            assert all(expiry_of(token) is not None for token in tokens.values())
-            txn = await controller.create_transaction(scope, "s", LEASE)
-            assert txn.token.count(".") == 2
-            assert txn.token not in repr(txn)
 
-        run(config, body)
+def test_tokens_and_ended_transactions_of_a_server_of_its_own(secure: PravegaServer) -> None:
+    """A server that knows the ended transactions of two streams lists those of none."""
+
+    async def body(controller: ControllerClient, scope: str) -> None:
+        await controller.create_scope(scope)
+        await controller.create_stream(scope, "s", StreamConfiguration())
+        tokens = {access: await controller.get_delegation_token(scope, "s", access) for access in Access}
+        assert all(expiry_of(token) is not None for token in tokens.values())
+        first = await controller.create_transaction(scope, "s", LEASE)
+        second = await controller.create_transaction(scope, "s", LEASE)
+        assert first.token.count(".") == 2
+        assert first.token not in repr(first)
+        assert await controller.list_completed_transactions(scope, "s") == {}
+        assert await controller.commit_transaction(scope, "s", first.txn_id)
+        assert await controller.abort_transaction(scope, "s", second.txn_id)
+        ended = {first.txn_id: TxnStatus.COMMITTED, second.txn_id: TxnStatus.ABORTED}
+
+        async def listed() -> bool:
+            return await controller.list_completed_transactions(scope, "s") == ended
+
+        await until(listed)
+
+    run(secure.config("own"), body)
+
+
+def test_calls_without_an_account(secure: PravegaServer) -> None:
+    async def main() -> None:
+        async with controller_of(replace(secure.config(), credentials=None)) as controller:
+            with pytest.raises(AuthError):
+                await controller.create_scope("never")
+
+    trio.run(main)
 
 
 def test_the_list_of_controllers(pravega_cluster: PravegaCluster) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -66,7 +67,7 @@ COUNTER: StateFormat[Counter, Update] = StateFormat(
 
 
 def worker(uri: str, scope: str, stream: str, name: str, updates: int) -> None:
-    """One of the processes: joins, counts up, compacts now and then."""
+    """One of the processes: joins, counts up, compacts now and then, and prints what all have counted."""
     config = PravegaConfig.from_defaults(controller_uri=uri, scope=scope, env={})
     with blocking.open_client(config) as client, client.state_synchronizer(stream, COUNTER) as shared:
         shared.initialize(Counter(0))
@@ -75,7 +76,14 @@ def worker(uri: str, scope: str, stream: str, name: str, updates: int) -> None:
             shared.update(lambda state: [Add(1)])
             if number % 40 == 20:
                 shared.compact(lambda state: state)
-        print(shared.fetch_updates() is not None)
+        state = shared.state
+        while state is None or state.total < PROCESSES * updates:
+            time.sleep(0.05)
+            state = shared.fetch_updates()
+        print(state)
+
+
+PROCESSES = 8
 
 
 def test_eight_processes_count_to_eight_hundred(config: PravegaConfig) -> None:
@@ -90,20 +98,25 @@ def test_eight_processes_count_to_eight_hundred(config: PravegaConfig) -> None:
                     config.controller_uri, str(config.default_scope), "counter", f"p{number}", "100",
                 ],
                 cwd=ROOT,
+                stdout=subprocess.PIPE,
+                text=True,
             )
-            for number in range(8)
+            for number in range(PROCESSES)
         ]  # fmt: skip
         try:
-            codes = [process.wait(200) for process in processes]
+            shown = [process.communicate(timeout=300)[0].strip() for process in processes]
         finally:
             for process in processes:
                 process.kill()
-        assert codes == [0] * 8
+                process.wait()
+        assert [process.returncode for process in processes] == [0] * PROCESSES
         with client.state_synchronizer("counter", COUNTER) as late:
             state = late.fetch_updates()
             assert state is not None
             assert state.total == 800
-            assert sorted(state.names) == [f"p{number}" for number in range(8)]
+            assert sorted(state.names) == [f"p{number}" for number in range(PROCESSES)]
+            # All of them came to this state, with the names in this order.
+            assert shown == [str(state)] * PROCESSES
             # Compaction has cut the beginning off, and a late joiner still has everything.
             assert late.bytes_since_compaction() < client.tail("counter").positions[0]
 
@@ -186,6 +199,128 @@ def test_blind_updates_show_with_the_next_fetch(config: PravegaConfig) -> None:
             await shared.update_unconditionally([Add(1), Join("x")])
             assert shared.state == Counter(1)
             assert await shared.fetch_updates() == Counter(2, ("x",))
+
+    trio.run(main)
+
+
+def test_compaction_while_another_updates(config: PravegaConfig) -> None:
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("busy", 1)
+            one, other = [await client.state_synchronizer("busy", COUNTER) for _ in range(2)]
+            await one.initialize(Counter(0))
+
+            async def update() -> None:
+                for _ in range(60):
+                    await one.update(lambda state: [Add(1)])
+
+            async def compact() -> None:
+                while other.state is None or other.state.total < 60:
+                    await other.compact(lambda state: state)
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(update)
+                nursery.start_soon(compact)
+            late = await client.state_synchronizer("busy", COUNTER)
+            assert [await each.fetch_updates() for each in (one, other, late)] == [Counter(60)] * 3
+            assert await late.update(lambda state: [Add(1)]) == Counter(61)
+
+    trio.run(main)
+
+
+def test_tasks_may_share_one(config: PravegaConfig) -> None:
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("shared", 1)
+            shared = await client.state_synchronizer("shared", COUNTER)
+            other = await client.state_synchronizer("shared", COUNTER)
+            await shared.initialize(Counter(0))
+
+            async def count(each: StateSynchronizer[Counter, Counter, Update]) -> None:
+                for number in range(20):
+                    await each.update(lambda state: [Add(1), Add(1)])
+                    await each.fetch_updates()
+                    if number % 6 == 5:
+                        await each.compact(lambda state: state)
+
+            async with trio.open_nursery() as nursery:
+                for each in (shared, shared, shared, other):
+                    nursery.start_soon(count, each)
+            assert await shared.fetch_updates() == await other.fetch_updates() == Counter(160)
+
+    trio.run(main)
+
+
+def test_a_cancelled_update_is_written_once_or_not_at_all(config: PravegaConfig) -> None:
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("cancelled", 1)
+            shared = await client.state_synchronizer("cancelled", COUNTER)
+            other = await client.state_synchronizer("cancelled", COUNTER)
+            await shared.initialize(Counter(0))
+            done = 0
+            for number in range(30):
+                with trio.move_on_after(number / 5000):
+                    await shared.update(lambda state, number=number: [Join(str(number))])  # type: ignore[misc]
+                    done += 1
+            state = await shared.fetch_updates()
+            assert state == await other.fetch_updates()
+            assert state is not None
+            assert len(set(state.names)) == len(state.names) >= done
+            assert (await shared.update(lambda state: [Add(1)])).total == 1
+
+    trio.run(main)
+
+
+def test_compaction_that_is_not_wanted_writes_nothing(config: PravegaConfig) -> None:
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("unwanted", 1)
+            shared = await client.state_synchronizer("unwanted", COUNTER)
+            await shared.initialize(Counter(3))
+            before = await client.tail("unwanted")
+            await shared.compact(lambda state: None)
+            assert await client.tail("unwanted") == before
+            # The mark goes to before the new beginning, and only the next one truncates, up to there.
+            await shared.compact(lambda state: state)
+            async with await client.revisioned_stream("unwanted") as log:
+                mark = await log.get_mark()
+                assert mark is not None
+                assert mark.offset == before.positions[0]
+                assert (await log.fetch_oldest_revision()).offset == 0
+                await shared.compact(lambda state: state)
+                assert await log.fetch_oldest_revision() == mark
+
+    trio.run(main)
+
+
+def test_streams_without_a_beginning_are_named(config: PravegaConfig) -> None:
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("headless", 1)
+            shared = await client.state_synchronizer("headless", COUNTER)
+            await shared.update_unconditionally([Add(1)])
+            assert await shared.fetch_updates() is None
+            with pytest.raises(CorruptedStateError, match="no initial state"):
+                await shared.initialize(Counter(0))
+
+            await client.create_stream("beheaded", 1)
+            shared = await client.state_synchronizer("beheaded", COUNTER)
+            other = await client.state_synchronizer("beheaded", COUNTER)
+            await shared.initialize(Counter(0))
+            await other.fetch_updates()
+            await shared.compact(lambda state: state)
+            await shared.update(lambda state: [Add(1)])
+            async with await client.revisioned_stream("beheaded") as log:
+                await log.truncate_to(await log.fetch_latest_revision())
+            for _ in range(2):
+                with pytest.raises(CorruptedStateError, match="no initial state is left"):
+                    await other.fetch_updates()
+                with pytest.raises(CorruptedStateError, match="no initial state is left"):
+                    await other.update(lambda state: [Add(1)])
+            # One that has everything can make a new beginning, also for the others.
+            await shared.compact(lambda state: state)
+            assert await other.fetch_updates() == Counter(1)
 
     trio.run(main)
 

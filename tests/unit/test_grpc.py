@@ -9,8 +9,12 @@ from concurrent import futures
 from contextlib import asynccontextmanager
 
 import grpc
+import h2.config
+import h2.connection
+import h2.events
 import pytest
 import trio
+from h2.errors import ErrorCodes
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,17 +42,22 @@ ECHO = "/echo.Echo/echo"
 class Server(grpc.GenericRpcHandler):
     """Raw bytes in, raw bytes out; what it does is said by the method's name."""
 
-    def __init__(self) -> None:
+    def __init__(self, *options: tuple[str, int], port: int = 0) -> None:
         self.metadata: list[dict[str, str]] = []
         self.entered = threading.Event()
         self.release = threading.Event()
         self.failures = 0
+        self.peers: set[str] = set()
         self._server = grpc.server(
             futures.ThreadPoolExecutor(64),
-            options=[("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)],
+            options=[
+                ("grpc.max_receive_message_length", -1),
+                ("grpc.max_send_message_length", -1),
+                *options,
+            ],
         )
         self._server.add_generic_rpc_handlers((self,))
-        self.port = self._server.add_insecure_port("127.0.0.1:0")
+        self.port = self._server.add_insecure_port(f"127.0.0.1:{port}")
         self._server.start()
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
@@ -65,6 +74,9 @@ class Server(grpc.GenericRpcHandler):
         assert self.release.wait(60)
         return request
 
+    def do_deadline(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        return repr(context.time_remaining()).encode()
+
     def do_fail(self, request: bytes, context: grpc.ServicerContext) -> bytes:
         code = {each.value[0]: each for each in grpc.StatusCode}[request[0]]
         context.abort(code, f"söme text for {request[0]}")
@@ -72,9 +84,13 @@ class Server(grpc.GenericRpcHandler):
 
     def do_createScope(self, request: bytes, context: grpc.ServicerContext) -> bytes:
         name = pb.ScopeInfo.FromString(request).scope
+        self.peers.add(context.peer())
         if name == "flaky" and self.failures < 3:
             self.failures += 1
             context.abort(grpc.StatusCode.UNAVAILABLE, "not just now")
+        if name == "held":
+            self.entered.set()
+            assert self.release.wait(60)
         if name == "secret":
             context.abort(grpc.StatusCode.UNAUTHENTICATED, "")
         if name == "rubbish":
@@ -170,6 +186,118 @@ def test_hundreds_of_calls_at_once(server: Server) -> None:
     trio.run(main)
 
 
+def test_no_more_calls_at_once_than_the_server_allows() -> None:
+    server = Server(("grpc.max_concurrent_streams", 5))
+
+    async def main() -> None:
+        results: dict[int, bytes] = {}
+        async with channel(server.port) as found:
+            # The limit comes with the server's settings, which the first answer follows.
+            await found.call(ECHO, b"")
+
+            async def one(number: int) -> None:
+                while True:
+                    result = await found.call(ECHO, b"%d" % number)
+                    # A stream has ended for us a moment before it has for the server.
+                    if not result.unprocessed:
+                        break
+                results[number] = result.message
+
+            async with trio.open_nursery() as nursery:
+                for number in range(60):
+                    nursery.start_soon(one, number)
+                # This one waits for its turn, and gives up before it comes.
+                with trio.move_on_after(0) as scope:
+                    await found.call(ECHO, b"never")
+                assert scope.cancelled_caught
+            assert found.usable
+        assert results == {number: b"%d" % number for number in range(60)}
+
+    try:
+        trio.run(main)
+    finally:
+        server.stop().wait(30)
+
+
+def test_calls_beyond_the_server_s_limit_need_no_other_connection() -> None:
+    server = Server(("grpc.max_concurrent_streams", 5))
+
+    async def main() -> None:
+        async with controller(server.port) as found:
+
+            async def one(number: int) -> None:
+                assert await found.create_scope(f"scope-{number}")
+
+            await one(0)
+            async with trio.open_nursery() as nursery:
+                for number in range(60):
+                    nursery.start_soon(one, number)
+
+    try:
+        trio.run(main)
+    finally:
+        server.stop().wait(30)
+    assert len(server.peers) == 1
+
+
+def test_the_server_is_told_the_deadline_and_ends_the_call_by_it(server: Server) -> None:
+    async def main() -> None:
+        async with channel(server.port) as found:
+            told = await found.call("/echo.Echo/deadline", b"", timeout=1000)
+            assert 900 < float(told.message) <= 1000
+            told = await found.call("/echo.Echo/deadline", b"", timeout=1e7)
+            assert 9.9e6 < float(told.message) <= 1e7
+            late = await found.call("/echo.Echo/hold", b"", timeout=0.2)
+            assert late.code is StatusCode.DEADLINE_EXCEEDED
+            assert (await found.call(ECHO, b"after")).message == b"after"
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "unprocessed"),
+    [
+        (ErrorCodes.REFUSED_STREAM, StatusCode.UNAVAILABLE, True),
+        (ErrorCodes.CANCEL, StatusCode.CANCELLED, False),
+        (ErrorCodes.INTERNAL_ERROR, StatusCode.INTERNAL, False),
+        (ErrorCodes.ENHANCE_YOUR_CALM, StatusCode.RESOURCE_EXHAUSTED, False),
+    ],
+)
+def test_a_reset_call_ends_alone(error: ErrorCodes, code: StatusCode, unprocessed: bool) -> None:
+    """The first call is reset in the middle of its answer, the second is answered."""
+
+    async def serve(stream: trio.SocketStream) -> None:
+        state = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False))
+        state.initiate_connection()
+        async for data in stream:
+            for event in state.receive_data(data):
+                if not isinstance(event, h2.events.StreamEnded):
+                    continue
+                state.send_headers(
+                    event.stream_id, [(":status", "200"), ("content-type", "application/grpc")]
+                )
+                state.send_data(event.stream_id, b"\0\0\0\0\2ok"[: 4 if event.stream_id == 1 else 7])
+                if event.stream_id == 1:
+                    state.reset_stream(event.stream_id, error)
+                else:
+                    state.send_headers(event.stream_id, [("grpc-status", "0")], end_stream=True)
+            await stream.send_all(state.data_to_send())
+
+    async def main() -> None:
+        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.serve_listeners, serve, [listener])
+            async with channel(listener.socket.getsockname()[1]) as found:
+                first = await found.call(ECHO, b"")
+                assert (first.code, first.unprocessed) == (code, unprocessed)
+                assert error.name in first.text
+                second = await found.call(ECHO, b"")
+                assert (second.code, second.message) == (StatusCode.OK, b"ok")
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+
+
 def test_cancelling_a_call_leaves_the_others(server: Server) -> None:
     async def main() -> None:
         async with channel(server.port) as found:
@@ -201,6 +329,33 @@ def test_a_graceful_stop_lets_calls_end_and_takes_no_new_ones(server: Server) ->
                 server.release.set()
             assert [(each.code, each.message) for each in results] == [(StatusCode.OK, b"held")]
             await trio.to_thread.run_sync(stopped.wait)
+
+    trio.run(main)
+
+
+def test_the_controller_makes_a_new_connection_after_a_graceful_stop(server: Server) -> None:
+    """A call is under way on the old connection, on the same address, while the new one is made."""
+
+    async def main() -> None:
+        async with controller(server.port) as found:
+            async with trio.open_nursery() as nursery:
+
+                async def held() -> None:
+                    assert await found.create_scope("held")
+
+                nursery.start_soon(held)
+                await trio.to_thread.run_sync(server.entered.wait)
+                stopped = server.stop(grace=30)
+                other = Server(port=server.port)
+                try:
+                    assert await found.create_scope("new")
+                    server.release.set()
+                    await trio.to_thread.run_sync(stopped.wait)
+                    assert await found.create_scope("newer")
+                finally:
+                    await trio.to_thread.run_sync(other.stop().wait)
+            assert len(server.peers) == 1
+            assert len(other.peers) == 1
 
     trio.run(main)
 

