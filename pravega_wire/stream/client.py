@@ -159,7 +159,7 @@ class PravegaClient:
         return await self._core.controller.create_scope(scope)
 
     async def delete_scope(self, scope: str, *, recursive: bool = False) -> bool:
-        """Delete a scope; False when it did not exist.
+        """Delete a scope; False when it did not exist (with ``recursive`` a 0.13.0 server does not tell).
 
         :param recursive: with every stream, group and table in it.
         :raises ScopeNotEmptyError: it is not empty and ``recursive`` is false.
@@ -309,6 +309,7 @@ class PravegaClient:
 
         :param seal: ids of active segments to seal.
         :param new_ranges: ``(low, high)`` pairs that cover exactly the sealed segments' ranges.
+        :raises InvalidArgumentError: nothing to seal, or ranges that are empty or overlap.
         :raises ScaleConflictError: the ranges do not fit, a segment is not active, or another
             scale is running.
         """
