@@ -371,7 +371,7 @@ class StateSynchronizer(Generic[S, I, U]):
         """Write updates that are right for any state; they show with the next fetch."""
         self._portal.call(self._twin.update_unconditionally, updates)
 
-    def compact(self, summarize: Callable[[S], I]) -> None:
+    def compact(self, summarize: Callable[[S], I | None]) -> None:
         """Write the state as a new beginning, and drop what nobody needs any more."""
         self._portal.call(self._twin.compact, summarize)
 

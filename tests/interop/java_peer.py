@@ -127,8 +127,10 @@ def _event(row: list[str]) -> JavaEvent:
 
 
 @contextmanager
-def start_java_peer(controller_uri: str, directory: Path) -> Iterator[JavaPeer]:
-    """Compile the program into ``directory``, run it, and end it with the context."""
+def start_java_peer(
+    controller_uri: str, directory: Path, *more: str, program: str = "InteropPeer"
+) -> Iterator[JavaPeer]:
+    """Compile the programs into ``directory``, run one, and end it with the context."""
     classpath = client_classpath()
     compile_java(SOURCES, directory / "classes", classpath)
     log = directory / "java-peer.log"
@@ -143,8 +145,9 @@ def start_java_peer(controller_uri: str, directory: Path) -> Iterator[JavaPeer]:
                 f"-Dlogback.configurationFile={logback}",
                 "-cp",
                 os.pathsep.join(map(str, [directory / "classes", *classpath])),
-                "InteropPeer",
+                program,
                 controller_uri,
+                *more,
             ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
