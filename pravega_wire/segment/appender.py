@@ -71,11 +71,11 @@ _GARBAGE_ATTEMPTS: Final = 3
 _NEW_WRITER: Final = -(2**63)
 
 
-def too_large(length: int, what: str = "an event") -> EventTooLargeError:
+def too_large(length: int, what: str = "an event", limit: int = MAX_EVENT_BYTES) -> EventTooLargeError:
     """The error for an event, or an atomic batch, over the limit."""
-    error = EventTooLargeError(f"{what} of {length} bytes is over the limit of {MAX_EVENT_BYTES} bytes")
+    error = EventTooLargeError(f"{what} of {length} bytes is over the limit of {limit} bytes")
     error.size = length
-    error.limit = MAX_EVENT_BYTES
+    error.limit = limit
     return error
 
 

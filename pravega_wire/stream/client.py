@@ -343,6 +343,7 @@ class PravegaClient:
         max_outstanding_bytes: int = DEFAULT_MAX_OUTSTANDING_BYTES,
         partitioner: Partitioner = routing_key_position,
         note_time_every: float | None = None,
+        large_events: bool = False,
     ) -> EventWriter:
         """A writer of events: ``async with client.event_writer("s/t") as writer``.
 
@@ -351,6 +352,9 @@ class PravegaClient:
             of Pravega use. Another one keeps order per key as well, but only among writers that use the same.
         :param note_time_every: seconds between time notes with the wall clock's time, for watermarks; None
             leaves that to :meth:`EventWriter.note_time`.
+        :param large_events: take events over 8 MiB as well (up to 2 GiB): each goes to a segment of its own
+            first and is merged when it is whole, so readers see all of it or nothing. Writing one waits until
+            it is stored.
         """
         return EventWriter(
             self._core,
@@ -358,6 +362,7 @@ class PravegaClient:
             max_outstanding_bytes=max_outstanding_bytes,
             partitioner=partitioner,
             note_time_every=note_time_every,
+            large_events=large_events,
         )
 
     # --- transactions ---------------------------------------------------------------------------

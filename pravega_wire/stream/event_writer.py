@@ -14,15 +14,18 @@ from pravega_wire.controller.types import NoteTimeStatus
 from pravega_wire.errors import (
     ControllerError,
     InvalidArgumentError,
+    NoSuchSegmentError,
     NotFoundError,
     PravegaError,
+    SegmentSealedError,
     StreamSealedError,
 )
 from pravega_wire.hashing import routing_key_position
-from pravega_wire.segment.appender import SegmentAppender
+from pravega_wire.segment.appender import Ack, SegmentAppender, too_large
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.store import Backoff
 from pravega_wire.stream.core import ClientCore
+from pravega_wire.stream.large import MAX_LARGE_EVENT_BYTES, append_large_event
 from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES, Partitioner, Route, RoutedWriter
 from pravega_wire.types import ScopedStream
 
@@ -48,6 +51,7 @@ class EventWriter(RoutedWriter):
         max_outstanding_bytes: int = DEFAULT_MAX_OUTSTANDING_BYTES,
         partitioner: Partitioner = routing_key_position,
         note_time_every: float | None = None,
+        large_events: bool = False,
     ) -> None:
         super().__init__(
             str(stream),
@@ -58,6 +62,8 @@ class EventWriter(RoutedWriter):
         if note_time_every is not None and note_time_every <= 0:
             raise InvalidArgumentError("note_time_every must be positive")
         self.writer_id = str(uuid4())
+        self._large_events = large_events
+        self._large_lock = trio.Lock()
         self._note_time_every = note_time_every
         self._noting = trio.CancelScope()
         self._has_noted = False
@@ -85,6 +91,34 @@ class EventWriter(RoutedWriter):
         if self._note_time_every is not None:
             self._nursery.start_soon(self._note_times, name=f"time of the writer of {stream}")
         return self
+
+    async def _write_large(self, event: bytes, routing_key: str | None) -> Ack:
+        """See :class:`RoutedWriter`; an event over the limit is stored when this returns."""
+        if not self._large_events:
+            return await super()._write_large(event, routing_key)
+        if len(event) > MAX_LARGE_EVENT_BYTES:
+            raise too_large(len(event), limit=MAX_LARGE_EVENT_BYTES)
+        async with self._large_lock:
+            while True:
+                # What was written before it comes before it.
+                await self.flush()
+                appender = self._select(routing_key)
+                try:
+                    await append_large_event(self._core.stores, appender.target, appender.writer_id, event)
+                except (SegmentSealedError, NoSuchSegmentError):
+                    if self._by_id.get(appender.target.segment_id) is appender:
+                        # The appender has nothing under way and so has not noticed.
+                        appender.finish()
+                        await self.sealed(appender, StreamSealedError(appender.target.name))
+                    self._check()
+                    continue
+                break
+        self.events_written += 1
+        self.events_acknowledged += 1
+        self.bytes_written += len(event)
+        ack = Ack()
+        ack.settle()
+        return ack
 
     async def note_time(self, timestamp: int) -> None:
         """Tell the controller that everything up to event time ``timestamp`` (milliseconds) was written.

@@ -248,6 +248,8 @@ class RoutedWriter:
         if type(event) is not bytes:
             event = _as_bytes(event)
         length = len(event)
+        if length > MAX_EVENT_BYTES:
+            return await self._write_large(event, routing_key)
         header = self._headers[length]
         if routing_key is not None and type(routing_key) is not str:
             raise _no_key(routing_key)
@@ -304,8 +306,7 @@ class RoutedWriter:
                 if set(map(type, chunk)) != {bytes}:
                     chunk = list(map(_as_bytes, chunk))
                 lengths = list(map(len, chunk))
-                if max(lengths) > MAX_EVENT_BYTES:
-                    raise too_large(max(lengths))
+                largest = max(lengths)
                 if keys is not None:
                     chunk_keys = list(islice(keys, len(chunk)))
                     if len(chunk_keys) < len(chunk):
@@ -315,13 +316,32 @@ class RoutedWriter:
                     places: list[Place] = chunk_keys  # type: ignore[assignment]  # checked above
                 else:
                     places = [routing_keys] * len(chunk)  # type: ignore[list-item]  # one key, or None
+                first = 0
+                if largest > MAX_EVENT_BYTES:
+                    for index, event in enumerate(chunk):
+                        if lengths[index] > MAX_EVENT_BYTES:
+                            await self._write_chunk(
+                                chunk[first:index], lengths[first:index], places[first:index], ack
+                            )
+                            place = places[index]
+                            assert place is None or isinstance(place, str)
+                            await self._write_large(event, place)
+                            first = index + 1
+                if first:
+                    chunk, lengths, places = chunk[first:], lengths[first:], places[first:]
                 await self._write_chunk(chunk, lengths, places, ack)
+                if not lengths:
+                    continue
                 # About one block at a time, so that a generator of large events stays lazy.
                 average = sum(lengths) // len(lengths) + HEADER_BYTES
                 count = max(1, min(_MAX_BULK_EVENTS, BLOCK_BYTES // average))
         finally:
             ack.settle()
         return ack
+
+    async def _write_large(self, event: bytes, routing_key: str | None) -> Ack:
+        """Write an event over the limit; here there is no way to."""
+        raise too_large(len(event))
 
     async def _write_arrow(self, events: Any, routing_keys: Iterable[str | None] | str | None) -> Ack:
         self._check()

@@ -492,6 +492,7 @@ class PravegaClient:
         max_outstanding_bytes: int = DEFAULT_MAX_OUTSTANDING_BYTES,
         partitioner: Partitioner = routing_key_position,
         note_time_every: float | None = None,
+        large_events: bool = False,
     ) -> EventWriter:
         """A writer of events; use it as a context manager."""
         return EventWriter(
@@ -501,6 +502,7 @@ class PravegaClient:
                 max_outstanding_bytes=max_outstanding_bytes,
                 partitioner=partitioner,
                 note_time_every=note_time_every,
+                large_events=large_events,
             ),
         )
 

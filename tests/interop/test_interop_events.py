@@ -221,3 +221,15 @@ def test_sizes_up_to_the_limit(
     expected = [JavaEvent(0, 0, ours), JavaEvent(0, 8 + size, theirs)]
     assert java_peer.read_batch(pravega_scope, "s") == expected
     assert read_in_python(client, "s") == expected
+
+
+def test_java_reads_events_over_the_limit(
+    client: PravegaClient, pravega_scope: str, java_peer: JavaPeer
+) -> None:
+    large = bytes(range(256)) * 50_000
+    client.create_stream("large", 1)
+    with client.event_writer("large", large_events=True) as writer:
+        for event in (b"before", large, b"after"):
+            writer.write_event(event, "key")
+    read = java_peer.read_batch(pravega_scope, "large")
+    assert [each.payload for each in read] == [b"before", large, b"after"]

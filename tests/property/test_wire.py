@@ -241,3 +241,11 @@ def test_what_is_no_event_is_named(header: tuple[int, int], before: int) -> None
     data = frame_event(b"abc") * before + EVENT_HEADER.pack(*header) + b"12345"
     with pytest.raises(DecodeError, match=f"offset {1000 + 11 * before} "):
         parse_events(data, 1000, segment="s/t/0.#epoch.0")
+
+
+@given(st.lists(st.one_of(st.binary(max_size=30), st.just(b"same")), max_size=200))
+def test_arrow_has_the_same_payloads(payloads: list[bytes]) -> None:
+    batch, _, _ = parse_events(b"".join(map(frame_event, payloads)))
+    found = batch.to_arrow()
+    found.validate(full=True)
+    assert found.to_pylist() == payloads

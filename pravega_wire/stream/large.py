@@ -1,0 +1,110 @@
+"""Events over the limit of an ordinary one: written to a segment of their own, and merged in at the end.
+
+(Client formats v0.13.0, "Event framing": the reference client's option ``enableLargeEvents``.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+from uuid import UUID
+
+import trio
+
+from pravega_wire.errors import PravegaError
+from pravega_wire.protocol import commands as c
+from pravega_wire.protocol.events import EVENT_HEADER
+from pravega_wire.segment.appender import BLOCK_BYTES, Ack, SegmentAppender
+from pravega_wire.segment.metadata import SegmentMetadata
+from pravega_wire.segment.store import SegmentStores, SegmentTarget
+
+__all__ = ["MAX_LARGE_EVENT_BYTES", "append_large_event"]
+
+MAX_LARGE_EVENT_BYTES: Final = 2**31 - 1 - EVENT_HEADER.size
+"""Largest payload: readers keep an event's length, with its header, in 31 bits."""
+
+_WINDOW: Final = 16
+
+
+class _Owner:
+    """Watches the appender of the segment that an event is gathered in."""
+
+    def __init__(self) -> None:
+        self.error: PravegaError | None = None
+        self.blocks = 0
+        self.room = trio.Event()
+
+    def acknowledged(self, size: int, count: int, seconds: float) -> None:
+        self.blocks -= 1
+        self.room.set()
+
+    def failed(self, appender: SegmentAppender, error: PravegaError) -> None:
+        self.error = error
+        for block in appender.unacknowledged:
+            block.fail(error)
+        self.room.set()
+
+    async def sealed(self, appender: SegmentAppender, error: PravegaError) -> None:
+        self.failed(appender, error)
+        await trio.lowlevel.checkpoint()
+
+
+async def append_large_event(
+    stores: SegmentStores, parent: SegmentTarget, writer_id: UUID, payload: bytes
+) -> None:
+    """Append one event of any size to a segment; returns when it is stored, whole.
+
+    Readers see all of it or nothing. Where this fails or is cancelled, the server drops what there is later.
+
+    :raises SegmentSealedError: the segment takes no more; nothing was appended.
+    :raises NoSuchSegmentError: it is gone.
+    """
+    metadata = SegmentMetadata(stores, parent)
+    created = await stores.call(
+        parent,
+        lambda request_id, token: c.CreateTransientSegment(
+            request_id=request_id,
+            writer_id=writer_id,
+            parent_segment=parent.name,
+            delegation_token=token,
+        ),
+        c.SegmentCreated,
+        doing="creating a transient segment of",
+    )
+    target = replace(parent, name=created.segment)
+    owner = _Owner()
+    appender = SegmentAppender(stores, target, owner)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(appender.run)
+        try:
+            await _gather(appender, owner, payload)
+        finally:
+            appender.finish()
+    # A merge that was done and whose answer was lost finds its source gone: that is as good.
+    await metadata.merge(created.segment)
+
+
+async def _gather(appender: SegmentAppender, owner: _Owner, payload: bytes) -> None:
+    view = memoryview(payload)
+    pieces: list[bytes | memoryview] = [EVENT_HEADER.pack(0, len(payload))]
+    pieces += [view[start : start + BLOCK_BYTES] for start in range(0, len(view), BLOCK_BYTES)]
+    for piece in pieces:
+        block = appender.open
+        block.parts.append(piece)
+        block.size += len(piece)
+        block.count = 1
+        appender.close_block()
+        owner.blocks += 1
+        appender.pump()
+        while owner.blocks >= _WINDOW and owner.error is None:
+            owner.room = trio.Event()
+            await owner.room.wait()
+        if owner.error is not None:
+            raise owner.error
+    ack = Ack()
+    for block in appender.unacknowledged:
+        ack.add()
+        block.extra.append(ack)
+    appender.force()
+    ack.settle()
+    await ack.wait()

@@ -1,0 +1,86 @@
+"""Events over the limit of an ordinary one."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import trio
+
+from pravega_wire import PravegaConfig, open_client
+from pravega_wire import sync as blocking
+from pravega_wire.errors import EventTooLargeError
+from pravega_wire.protocol import commands as c
+from pravega_wire.segment.appender import MAX_EVENT_BYTES
+from pravega_wire.testing import FaultProxy
+from tests.integration.conftest import guarded
+
+LARGE = random.Random(3).randbytes(20_000_000)
+
+
+def test_large_events_are_stored_in_order_among_others(config: PravegaConfig) -> None:
+    events = [b"a", LARGE, b"b", LARGE[: MAX_EVENT_BYTES + 1], LARGE[:MAX_EVENT_BYTES], b"", b"c"]
+
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("l", 2)
+            async with client.event_writer("l", large_events=True) as writer:
+                for event in events:
+                    await writer.write_event(event, "key")
+                await (await writer.write_events(events, "key")).wait()
+                assert writer.metrics().events_acknowledged == 2 * len(events)
+            found = [event async for batch in await client.read_events("l") for event in batch]
+            assert found == events * 2
+            async with client.event_writer("l") as writer:
+                with pytest.raises(EventTooLargeError, match="8388608"):
+                    await writer.write_event(LARGE)
+                with pytest.raises(EventTooLargeError):
+                    await writer.write_events([b"before", LARGE], "key")
+
+    trio.run(main)
+
+
+def test_the_segment_is_sealed_before_the_event_is_whole(config: PravegaConfig) -> None:
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("s", 1)
+            async with client.event_writer("s", large_events=True) as writer:
+                await writer.write_event(b"first", "key")
+                await writer.flush()
+                await client.scale_stream("s", [0], [(0.0, 0.5), (0.5, 1.0)])
+                await writer.write_event(LARGE, "key")
+                assert len(writer.segments) == 2
+                await writer.write_event(b"last", "key")
+            found = [event async for batch in await client.read_events("s") for event in batch]
+            assert found == [b"first", LARGE, b"last"]
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize("reply", [c.SegmentCreated, c.DataAppended, c.SegmentsMerged])
+def test_connections_lost_on_the_way(
+    config: PravegaConfig, fault_proxy: FaultProxy, reply: type[c.Command]
+) -> None:
+    async def main() -> None:
+        with trio.fail_after(120):
+            async with open_client(config, address_map=fault_proxy.address_map) as client:
+                await client.create_stream("f", 1)
+                async with client.event_writer("f", large_events=True) as writer:
+                    await writer.write_event(b"before", "key")
+                    await writer.flush()
+                    fault_proxy.cut_before_reply(reply, times=2)
+                    await writer.write_event(LARGE, "key")
+                    await writer.write_event(LARGE[::-1], "key")
+                assert fault_proxy.cuts == 2
+                found = [event async for batch in await client.read_events("f") for event in batch]
+                assert found == [b"before", LARGE, LARGE[::-1]]
+
+    trio.run(main)
+
+
+def test_the_blocking_twin(config: PravegaConfig) -> None:
+    with blocking.open_client(config) as client:
+        client.create_stream("b", 1)
+        with client.event_writer("b", large_events=True) as writer:
+            writer.write_event(LARGE, "key").wait()
+        assert [event for batch in client.read_events("b") for event in batch] == [LARGE]
