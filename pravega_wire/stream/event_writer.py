@@ -188,7 +188,8 @@ class EventWriter(RoutedWriter):
         except PravegaError as failure:
             self._fail(failure)
             return
-        if self._error is not None:
+        if self._error is not None or self._by_id.get(appender.target.segment_id) is not appender:
+            # Failed meanwhile; or a large event has found the same out at the same time.
             return
         if not successors:
             self._fail(self._stream_sealed())
