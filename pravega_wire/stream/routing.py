@@ -145,12 +145,14 @@ class _Groups(dict[str, _Group]):
 
     def at(self, position: float) -> _Group:
         """The group of a position in the key space."""
+        if not self._by_route:
+            raise ClosedError("the writer is not open: use it as a context manager, or call open()")
         return self._by_route[bisect_left(self._highs, position)]
 
     def __missing__(self, key: str | None) -> _Group:
         if key is None:
             return self.at(random())
-        if type(key) is not str:
+        if not isinstance(key, str):
             raise _no_key(key)
         group = self.at(self._position_of(key))
         if len(self) < _REMEMBERED_KEYS:
@@ -251,7 +253,7 @@ class RoutedWriter:
         if length > MAX_EVENT_BYTES:
             return await self._write_large(event, routing_key)
         header = self._headers[length]
-        if routing_key is not None and type(routing_key) is not str:
+        if routing_key is not None and not isinstance(routing_key, str):
             raise _no_key(routing_key)
         appender = self._only or self._groups[routing_key].appender  # type: ignore[index]  # as in _select
         size = length + HEADER_BYTES
@@ -312,7 +314,9 @@ class RoutedWriter:
                     if len(chunk_keys) < len(chunk):
                         raise InvalidArgumentError("fewer routing keys than events were given")
                     if not set(map(type, chunk_keys)) <= _KEY_TYPES:
-                        raise _no_key(next(key for key in chunk_keys if type(key) not in _KEY_TYPES))
+                        for key in chunk_keys:
+                            if key is not None and not isinstance(key, str):
+                                raise _no_key(key)
                     places: list[Place] = chunk_keys  # type: ignore[assignment]  # checked above
                 else:
                     places = [routing_keys] * len(chunk)  # type: ignore[list-item]  # one key, or None
@@ -461,7 +465,7 @@ class RoutedWriter:
         if not payloads:
             block.settle()
             return block.ack
-        if routing_key is not None and type(routing_key) is not str:
+        if routing_key is not None and not isinstance(routing_key, str):
             raise _no_key(routing_key)
         block.atomic = True
         block.size = size

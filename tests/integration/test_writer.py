@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from itertools import chain
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ import pytest
 import trio
 
 from pravega_wire import PravegaConfig, TxnStatus
-from pravega_wire.errors import ControllerError, EventTooLargeError, InvalidArgumentError
+from pravega_wire.errors import ClosedError, ControllerError, EventTooLargeError, InvalidArgumentError
 from tests.integration.conftest import guarded
 
 
@@ -223,5 +224,31 @@ def test_arrays_that_are_no_events(config: PravegaConfig) -> None:
                 await writer.write_events(pa.array([b"12", b"34"], pa.binary(2)))
             events = [event async for batch in await client.read_events("bad") for event in batch]
             assert events == [b"text", "é".encode(), b"12", b"34"]
+
+    trio.run(main)
+
+
+class Colour(StrEnum):
+    RED = "red"
+
+
+def test_keys_are_strings_of_any_kind_and_writers_are_opened(config: PravegaConfig) -> None:
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("k", 4)
+            writer = client.event_writer("k")
+            with pytest.raises(ClosedError, match="not open"):
+                await writer.write_event(b"x", "key")
+            async with writer:
+                for wrong in (5, b"bytes"):
+                    with pytest.raises(InvalidArgumentError, match="routing key is a string"):
+                        await writer.write_event(b"x", wrong)  # type: ignore[arg-type]
+                    with pytest.raises(InvalidArgumentError, match="routing key is a string"):
+                        await writer.write_events([b"x", b"y"], ["k", wrong])  # type: ignore[list-item]
+                await writer.write_event(b"1", Colour.RED)
+                await writer.write_events([b"2", b"3"], [Colour.RED, "red"])
+                await writer.write_event(b"4", "red")
+            found = [event async for batch in await client.read_events("k") for event in batch]
+            assert found == [b"1", b"2", b"3", b"4"]
 
     trio.run(main)
