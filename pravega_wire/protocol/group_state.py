@@ -1,0 +1,1015 @@
+"""The state that the readers of a group share: its records, and what each of them does to it.
+
+A group's state lives in a state synchronizer's stream. Records and effects are those of the Java client
+(client formats v0.13.0, sections 6, 9 and 10), so that Java readers may be in the same group: nothing here
+may be done otherwise, even where it could be done better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeVar
+
+from pravega_wire.errors import CorruptedStateError, DecodeError, InvalidArgumentError
+from pravega_wire.groups import ReaderGroupConfig, RetentionType
+from pravega_wire.naming import parse_segment_name
+from pravega_wire.positions import KeyRange
+from pravega_wire.protocol.formats import (
+    decode_stream_cut,
+    encode_stream_cut,
+    read_key_range,
+    write_key_range,
+)
+from pravega_wire.protocol.versioned import (
+    DataReader,
+    DataWriter,
+    RevisionReader,
+    encode_record,
+    read_record,
+    read_typed_record_from,
+)
+from pravega_wire.types import ScopedStream, StreamCut
+
+__all__ = [
+    "ASSUMED_LAG_MS",
+    "NO_END",
+    "SILENT",
+    "AcquireSegment",
+    "AddReader",
+    "CheckpointReader",
+    "CheckpointState",
+    "ClearCheckpointsBefore",
+    "CompactReaderGroupState",
+    "CreateCheckpoint",
+    "GroupInit",
+    "GroupState",
+    "GroupStateFormat",
+    "GroupUpdate",
+    "ReaderGroupStateInit",
+    "ReleaseSegment",
+    "RemoveOutstandingCheckpoints",
+    "RemoveReader",
+    "SegmentCompleted",
+    "UpdateCheckpointPublished",
+    "UpdateDistanceToTail",
+    "UpdatingConfig",
+    "decode_checkpoint_state",
+    "decode_group_config",
+    "decode_group_record",
+    "encode_checkpoint_state",
+    "encode_group_config",
+    "encode_group_record",
+    "is_silent",
+    "segment_id_of",
+    "stream_of",
+]
+
+T = TypeVar("T")
+
+SILENT: Final = "_SILENT_"
+"""A checkpoint with this in its id gives the readers no event."""
+
+ASSUMED_LAG_MS: Final = 30_000
+"""A reader counts as so far behind at least, milliseconds."""
+
+NO_END: Final = (1 << 63) - 1
+"""End offset of a segment that is read to its end."""
+
+_NEVER_HEARD: Final = (1 << 63) - 1
+# Distance to the tail of a reader that has not told it.
+
+Offsets = Mapping[str, int]
+"""Full segment name to offset in bytes; -1 for a segment that was read to its end."""
+
+
+def is_silent(checkpoint: str) -> bool:
+    """Whether readers answer a checkpoint without telling their user."""
+    return SILENT in checkpoint
+
+
+def segment_id_of(segment: str) -> int:
+    """Id of a segment in its stream, from its full name."""
+    return parse_segment_name(segment)[2]
+
+
+def stream_of(segment: str) -> ScopedStream:
+    """Stream of a segment, from its full name."""
+    scope, stream, _, _ = parse_segment_name(segment)
+    return ScopedStream(scope, stream)
+
+
+# --- the configuration ----------------------------------------------------------------------------
+
+
+def encode_group_config(config: ReaderGroupConfig) -> bytes:
+    """A group's configuration, version 0 with its three revisions."""
+
+    def write_cuts(target: DataWriter, cuts: Mapping[ScopedStream, StreamCut | None]) -> None:
+        target.mapping(
+            cuts,
+            lambda body, stream: body.utf(str(stream)),
+            lambda body, cut: body.array(encode_stream_cut(cut)),
+        )
+
+    def first(target: DataWriter) -> None:
+        target.int64(config.automatic_checkpoint_ms).int64(config.group_refresh_ms)
+        write_cuts(target, config.starts)
+        write_cuts(target, config.ends)
+
+    def second(target: DataWriter) -> None:
+        first(target)
+        target.int32(config.max_outstanding_checkpoints)
+
+    def third(target: DataWriter) -> None:
+        target.compact_int(config.retention.value).int64(config.generation).uuid(config.group_id)
+
+    return encode_record([first, second, third])
+
+
+def decode_group_config(data: bytes) -> ReaderGroupConfig:
+    """A group's configuration.
+
+    :raises DecodeError: malformed, or values that no group can have.
+    """
+    found: dict[str, Any] = {}
+
+    def read_cuts(source: DataReader) -> dict[ScopedStream, StreamCut | None]:
+        pairs = source.mapping(DataReader.utf, DataReader.array)
+        return {ScopedStream.parse(stream): decode_stream_cut(cut) for stream, cut in pairs.items()}
+
+    def first(source: DataReader) -> None:
+        found["automatic_checkpoint_ms"] = source.int64()
+        found["group_refresh_ms"] = source.int64()
+        found["starts"] = read_cuts(source)
+        found["ends"] = read_cuts(source)
+
+    def second(source: DataReader) -> None:
+        first(source)
+        found["max_outstanding_checkpoints"] = source.int32()
+
+    def third(source: DataReader) -> None:
+        found["retention"] = RetentionType(source.compact_int())
+        found["generation"] = source.int64()
+        found["group_id"] = source.uuid()
+
+    try:
+        read_record(data, {0: [first, second, third]}, what="reader group configuration")
+        return ReaderGroupConfig(**found)
+    except (InvalidArgumentError, ValueError, TypeError) as error:
+        raise DecodeError(f"reader group configuration: {error}") from error
+
+
+# --- checkpoints ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointState:
+    """The checkpoints of a group (client formats v0.13.0, section 10). Methods return new states.
+
+    :ivar checkpoints: ids in the order they were begun. :ivar pending: id to readers that have not answered.
+    :ivar positions: id to what is known of its positions; complete ones are the checkpoint.
+    :ivar last: positions of the newest complete one that was not silent, None before the first.
+    :ivar published: whether the controller was told of it.
+    """
+
+    checkpoints: tuple[str, ...] = ()
+    pending: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    positions: Mapping[str, Offsets] = field(default_factory=dict)
+    last: Offsets | None = None
+    published: bool = True
+
+    def begin(self, checkpoint: str, readers: Iterable[str], known: Offsets) -> CheckpointState:
+        """A checkpoint that these readers have to answer; nothing when its id is known."""
+        if checkpoint in self.positions:
+            return self
+        waiting = tuple(readers)
+        return replace(
+            self,
+            checkpoints=(*self.checkpoints, checkpoint),
+            pending={**self.pending, checkpoint: waiting} if waiting else self.pending,
+            positions={**self.positions, checkpoint: dict(known)},
+        )
+
+    def done(self, checkpoint: str, reader: str, positions: Offsets) -> CheckpointState:
+        """A reader's answer.
+
+        :raises CorruptedStateError: it has answered before.
+        """
+        waiting = self.pending.get(checkpoint)
+        if waiting is None:
+            return self
+        if reader not in waiting:
+            raise CorruptedStateError(f"reader {reader} has answered checkpoint {checkpoint!r} before")
+        index = waiting.index(reader)
+        rest = waiting[:index] + waiting[index + 1 :]
+        merged = {**self.positions.get(checkpoint, {}), **positions}
+        result = replace(self, positions={**self.positions, checkpoint: merged})
+        if rest:
+            return replace(result, pending={**self.pending, checkpoint: rest})
+        pending = {each: names for each, names in self.pending.items() if each != checkpoint}
+        if is_silent(checkpoint):
+            return replace(result, pending=pending)
+        return replace(result, pending=pending, last=merged, published=False)
+
+    def without(self, reader: str, positions: Offsets) -> CheckpointState:
+        """All that a reader owes answered by its last positions."""
+        result = self
+        for checkpoint, waiting in self.pending.items():
+            if reader in waiting:
+                result = result.done(checkpoint, reader, positions)
+        return result
+
+    def cleared_before(self, checkpoint: str) -> CheckpointState:
+        """Without those that were begun before one, if that is known."""
+        if checkpoint not in self.positions or checkpoint not in self.checkpoints:
+            return self
+        index = self.checkpoints.index(checkpoint)
+        return self._dropping(self.checkpoints[:index], self.checkpoints[index:])
+
+    def without_outstanding(self) -> CheckpointState:
+        """Without those that are not complete; the list keeps their ids."""
+        return self._dropping(self.outstanding, self.checkpoints)
+
+    def _dropping(self, dropped: Sequence[str], checkpoints: tuple[str, ...]) -> CheckpointState:
+        return replace(
+            self,
+            checkpoints=checkpoints,
+            pending={each: names for each, names in self.pending.items() if each not in dropped},
+            positions={each: offsets for each, offsets in self.positions.items() if each not in dropped},
+        )
+
+    @property
+    def outstanding(self) -> tuple[str, ...]:
+        """Those that are neither silent nor complete."""
+        return tuple(each for each in self.checkpoints if each in self.pending and not is_silent(each))
+
+    @property
+    def ongoing(self) -> bool:
+        """Whether one is not complete, silent ones too."""
+        return bool(self.pending)
+
+    def of_reader(self, reader: str) -> str | None:
+        """The first that a reader has to answer."""
+        for checkpoint in self.checkpoints:
+            if reader in self.pending.get(checkpoint, ()):
+                return checkpoint
+        return None
+
+    def is_complete(self, checkpoint: str) -> bool:
+        """Whether nobody has to answer it; also true of ids that are not known."""
+        return checkpoint not in self.pending
+
+    def completed(self, checkpoint: str) -> Offsets | None:
+        """Positions of a complete one; None when it is not complete or not known."""
+        return None if checkpoint in self.pending else self.positions.get(checkpoint)
+
+
+def _write_offsets(target: DataWriter, offsets: Offsets) -> None:
+    target.mapping(offsets, DataWriter.utf, DataWriter.int64)
+
+
+def _read_offsets(source: DataReader) -> dict[str, int]:
+    return source.mapping(DataReader.utf, DataReader.int64)
+
+
+def encode_checkpoint_state(state: CheckpointState) -> bytes:
+    """The record of the checkpoints."""
+
+    def first(target: DataWriter) -> None:
+        target.collection(state.checkpoints, DataWriter.utf)
+        target.mapping(
+            state.pending, DataWriter.utf, lambda body, names: body.collection(names, DataWriter.utf)
+        )
+        target.mapping(state.positions, DataWriter.utf, _write_offsets)
+        _write_offsets(target, state.last or {})
+
+    return encode_record([first, lambda target: target.boolean(state.published)])
+
+
+def decode_checkpoint_state(data: bytes) -> CheckpointState:
+    """The record of the checkpoints. Java does not tell "none yet" from "an empty one" in it."""
+    found: dict[str, Any] = {}
+
+    def first(source: DataReader) -> None:
+        found["checkpoints"] = tuple(source.collection(DataReader.utf))
+        found["pending"] = source.mapping(DataReader.utf, lambda body: tuple(body.collection(DataReader.utf)))
+        found["positions"] = source.mapping(DataReader.utf, _read_offsets)
+        found["last"] = _read_offsets(source)
+
+    def second(source: DataReader) -> None:
+        found["published"] = source.boolean()
+
+    read_record(data, {0: [first, second]}, what="checkpoint state")
+    return CheckpointState(**found)
+
+
+# --- what is written ------------------------------------------------------------------------------
+
+Ranges = Mapping[str, KeyRange | None]
+"""Full segment name to its part of the key space, None where that is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderGroupStateInit:
+    """A group that begins: at first, and again whenever its configuration is replaced.
+
+    :param starts: offsets to begin at. :param ends: offsets to end at, for the segments that have one.
+    :param ranges: of the starting segments.
+    """
+
+    config: ReaderGroupConfig
+    starts: Offsets
+    ends: Offsets = field(default_factory=dict)
+    ranges: Ranges = field(default_factory=dict)
+    updating_config: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CompactReaderGroupState:
+    """A whole state, written so that what led to it can be forgotten. Fields are those of the state."""
+
+    config: ReaderGroupConfig
+    checkpoints: CheckpointState
+    distances: Mapping[str, int]
+    future: Mapping[str, AbstractSet[int]]
+    assigned: Mapping[str, Offsets]
+    unassigned: Offsets
+    ends: Offsets
+    last_read: Offsets
+    ranges: Ranges
+    updating_config: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AddReader:
+    """A reader is there."""
+
+    reader: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveReader:
+    """A reader is gone, and has read up to ``owned`` (segments not named: up to where it was assigned)."""
+
+    reader: str
+    owned: Offsets = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseSegment:
+    """A reader gives a segment back."""
+
+    reader: str
+    segment: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class AcquireSegment:
+    """A reader takes a segment."""
+
+    reader: str
+    segment: str
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateDistanceToTail:
+    """How far behind a reader is (milliseconds), and where."""
+
+    reader: str
+    distance: int
+    last_read: Offsets = field(default_factory=dict)
+    ranges: Ranges = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentCompleted:
+    """A reader has read a sealed segment to its end.
+
+    :param successors: segments that follow it, each with the ids of all its predecessors.
+    :param ranges: of the completed segment and of the successors.
+    """
+
+    reader: str
+    segment: str
+    successors: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    ranges: Ranges = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointReader:
+    """A reader's answer to a checkpoint."""
+
+    checkpoint: str
+    reader: str
+    positions: Offsets
+
+
+@dataclass(frozen=True, slots=True)
+class CreateCheckpoint:
+    """A checkpoint that every online reader has to answer."""
+
+    checkpoint: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClearCheckpointsBefore:
+    """Older checkpoints are not needed any more."""
+
+    checkpoint: str
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateCheckpointPublished:
+    """Whether the controller was told of the last checkpoint."""
+
+    published: bool
+
+
+@dataclass(frozen=True, slots=True)
+class UpdatingConfig:
+    """A new configuration is on its way."""
+
+    updating: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveOutstandingCheckpoints:
+    """Checkpoints that are not complete are given up."""
+
+
+GroupInit = ReaderGroupStateInit | CompactReaderGroupState
+GroupUpdate = (
+    ReaderGroupStateInit | CompactReaderGroupState | AddReader | RemoveReader | ReleaseSegment
+    | AcquireSegment | UpdateDistanceToTail | SegmentCompleted | CheckpointReader
+    | CreateCheckpoint | ClearCheckpointsBefore | UpdateCheckpointPublished | UpdatingConfig
+    | RemoveOutstandingCheckpoints
+)  # fmt: skip
+
+
+# --- their bytes ----------------------------------------------------------------------------------
+
+_Writers = list[Callable[[DataWriter], object]]
+_Reading = tuple[Mapping[int, Sequence[RevisionReader]], Callable[[], Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """How one class of records is written and read."""
+
+    type_id: int
+    write: Callable[[Any], _Writers]
+    read: Callable[[], _Reading]
+
+
+def _write_ranged(target: DataWriter, offsets: Offsets, ranges: Ranges) -> None:
+    """A map whose keys are segments with their ranges."""
+
+    def key(body: DataWriter, segment: str) -> None:
+        write_key_range(body.utf(segment), ranges.get(segment))
+
+    target.mapping(offsets, key, DataWriter.int64)
+
+
+def _read_ranged(source: DataReader) -> tuple[dict[str, int], dict[str, KeyRange | None]]:
+    entries = source.collection(lambda body: (body.utf(), read_key_range(body), body.int64()))
+    return (
+        {segment: offset for segment, _, offset in entries},
+        {segment: key_range for segment, key_range, _ in entries},
+    )
+
+
+def _write_ranges(target: DataWriter, ranges: Ranges) -> None:
+    target.mapping(ranges, DataWriter.utf, write_key_range)
+
+
+def _read_ranges(source: DataReader) -> dict[str, KeyRange | None]:
+    return source.mapping(DataReader.utf, read_key_range)
+
+
+def _reading(cls: type[T], *revisions: Callable[[DataReader], dict[str, Any]]) -> Callable[[], _Reading]:
+    """Readers that each give some fields of ``cls``; the fields of later revisions have defaults."""
+
+    def make() -> _Reading:
+        found: dict[str, Any] = {}
+
+        def reader(fields_of: Callable[[DataReader], dict[str, Any]]) -> RevisionReader:
+            return lambda source: found.update(fields_of(source))
+
+        def build() -> T:
+            try:
+                return cls(**found)
+            except TypeError as error:
+                raise DecodeError(f"a record of {cls.__name__} lacks fields: {error}") from error
+
+        return {0: [reader(each) for each in revisions]}, build
+
+    return make
+
+
+def _write_init(record: ReaderGroupStateInit) -> _Writers:
+    def first(target: DataWriter) -> None:
+        target.array(encode_group_config(record.config))
+        _write_offsets(target, record.starts)
+        _write_offsets(target, record.ends)
+
+    return [
+        first,
+        lambda target: _write_ranged(target, record.starts, record.ranges),
+        lambda target: target.boolean(record.updating_config),
+    ]
+
+
+def _read_init_ranges(source: DataReader) -> dict[str, Any]:
+    starts, ranges = _read_ranged(source)
+    return {"starts": starts, "ranges": ranges}
+
+
+_INIT = _Layout(
+    0,
+    _write_init,
+    _reading(
+        ReaderGroupStateInit,
+        lambda source: {
+            "config": decode_group_config(source.array()),
+            "starts": _read_offsets(source),
+            "ends": _read_offsets(source),
+        },
+        _read_init_ranges,
+        lambda source: {"updating_config": source.boolean()},
+    ),
+)
+
+
+def _write_compact(record: CompactReaderGroupState) -> _Writers:
+    def first(target: DataWriter) -> None:
+        target.array(encode_group_config(record.config))
+        target.array(encode_checkpoint_state(record.checkpoints))
+        target.mapping(record.distances, DataWriter.utf, DataWriter.int64)
+        target.mapping(
+            record.future,
+            DataWriter.utf,
+            lambda body, ids: body.collection(sorted(ids), DataWriter.int64),
+        )
+        target.mapping(record.assigned, DataWriter.utf, _write_offsets)
+        _write_offsets(target, record.unassigned)
+        _write_offsets(target, record.ends)
+
+    def second(target: DataWriter) -> None:
+        _write_offsets(target, record.last_read)
+        _write_ranges(target, record.ranges)
+
+    return [first, second, lambda target: target.boolean(record.updating_config)]
+
+
+def _read_compact(source: DataReader) -> dict[str, Any]:
+    return {
+        "config": decode_group_config(source.array()),
+        "checkpoints": decode_checkpoint_state(source.array()),
+        "distances": source.mapping(DataReader.utf, DataReader.int64),
+        "future": source.mapping(DataReader.utf, lambda body: frozenset(body.collection(DataReader.int64))),
+        "assigned": source.mapping(DataReader.utf, _read_offsets),
+        "unassigned": _read_offsets(source),
+        "ends": _read_offsets(source),
+        "last_read": {},
+        "ranges": {},
+    }
+
+
+_COMPACT = _Layout(
+    1,
+    _write_compact,
+    _reading(
+        CompactReaderGroupState,
+        _read_compact,
+        lambda source: {"last_read": _read_offsets(source), "ranges": _read_ranges(source)},
+        lambda source: {"updating_config": source.boolean()},
+    ),
+)
+
+
+def _read_lag_positions(source: DataReader) -> dict[str, Any]:
+    last_read, ranges = _read_ranged(source)
+    return {"last_read": last_read, "ranges": ranges}
+
+
+def _write_completed(record: SegmentCompleted) -> _Writers:
+    def first(target: DataWriter) -> None:
+        target.utf(record.reader).utf(record.segment)
+        target.mapping(
+            record.successors, DataWriter.utf, lambda body, ids: body.collection(ids, DataWriter.int64)
+        )
+
+    def second(target: DataWriter) -> None:
+        # Every segment of the record is in the map, those of unknown range too.
+        unknown = (each for each in (record.segment, *record.successors) if each not in record.ranges)
+        _write_ranges(target, {**record.ranges, **dict.fromkeys(unknown)})
+
+    return [first, second]
+
+
+_COMPLETED = _Layout(
+    7,
+    _write_completed,
+    _reading(
+        SegmentCompleted,
+        lambda source: {
+            "reader": source.utf(),
+            "segment": source.utf(),
+            "successors": source.mapping(
+                DataReader.utf, lambda body: tuple(body.collection(DataReader.int64))
+            ),
+        },
+        lambda source: {"ranges": _read_ranges(source)},
+    ),
+)
+
+_LAYOUTS: Final[dict[type[Any], _Layout]] = {
+    ReaderGroupStateInit: _INIT,
+    CompactReaderGroupState: _COMPACT,
+    AddReader: _Layout(
+        2,
+        lambda record: [lambda target: target.utf(record.reader)],
+        _reading(AddReader, lambda source: {"reader": source.utf()}),
+    ),
+    RemoveReader: _Layout(
+        3,
+        lambda record: [lambda target: _write_offsets(target.utf(record.reader), record.owned)],
+        _reading(RemoveReader, lambda source: {"reader": source.utf(), "owned": _read_offsets(source)}),
+    ),
+    ReleaseSegment: _Layout(
+        4,
+        lambda record: [lambda target: target.utf(record.reader).utf(record.segment).int64(record.offset)],
+        _reading(
+            ReleaseSegment,
+            lambda source: {"reader": source.utf(), "segment": source.utf(), "offset": source.int64()},
+        ),
+    ),
+    AcquireSegment: _Layout(
+        5,
+        lambda record: [lambda target: target.utf(record.reader).utf(record.segment)],
+        _reading(AcquireSegment, lambda source: {"reader": source.utf(), "segment": source.utf()}),
+    ),
+    UpdateDistanceToTail: _Layout(
+        6,
+        lambda record: [
+            lambda target: target.utf(record.reader).int64(record.distance),
+            lambda target: _write_ranged(target, record.last_read, record.ranges),
+        ],
+        _reading(
+            UpdateDistanceToTail,
+            lambda source: {"reader": source.utf(), "distance": source.int64()},
+            _read_lag_positions,
+        ),
+    ),
+    SegmentCompleted: _COMPLETED,
+    CheckpointReader: _Layout(
+        8,
+        lambda record: [
+            lambda target: _write_offsets(target.utf(record.checkpoint).utf(record.reader), record.positions)
+        ],
+        _reading(
+            CheckpointReader,
+            lambda source: {
+                "checkpoint": source.utf(),
+                "reader": source.utf(),
+                "positions": _read_offsets(source),
+            },
+        ),
+    ),
+    CreateCheckpoint: _Layout(
+        9,
+        lambda record: [lambda target: target.utf(record.checkpoint)],
+        _reading(CreateCheckpoint, lambda source: {"checkpoint": source.utf()}),
+    ),
+    ClearCheckpointsBefore: _Layout(
+        10,
+        lambda record: [lambda target: target.utf(record.checkpoint)],
+        _reading(ClearCheckpointsBefore, lambda source: {"checkpoint": source.utf()}),
+    ),
+    UpdateCheckpointPublished: _Layout(
+        11,
+        lambda record: [lambda target: target.boolean(record.published)],
+        _reading(UpdateCheckpointPublished, lambda source: {"published": source.boolean()}),
+    ),
+    UpdatingConfig: _Layout(
+        12,
+        lambda record: [lambda target: target.boolean(record.updating)],
+        _reading(UpdatingConfig, lambda source: {"updating": source.boolean()}),
+    ),
+    RemoveOutstandingCheckpoints: _Layout(
+        13,
+        lambda record: [lambda target: None],
+        _reading(RemoveOutstandingCheckpoints, lambda source: {}),
+    ),
+}
+_BY_ID: Final = {layout.type_id: layout.read for layout in _LAYOUTS.values()}
+
+
+def encode_group_record(record: GroupUpdate) -> bytes:
+    """An initial state or an update."""
+    layout = _LAYOUTS[type(record)]
+    return encode_record(layout.write(record), type_id=layout.type_id)
+
+
+def decode_group_record(data: bytes) -> GroupUpdate:
+    """An initial state or an update; bytes after it are ignored.
+
+    :raises DecodeError: malformed. :raises IncompatibleVersionError: of an unknown type or version.
+    """
+    result: GroupUpdate = read_typed_record_from(DataReader(data), _BY_ID, what="reader group record")
+    return result
+
+
+# --- the state ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """A group as its readers see it (client formats v0.13.0, section 9). :meth:`apply` returns new states.
+
+    :ivar distances: reader to how far behind it is, milliseconds.
+    :ivar future: segment to the ids of its predecessors that are not read to their ends yet.
+    :ivar assigned: reader to its segments' offsets, as of when it took them or of its last checkpoint. A
+        reader is online when it is in here.
+    :ivar unassigned: offsets of segments that nobody has, in the order they became free.
+    :ivar last_read: where each segment was last known to be read to.
+    :ivar ends: offsets where segments end for this group. :ivar ranges: of all these segments.
+    :ivar updating_config: a new configuration is on its way.
+    """
+
+    config: ReaderGroupConfig
+    checkpoints: CheckpointState
+    distances: Mapping[str, int]
+    future: Mapping[str, AbstractSet[int]]
+    assigned: Mapping[str, Offsets]
+    unassigned: Offsets
+    last_read: Offsets
+    ends: Offsets
+    ranges: Ranges
+    updating_config: bool
+
+    @classmethod
+    def begin(cls, initial: GroupInit) -> GroupState:
+        """The state that an initial record describes."""
+        if isinstance(initial, ReaderGroupStateInit):
+            return cls(
+                config=initial.config,
+                checkpoints=CheckpointState(),
+                distances={},
+                future={},
+                assigned={},
+                unassigned=dict(initial.starts),
+                last_read=dict(initial.starts),
+                ends=dict(initial.ends),
+                ranges=dict(initial.ranges),
+                updating_config=initial.updating_config,
+            )
+        return cls(
+            config=initial.config,
+            checkpoints=initial.checkpoints,
+            distances=dict(initial.distances),
+            future=dict(initial.future),
+            assigned=dict(initial.assigned),
+            unassigned=dict(initial.unassigned),
+            last_read=dict(initial.last_read),
+            ends=dict(initial.ends),
+            ranges=dict(initial.ranges),
+            updating_config=initial.updating_config,
+        )
+
+    def compacted(self) -> CompactReaderGroupState:
+        """The record that makes this state."""
+        known: dict[str, None] = {}
+        for segments in (self.future, *self.assigned.values(), self.unassigned, self.last_read):
+            known.update(dict.fromkeys(segments))
+        return CompactReaderGroupState(
+            config=self.config,
+            checkpoints=self.checkpoints,
+            distances=self.distances,
+            future=self.future,
+            assigned=self.assigned,
+            unassigned=self.unassigned,
+            ends=self.ends,
+            last_read=self.last_read,
+            ranges={segment: self.ranges.get(segment) for segment in known},
+            updating_config=self.updating_config,
+        )
+
+    # --- effects --------------------------------------------------------------------------------
+
+    def apply(self, update: GroupUpdate) -> GroupState:
+        """The state after an update.
+
+        :raises CorruptedStateError: an update that no correct program writes in this state.
+        """
+        match update:
+            case ReaderGroupStateInit() | CompactReaderGroupState():
+                return GroupState.begin(update)
+            case AddReader():
+                return self._add(update.reader)
+            case RemoveReader():
+                return self._remove(update)
+            case ReleaseSegment():
+                return self._release(update)
+            case AcquireSegment():
+                return self._acquire(update)
+            case UpdateDistanceToTail():
+                return replace(
+                    self,
+                    distances={**self.distances, update.reader: max(ASSUMED_LAG_MS, update.distance)},
+                    last_read=self._read_to(update.last_read),
+                )
+            case SegmentCompleted():
+                return self._complete(update)
+            case CheckpointReader():
+                return self._answer(update)
+            case CreateCheckpoint():
+                begun = self.checkpoints.begin(update.checkpoint, self.assigned, self.unassigned)
+                return replace(self, checkpoints=begun)
+            case ClearCheckpointsBefore():
+                return replace(self, checkpoints=self.checkpoints.cleared_before(update.checkpoint))
+            case UpdateCheckpointPublished():
+                return replace(self, checkpoints=replace(self.checkpoints, published=update.published))
+            case UpdatingConfig():
+                return replace(self, updating_config=update.updating)
+            case RemoveOutstandingCheckpoints():
+                return replace(self, checkpoints=self.checkpoints.without_outstanding())
+
+    def _read_to(self, offsets: Offsets) -> Offsets:
+        present = {segment: offset for segment, offset in offsets.items() if segment in self.last_read}
+        return {**self.last_read, **present}
+
+    def _owned(self, reader: str, segment: str | None = None) -> dict[str, int]:
+        """A copy of a reader's segments."""
+        owned = self.assigned.get(reader)
+        if owned is None:
+            raise CorruptedStateError(f"reader {reader} is not in the group")
+        if segment is not None and segment not in owned:
+            raise CorruptedStateError(f"reader {reader} does not have segment {segment}")
+        return dict(owned)
+
+    def _add(self, reader: str) -> GroupState:
+        if reader in self.assigned:
+            raise CorruptedStateError(f"reader {reader} is in the group already")
+        return replace(
+            self,
+            assigned={**self.assigned, reader: {}},
+            distances={**self.distances, reader: self.distances.get(reader, _NEVER_HEARD)},
+        )
+
+    def _remove(self, update: RemoveReader) -> GroupState:
+        owned = self.assigned.get(update.reader, {})
+        final = {segment: update.owned.get(segment, offset) for segment, offset in owned.items()}
+        return replace(
+            self,
+            assigned={name: each for name, each in self.assigned.items() if name != update.reader},
+            unassigned={**self.unassigned, **final},
+            distances={name: each for name, each in self.distances.items() if name != update.reader},
+            checkpoints=self.checkpoints.without(update.reader, final),
+        )
+
+    def _release(self, update: ReleaseSegment) -> GroupState:
+        owned = self._owned(update.reader, update.segment)
+        del owned[update.segment]
+        return replace(
+            self,
+            assigned={**self.assigned, update.reader: owned},
+            unassigned={**self.unassigned, update.segment: update.offset},
+            last_read=self._read_to({update.segment: update.offset}),
+        )
+
+    def _acquire(self, update: AcquireSegment) -> GroupState:
+        owned = self._owned(update.reader)
+        unassigned = dict(self.unassigned)
+        if update.segment not in unassigned:
+            raise CorruptedStateError(f"segment {update.segment} is not free for reader {update.reader}")
+        owned[update.segment] = unassigned.pop(update.segment)
+        return replace(self, assigned={**self.assigned, update.reader: owned}, unassigned=unassigned)
+
+    def _complete(self, update: SegmentCompleted) -> GroupState:
+        owned = self._owned(update.reader, update.segment)
+        del owned[update.segment]
+        last_read = {segment: each for segment, each in self.last_read.items() if segment != update.segment}
+        completed = segment_id_of(update.segment)
+        future: dict[str, AbstractSet[int]] = {}
+        unassigned = dict(self.unassigned)
+        # Known ones come first and keep what they wait for. As in Java the id is taken out of the sets of
+        # other streams' segments as well.
+        for segment, waiting in {**update.successors, **self.future}.items():
+            rest = frozenset(waiting) - {completed}
+            if rest:
+                future[segment] = rest
+            else:
+                unassigned[segment] = 0
+                last_read.setdefault(segment, 0)
+        ranges = {**update.ranges, **self.ranges}
+        ranges.pop(update.segment, None)
+        return replace(
+            self,
+            assigned={**self.assigned, update.reader: owned},
+            last_read=last_read,
+            future=future,
+            unassigned=unassigned,
+            ranges=ranges,
+        )
+
+    def _answer(self, update: CheckpointReader) -> GroupState:
+        checkpoints = self.checkpoints.done(update.checkpoint, update.reader, update.positions)
+        if is_silent(update.checkpoint) or update.reader not in self.assigned:
+            return replace(self, checkpoints=checkpoints)
+        owned = self._owned(update.reader)
+        owned.update({segment: each for segment, each in update.positions.items() if segment in owned})
+        return replace(self, checkpoints=checkpoints, assigned={**self.assigned, update.reader: owned})
+
+    # --- questions ------------------------------------------------------------------------------
+
+    def is_online(self, reader: str) -> bool:
+        """Whether a reader is in the group."""
+        return reader in self.assigned
+
+    @property
+    def segment_count(self) -> int:
+        """Segments that are being read or may be."""
+        return sum(map(len, self.assigned.values())) + len(self.unassigned)
+
+    @property
+    def end_of_data(self) -> bool:
+        """Whether everything was read that the group will ever read."""
+        return not self.future and not self.unassigned and not any(self.assigned.values())
+
+    def positions(self) -> dict[str, int]:
+        """Offsets of all segments that are being read or may be."""
+        result = dict(self.unassigned)
+        for owned in self.assigned.values():
+            result.update(owned)
+        return result
+
+    def relative_sizes(self) -> dict[str, float]:
+        """How much each online reader has to do; 1 is one segment of the reader that is farthest behind."""
+        distances = {
+            reader: max(ASSUMED_LAG_MS, self.distances.get(reader, _NEVER_HEARD))
+            for reader, owned in self.assigned.items()
+            if owned
+        }
+        largest = max(distances.values(), default=1)
+        return {
+            reader: _wrapped(len(owned) * distances[reader]) / float(largest) if owned else 0.0
+            for reader, owned in self.assigned.items()
+        }
+
+    def ranking(self, reader: str) -> int:
+        """Place of a reader by what it has to do: 0 has most; -1 when it is not online."""
+        sizes = self.relative_sizes()
+        ordered = sorted(sizes, key=lambda each: (-sizes[each], each))
+        return ordered.index(reader) if reader in sizes else -1
+
+
+def _wrapped(value: int) -> int:
+    """The value in Java's 64-bit arithmetic."""
+    value &= (1 << 64) - 1
+    return value - (1 << 64) if value >> 63 else value
+
+
+class GroupRecordSerializer:
+    """Serializer of a group's records, initial ones and updates alike."""
+
+    def serialize(self, value: GroupUpdate) -> bytes:
+        """See :func:`encode_group_record`."""
+        return encode_group_record(value)
+
+    def deserialize(self, payload: bytes) -> GroupUpdate:
+        """See :func:`decode_group_record`."""
+        return decode_group_record(payload)
+
+
+class GroupInitSerializer:
+    """Serializer of a group's initial records."""
+
+    def serialize(self, value: GroupInit) -> bytes:
+        """See :func:`encode_group_record`."""
+        return encode_group_record(value)
+
+    def deserialize(self, payload: bytes) -> GroupInit:
+        """As :func:`decode_group_record`, and an update is an error."""
+        record = decode_group_record(payload)
+        if not isinstance(record, ReaderGroupStateInit | CompactReaderGroupState):
+            raise DecodeError(f"{type(record).__name__} is no initial state of a reader group")
+        return record
+
+
+class GroupStateFormat:
+    """How a state synchronizer keeps a :class:`GroupState`."""
+
+    initial_serializer: Final = GroupInitSerializer()
+    update_serializer: Final = GroupRecordSerializer()
+
+    def create(self, initial: GroupInit, revision: object) -> GroupState:
+        """The state that an initial record describes."""
+        return GroupState.begin(initial)
+
+    def apply(self, state: GroupState, update: GroupUpdate, revision: object) -> GroupState:
+        """The state after an update."""
+        return state.apply(update)
