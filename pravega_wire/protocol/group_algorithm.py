@@ -1,0 +1,625 @@
+"""What one reader of a group does, and when: the algorithm of the Java client without its I/O.
+
+(Client formats v0.13.0, section 11.) :meth:`GroupMember.round` is a generator: it yields what has to be done
+with the shared state, the controller or the user, and is sent the result. So the same lines run against a
+real server and in a simulation of hundreds of readers.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID
+
+from pravega_wire.errors import ReaderGroupError, ReinitializationRequiredError
+from pravega_wire.groups import ReaderGroupConfig, RetentionType
+from pravega_wire.hashing import hash_to_range, java_string_hash
+from pravega_wire.naming import segment_name
+from pravega_wire.positions import KeyRange
+from pravega_wire.protocol.group_state import (
+    NO_END,
+    AcquireSegment,
+    AddReader,
+    CheckpointReader,
+    ClearCheckpointsBefore,
+    CreateCheckpoint,
+    GroupState,
+    GroupUpdate,
+    ReaderGroupStateInit,
+    ReleaseSegment,
+    RemoveReader,
+    SegmentCompleted,
+    UpdateCheckpointPublished,
+    UpdateDistanceToTail,
+    is_silent,
+    segment_id_of,
+    stream_of,
+)
+from pravega_wire.types import SEGMENT_READ, ScopedStream, StreamCut
+
+__all__ = [
+    "Action",
+    "Announce",
+    "AskEnd",
+    "AskRange",
+    "AskSuccessors",
+    "Change",
+    "Compact",
+    "Fetch",
+    "FollowingSegment",
+    "GroupMember",
+    "LoadConfig",
+    "Publish",
+    "completed_cut",
+    "cuts_of",
+    "end_offsets",
+    "remove_reader",
+]
+
+UNIT: Final = 1.0
+"""Seconds that a reader waits for each reader with more, or less, to do than itself."""
+
+_UPDATE_WINDOW: Final = 30.0
+_CONFIG_INTERVAL: Final = 10.0
+_COMPACTION_PROBABILITY: Final = 0.05
+_LAG_GRAIN_MS: Final = 1 << 36
+
+Generate = Callable[[GroupState], Sequence[GroupUpdate] | None]
+
+
+# --- what a round asks for ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Read what others wrote; the result is the state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Write the updates that ``generate`` makes for the current state; the result is the state after them."""
+
+    generate: Generate
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """Write updates whatever the state is; no result."""
+
+    updates: Sequence[GroupUpdate]
+
+
+@dataclass(frozen=True, slots=True)
+class Compact:
+    """Compact the state's stream if it has become long; no result."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadConfig:
+    """Ask the controller for the group's configuration; the result is the initial state it describes."""
+
+
+@dataclass(frozen=True, slots=True)
+class FollowingSegment:
+    """A segment that follows a sealed one. :param predecessors: ids of all segments that it follows."""
+
+    segment: str
+    key_range: KeyRange
+    predecessors: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AskSuccessors:
+    """Ask the controller what follows a segment; the result is a sequence of :class:`FollowingSegment`."""
+
+    segment: str
+
+
+@dataclass(frozen=True, slots=True)
+class AskRange:
+    """Ask the controller for a segment's part of the key space; the result is that pair."""
+
+    segment: str
+
+
+@dataclass(frozen=True, slots=True)
+class AskEnd:
+    """Ask where a stream ends for the group; the result is the offsets of the segments there, -1 for all of one."""
+
+    stream: ScopedStream
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Tell the controller that these cuts are not needed any more before them; no result."""
+
+    cuts: Sequence[StreamCut]
+    config: ReaderGroupConfig
+
+
+Action = Fetch | Change | Announce | Compact | LoadConfig | AskSuccessors | AskRange | AskEnd | Publish
+Steps = Generator[Action, Any, None]
+
+
+# --- helpers --------------------------------------------------------------------------------------
+
+
+def end_offsets(config: ReaderGroupConfig) -> dict[str, int]:
+    """Where segments end for a group, from the cuts of its configuration."""
+    return {
+        segment_name(stream.scope, stream.name, segment): NO_END if offset == SEGMENT_READ else offset
+        for stream, cut in config.ends.items()
+        if cut is not None
+        for segment, offset in cut.positions.items()
+    }
+
+
+def cuts_of(offsets: Mapping[str, int]) -> list[StreamCut]:
+    """Offsets of segments as one cut for each stream, in the order of the streams."""
+    found: dict[ScopedStream, dict[int, int]] = {}
+    for segment, offset in offsets.items():
+        found.setdefault(stream_of(segment), {})[segment_id_of(segment)] = max(offset, SEGMENT_READ)
+    return [StreamCut(stream, found[stream]) for stream in sorted(found)]
+
+
+def completed_cut(offsets: Mapping[str, int]) -> Generator[Action, Any, dict[str, int]]:
+    """The positions of a group in one stream, with those that its state does not hold any more.
+
+    A segment that was read to its end is forgotten, though the one that it was merged into may wait for the
+    others that were; so a group's positions may leave out a part of the key space. A cut of them is refused by
+    the controller, and a group that starts at one waits for ever. Found by going from the known segments to
+    those that follow: a predecessor that neither is known nor follows a known one was read to its end. What is
+    missing then was read to where the group ends.
+    """
+    stream = stream_of(next(iter(offsets)))
+    ranges: dict[str, KeyRange] = {}
+    for segment in offsets:
+        ranges[segment] = yield AskRange(segment)
+    found = dict(offsets)
+    if _is_whole(ranges.values()):
+        return found
+    followers = list(offsets)
+    reached = set(offsets)
+    predecessors: set[str] = set()
+    for segment in followers:
+        for each in (yield AskSuccessors(segment)):
+            if each.segment not in reached:
+                reached.add(each.segment)
+                followers.append(each.segment)
+            for before in each.predecessors:
+                predecessors.add(segment_name(stream.scope, stream.name, before))
+    # The newest first: an older one may have been read on into others of these.
+    gone = sorted(predecessors - reached, key=segment_id_of, reverse=True)
+    yield from _fill(found, ranges, dict.fromkeys(gone, SEGMENT_READ))
+    if not _is_whole(ranges[segment] for segment in found):
+        yield from _fill(found, ranges, (yield AskEnd(stream)))
+    return found
+
+
+def _fill(
+    found: dict[str, int], ranges: dict[str, KeyRange], offsets: Mapping[str, int]
+) -> Generator[Action, Any, None]:
+    """Add the segments that cover what nothing covers so far."""
+    for segment, offset in offsets.items():
+        if segment in found:
+            continue
+        low, high = ranges[segment] = yield AskRange(segment)
+        if not any(ranges[known][0] < high and ranges[known][1] > low for known in found):
+            found[segment] = offset
+
+
+def _is_whole(parts: Iterable[KeyRange]) -> bool:
+    """Whether ranges cover the key space."""
+    at = 0.0
+    for low, high in sorted(parts):
+        if low > at:
+            return False
+        at = max(at, high)
+    return at >= 1.0
+
+
+def remove_reader(reader: str, offsets: Mapping[str, int]) -> Generate:
+    """The update that takes a reader out of the group, if it is in it.
+
+    :param offsets: where it has read to; for other segments of it, where it was assigned counts.
+    """
+
+    def generate(state: GroupState) -> Sequence[GroupUpdate] | None:
+        owned = state.assigned.get(reader)
+        if owned is None:
+            return None
+        return [RemoveReader(reader, {name: at for name, at in offsets.items() if name in owned})]
+
+    return generate
+
+
+# --- the algorithm --------------------------------------------------------------------------------
+
+
+class GroupMember:
+    """One reader of a group: its segments, its timers, and what it does next.
+
+    The driver calls :meth:`join` once; before each event :meth:`round` when :attr:`busy` or :meth:`due` say so;
+    :meth:`advance` for each event it gives out; and :meth:`finish` when a segment has no more. It reads the
+    segments in :attr:`offsets` and no others.
+
+    :param clock: seconds that only go forward. :param wall_ms: milliseconds since 1970.
+    :param initial_delay: seconds to wait before the first segment is taken, so that readers which are started
+        together share the segments without handing them over.
+    """
+
+    def __init__(
+        self,
+        reader: str,
+        group: str,
+        *,
+        clock: Callable[[], float],
+        wall_ms: Callable[[], int],
+        rng: random.Random | None = None,
+        initial_delay: float = 0.0,
+    ) -> None:
+        self.reader = reader
+        self.group = group
+        self.offsets: dict[str, int] = {}
+        self.ranges: dict[str, KeyRange | None] = {}
+        self.ends: dict[str, int] = {}
+        self.completed: dict[str, int] = {}
+        self.end_of_data = False
+        self._clock = clock
+        self._wall_ms = wall_ms
+        self._random = rng or random.Random()
+        self._initial_delay = initial_delay
+        self._seed = java_string_hash(reader)
+        self._given: str | None = None
+        self._settling = False
+        self._unsure = False
+        self._hasty = False
+        self.positions_told = False
+        now = clock()
+        self._release_at = now + UNIT
+        self._acquire_at = now
+        self._fetch_at = now
+        self._checkpoint_at = now + UNIT
+        self._haste_at = now + UNIT
+        self._lag_at = now + UNIT
+        self._config_at = now + UNIT
+
+    # --- the driver's side ----------------------------------------------------------------------
+
+    @property
+    def busy(self) -> bool:
+        """Whether a round has to come before the next event, whatever the time."""
+        return self._given is not None or self._unsure or self._settling or self._hasty
+
+    @property
+    def due(self) -> float:
+        """When the next round is due, on the clock."""
+        return min(self._fetch_at, self._acquire_at, self._lag_at)
+
+    def positions(self) -> dict[str, int]:
+        """Where this reader stands: offsets of its segments; of finished ones -1, or their end offset."""
+        return {**self.offsets, **self.completed}
+
+    def advance(self, segment: str, offset: int) -> None:
+        """Events up to ``offset`` are given to the user."""
+        self.offsets[segment] = offset
+
+    def finish(self, segment: str, offset: int) -> None:
+        """The last event of a segment is given to the user.
+
+        :param offset: -1, or the group's end offset when that was reached.
+        """
+        if self.offsets.pop(segment, None) is not None:
+            self.completed[segment] = offset
+            self._hasty = True
+
+    def join(self) -> Steps:
+        """Enter the group.
+
+        :raises ReaderGroupError: a reader of this name is in it.
+        """
+
+        def add(state: GroupState) -> Sequence[GroupUpdate]:
+            if state.is_online(self.reader):
+                raise ReaderGroupError(
+                    f"reader {self.reader} is in group {self.group} already: names of readers are unique; "
+                    "take it out with reader_offline first if it is dead"
+                )
+            return [AddReader(self.reader)]
+
+        state = yield Change(add)
+        now = self._clock()
+        refresh = state.config.group_refresh_ms / 1000
+        spread = min(self._initial_delay, refresh) * self._random.random()
+        self._acquire_at = now + self._initial_delay + spread
+        self._fetch_at = now + refresh
+        self._unsure = False
+        yield from self._take(state)
+
+    def leave(self, positions: Mapping[str, int] | None = None) -> Steps:
+        """Leave the group.
+
+        :param positions: where the reader has read to; default: everything that was given out counts as read.
+        """
+        final = self.positions() if positions is None else positions
+        yield Change(remove_reader(self.reader, final))
+
+    def round(self, state: GroupState) -> Generator[Action, Any, str | None]:
+        """What is to be done before the next event; returns a checkpoint to give to the user, or None.
+
+        The last one that was given counts as reached with the next round.
+
+        :raises ReinitializationRequiredError: this reader is not in the group any more.
+        """
+        if self._unsure:
+            # A round was broken off: what it wrote may be in the state or not.
+            state = yield from self._fetch()
+        yield from self._take(state)
+        now = self._clock()
+        if now >= self._config_at:
+            state = yield from self._follow_config(state)
+        if self._given is not None:
+            state = yield from self._reached(self._given)
+            self._settling = True
+            self._given = None
+        if self._settling:
+            state = yield from self._settle(state)
+        if self._clock() >= self._fetch_at:
+            state = yield from self._fetch()
+            if self._random.random() < _COMPACTION_PROBABILITY:
+                yield Compact()
+        while True:
+            checkpoint = state.checkpoints.of_reader(self.reader)
+            if checkpoint is None:
+                begun = yield from self._begin_checkpoint(state)
+                if begun is None:
+                    break
+                state = begun
+            elif is_silent(checkpoint):
+                state = yield from self._reached(checkpoint)
+                if self._settling:
+                    # It was in the way when segments were to be handed over.
+                    state = yield from self._settle(state)
+            else:
+                self._given = checkpoint
+                self._put_off_checkpoint(state)
+                return checkpoint
+        self._hasty = False
+        if self._clock() >= self._acquire_at:
+            state = yield from self._acquire(state)
+        if self._clock() >= self._lag_at:
+            yield Announce([self._distance()])
+            state = yield from self._fetch()
+            self._reset_lag(state)
+            self.positions_told = True
+        self.end_of_data = state.end_of_data
+        return None
+
+    # --- the state ------------------------------------------------------------------------------
+
+    def _take(self, state: GroupState) -> Generator[Action, Any, None]:
+        """Make the own segments those that the state says."""
+        yield from ()
+        owned = state.assigned.get(self.reader)
+        if owned is None:
+            raise ReinitializationRequiredError(
+                f"reader {self.reader} is not in group {self.group} any more: it was declared offline, or "
+                "the group was reset; open it again"
+            )
+        for segment in [each for each in self.offsets if each not in owned]:
+            del self.offsets[segment]
+        for segment in [each for each in self.completed if each not in owned]:
+            del self.completed[segment]
+        for segment, offset in owned.items():
+            if segment in self.offsets or segment in self.completed:
+                continue
+            end = state.ends.get(segment, NO_END)
+            self.ranges[segment] = state.ranges.get(segment)
+            self.ends[segment] = end
+            if offset < 0 or offset >= end:
+                self.completed[segment] = offset
+                self._hasty = True
+            else:
+                self.offsets[segment] = offset
+        for known in (self.ranges, self.ends):
+            for segment in [each for each in known if each not in owned]:
+                del known[segment]
+
+    def _fetch(self) -> Generator[Action, Any, GroupState]:
+        state: GroupState = yield Fetch()
+        self._unsure = False
+        self._fetch_at = self._clock() + state.config.group_refresh_ms / 1000
+        yield from self._take(state)
+        return state
+
+    def _change(self, generate: Generate) -> Generator[Action, Any, GroupState]:
+        self._unsure = True
+        state: GroupState = yield Change(generate)
+        self._unsure = False
+        yield from self._take(state)
+        return state
+
+    def _distance(self, positions: Mapping[str, int] | None = None) -> UpdateDistanceToTail:
+        """How far behind this reader is, for the shares of the readers.
+
+        Java writes its clock in milliseconds less the id of the segment it read last: that says nothing of
+        the distance, and all readers of a group have to say the same thing for shares to be fair. This is a
+        number near Java's, and the same for all of ours for years, so that equal shares compare as equal.
+        """
+        offsets = self.positions() if positions is None else positions
+        return UpdateDistanceToTail(
+            self.reader,
+            self._wall_ms() // _LAG_GRAIN_MS * _LAG_GRAIN_MS,
+            offsets,
+            {segment: self.ranges.get(segment) for segment in offsets},
+        )
+
+    # --- configuration --------------------------------------------------------------------------
+
+    def _follow_config(self, state: GroupState) -> Generator[Action, Any, GroupState]:
+        """Finish a change of the configuration that somebody has begun and not finished."""
+        self._config_at = self._clock() + _CONFIG_INTERVAL
+        if self._clock() >= self._fetch_at:
+            state = yield from self._fetch()
+        if not state.updating_config:
+            return state
+        initial: ReaderGroupStateInit = yield LoadConfig()
+
+        def replace_config(current: GroupState) -> Sequence[GroupUpdate] | None:
+            return [initial] if initial.config.generation > current.config.generation else None
+
+        return (yield from self._change(replace_config))
+
+    # --- checkpoints ----------------------------------------------------------------------------
+
+    def _reached(self, checkpoint: str) -> Generator[Action, Any, GroupState]:
+        positions = self.positions()
+
+        def answer(state: GroupState) -> Sequence[GroupUpdate] | None:
+            if self.reader not in state.checkpoints.pending.get(checkpoint, ()):
+                return None
+            return [CheckpointReader(checkpoint, self.reader, positions)]
+
+        return (yield from self._change(answer))
+
+    def _put_off_checkpoint(self, state: GroupState) -> None:
+        now = self._clock()
+        self._checkpoint_at = now + max(0, state.config.automatic_checkpoint_ms) / 1000
+        self._haste_at = now + max(UNIT, state.config.group_refresh_ms / 1000)
+
+    def _begin_checkpoint(self, state: GroupState) -> Generator[Action, Any, GroupState | None]:
+        """Begin a checkpoint when it is time; None when there is nothing to answer."""
+        if not state.config.automatic_checkpoints or state.checkpoints.ongoing:
+            return None
+        now = self._clock()
+        # Segments change hands, and what follows a finished one begins, after a checkpoint only. Java leaves
+        # that to the next regular one, half a minute later.
+        waiting = self.completed or (now >= self._release_at and self._has_too_much(state))
+        if now < self._checkpoint_at and not (waiting and now >= self._haste_at):
+            return None
+        name = str(UUID(int=self._random.getrandbits(128), version=4))
+
+        def begin(current: GroupState) -> Sequence[GroupUpdate] | None:
+            if current.checkpoints.ongoing:
+                return None
+            return [CreateCheckpoint(name), ClearCheckpointsBefore(name)]
+
+        changed = yield from self._change(begin)
+        self._put_off_checkpoint(changed)
+        return changed if changed.checkpoints.of_reader(self.reader) is not None else None
+
+    # --- handing over ---------------------------------------------------------------------------
+
+    def _settle(self, state: GroupState) -> Generator[Action, Any, GroupState]:
+        """After a checkpoint: report finished segments, release one, publish the cut."""
+        for segment in list(self.completed):
+            state = yield from self._report(state, segment)
+        if any(segment in state.assigned.get(self.reader, ()) for segment in self.completed):
+            return state
+        self._settling = False
+        state = yield from self._release(state)
+        if (
+            state.config.retention is RetentionType.AUTOMATIC_RELEASE_AT_LAST_CHECKPOINT
+            and not state.checkpoints.published
+            and state.checkpoints.last
+        ):
+            yield Publish(cuts_of(state.checkpoints.last), state.config)
+            yield Announce([UpdateCheckpointPublished(True)])
+            state = yield from self._fetch()
+        return state
+
+    def _report(self, state: GroupState, segment: str) -> Generator[Action, Any, GroupState]:
+        ranges: dict[str, KeyRange | None] = {segment: self.ranges.get(segment)}
+        successors: dict[str, Sequence[int]] = {}
+        if segment not in state.ends:
+            following: Sequence[FollowingSegment] = yield AskSuccessors(segment)
+            for each in following:
+                successors[each.segment] = each.predecessors
+                ranges[each.segment] = each.key_range
+
+        def complete(current: GroupState) -> Sequence[GroupUpdate] | None:
+            if current.checkpoints.of_reader(self.reader) is not None:
+                return None
+            if segment not in current.assigned.get(self.reader, ()):
+                return None
+            return [SegmentCompleted(self.reader, segment, successors, ranges)]
+
+        state = yield from self._change(complete)
+        self._acquire_at = self._clock()
+        return state
+
+    def _has_too_much(self, state: GroupState) -> bool:
+        sizes = state.relative_sizes()
+        if len(state.assigned.get(self.reader, ())) <= 1:
+            return False
+        return sizes[self.reader] > min(sizes.values()) + max(1, len(state.unassigned))
+
+    def _release(self, state: GroupState) -> Generator[Action, Any, GroupState]:
+        now = self._clock()
+        if (
+            now < self._release_at
+            or state.checkpoints.of_reader(self.reader) is not None
+            or not self.offsets
+            or not self._has_too_much(state)
+        ):
+            return state
+        segment = max(self.offsets, key=lambda name: hash_to_range(name, self._seed))
+        self._release_at = self._acquire_at = now + _UPDATE_WINDOW
+        offset = self.offsets[segment]
+        rest = {name: at for name, at in self.positions().items() if name != segment}
+
+        def release(current: GroupState) -> Sequence[GroupUpdate] | None:
+            if (
+                segment not in current.assigned.get(self.reader, ())
+                or current.checkpoints.of_reader(self.reader) is not None
+                or not self._has_too_much(current)
+            ):
+                return None
+            return [ReleaseSegment(self.reader, segment, offset), self._distance(rest)]
+
+        state = yield from self._change(release)
+        self._set_timers(state)
+        return state
+
+    def _set_timers(self, state: GroupState) -> None:
+        now = self._clock()
+        ranking, readers = state.ranking(self.reader), len(state.assigned)
+        self._release_at = now + UNIT * (1 + ranking)
+        self._acquire_at = now + UNIT * (readers - ranking)
+        self._reset_lag(state)
+
+    def _reset_lag(self, state: GroupState) -> None:
+        self._lag_at = self._clock() + UNIT * (len(state.assigned) + 1)
+
+    def _share(self, state: GroupState) -> list[str]:
+        """Segments to take now."""
+        free = list(state.unassigned)
+        readers = len(state.assigned)
+        if not free or not readers:
+            return []
+        owned = len(state.assigned.get(self.reader, ()))
+        fair = math.floor(state.segment_count / readers + 0.5)
+        return free[: max(1, len(free) // readers, min(len(free), fair - owned))]
+
+    def _acquire(self, state: GroupState) -> Generator[Action, Any, GroupState]:
+        if not state.unassigned:
+            ranking, readers = state.ranking(self.reader), len(state.assigned)
+            self._acquire_at = self._clock() + UNIT * (readers - ranking)
+            return state
+
+        def acquire(current: GroupState) -> Sequence[GroupUpdate] | None:
+            if current.checkpoints.of_reader(self.reader) is not None:
+                return None
+            segments = self._share(current)
+            if not segments:
+                return None
+            taken = [AcquireSegment(self.reader, segment) for segment in segments]
+            return [*taken, self._distance()]
+
+        state = yield from self._change(acquire)
+        self._set_timers(state)
+        self.positions_told = True
+        return state

@@ -1,0 +1,294 @@
+"""A reader group without a server: a log for its state, segments with numbered events, and a clock.
+
+Runs :class:`GroupMember` as the real driver does. Fetches may be late, rounds may be broken off at any action
+(with its effect or without), readers may die with or without a last position, streams scale while they are
+read, and checkpoints are taken meanwhile.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from typing import Any
+
+from pravega_wire.groups import ReaderGroupConfig
+from pravega_wire.protocol.group_algorithm import (
+    Action,
+    Announce,
+    AskEnd,
+    AskRange,
+    AskSuccessors,
+    Change,
+    Compact,
+    Fetch,
+    FollowingSegment,
+    GroupMember,
+    LoadConfig,
+    Publish,
+    completed_cut,
+    remove_reader,
+)
+from pravega_wire.protocol.group_state import (
+    CheckpointReader,
+    CreateCheckpoint,
+    GroupState,
+    GroupUpdate,
+    ReaderGroupStateInit,
+    decode_group_record,
+    encode_group_record,
+)
+from pravega_wire.types import ScopedStream
+
+STREAM = ScopedStream("scope", "stream")
+
+
+@dataclass
+class Segment:
+    """Events are numbered; an event's offset is its index."""
+
+    number: int
+    epoch: int
+    low: float
+    high: float
+    predecessors: list[int] = field(default_factory=list)
+    successors: list[Segment] = field(default_factory=list)
+    length: int = 0
+    sealed: bool = False
+
+    @property
+    def id(self) -> int:
+        return self.epoch << 32 | self.number
+
+    @property
+    def name(self) -> str:
+        return f"{STREAM}/{self.number}.#epoch.{self.epoch}"
+
+
+class Group:
+    """The log of the state, the stream, and everything that was seen."""
+
+    def __init__(self, rng: random.Random, config: ReaderGroupConfig, segments: int) -> None:
+        self.random = rng
+        self.now = 0.0
+        self.epoch = 0
+        self.segments: dict[str, Segment] = {}
+        self.active: list[Segment] = []
+        self.next_number = 0
+        for index in range(segments):
+            self._add(Segment(0, 0, index / segments, (index + 1) / segments))
+        initial = ReaderGroupStateInit(
+            config,
+            {each.name: 0 for each in self.active},
+            {},
+            {each.name: (each.low, each.high) for each in self.active},
+        )
+        self.log: list[list[GroupUpdate]] = [[initial]]
+        self.states: list[GroupState] = [GroupState.begin(initial)]
+        self.readers: dict[str, Reader] = {}
+        self.seen: dict[tuple[str, int], int] = {}
+        self.checkpoints: dict[str, dict[str, int]] = {}
+        self.given: dict[tuple[str, str], dict[str, int]] = {}
+        self.answers: dict[str, dict[str, int]] = {}
+
+    def _add(self, segment: Segment) -> None:
+        segment.number = self.next_number
+        self.next_number += 1
+        self.segments[segment.name] = segment
+        self.active.append(segment)
+
+    @property
+    def state(self) -> GroupState:
+        return self.states[-1]
+
+    def write(self, updates: list[GroupUpdate]) -> None:
+        # Through the bytes, as on the wire.
+        decoded = [decode_group_record(encode_group_record(update)) for update in updates]
+        state = self.state
+        for update in decoded:
+            state = state.apply(update)
+            if isinstance(update, CheckpointReader):
+                self.answers.setdefault(update.checkpoint, {}).update(update.positions)
+        self.log.append(decoded)
+        self.states.append(state)
+        self.check()
+
+    def check(self) -> None:
+        """No segment has two owners, and none that is still to be read is forgotten."""
+        state = self.state
+        places: list[str] = [*state.unassigned, *state.future]
+        for owned in state.assigned.values():
+            places.extend(owned)
+        assert len(places) == len(set(places)), f"a segment is in two places: {sorted(places)}"
+        for checkpoint in state.checkpoints.checkpoints:
+            positions = state.checkpoints.completed(checkpoint)
+            if positions is not None and checkpoint not in self.checkpoints:
+                self.checkpoints[checkpoint] = dict(positions)
+
+    def scale(self, sealed: list[Segment], parts: list[tuple[float, float]]) -> None:
+        self.epoch += 1
+        for each in sealed:
+            each.sealed = True
+            self.active.remove(each)
+        for low, high in parts:
+            before = [each for each in sealed if each.low < high and each.high > low]
+            follower = Segment(0, self.epoch, low, high, [each.id for each in before])
+            self._add(follower)
+            for each in before:
+                each.successors.append(follower)
+
+    def successors(self, name: str) -> list[FollowingSegment]:
+        return [
+            FollowingSegment(each.name, (each.low, each.high), tuple(each.predecessors))
+            for each in self.segments[name].successors
+        ]
+
+    def complete(self, positions: dict[str, int]) -> dict[str, int]:
+        """A cut of the positions, as a program that asks the controller makes it."""
+        steps = completed_cut(positions)
+        result: Any = None
+        while True:
+            try:
+                action = steps.send(result)
+            except StopIteration as stop:
+                found: dict[str, int] = stop.value
+                return found
+            if isinstance(action, AskRange):
+                segment = self.segments[action.segment]
+                result = segment.low, segment.high
+            elif isinstance(action, AskEnd):
+                result = {
+                    each.name: -1 for each in self.segments.values() if each.sealed and not each.successors
+                }
+            else:
+                assert isinstance(action, AskSuccessors)
+                result = self.successors(action.segment)
+
+
+class Broken(Exception):
+    """A round was cancelled."""
+
+
+class Reader:
+    """One reader, driven as :class:`pravega_wire.EventReader` does it."""
+
+    def __init__(self, group: Group, name: str) -> None:
+        self.group = group
+        self.name = name
+        self.known = len(group.states) - 1
+        self.acknowledged: dict[str, int] = {}
+        self.member = GroupMember(
+            name,
+            "group",
+            clock=lambda: group.now,
+            wall_ms=lambda: int(1_790_000_000_000 + group.now * 1000),
+            rng=group.random,
+        )
+        self.run(self.member.join(), may_break=False)
+        group.readers[name] = self
+
+    @property
+    def state(self) -> GroupState:
+        return self.group.states[self.known]
+
+    def run(self, steps: Generator[Action, Any, Any], *, may_break: bool = True) -> Any:
+        result: Any = None
+        while True:
+            try:
+                action = steps.send(result)
+            except StopIteration as stop:
+                return stop.value
+            broken = may_break and self.group.random.random() < 0.01
+            if broken and self.group.random.random() < 0.5:
+                steps.close()
+                raise Broken
+            result = self.perform(action)
+            if broken:
+                # The effect is there, and nobody was told.
+                steps.close()
+                raise Broken
+
+    def perform(self, action: Action) -> Any:
+        group = self.group
+        if isinstance(action, Fetch):
+            self.known = len(group.states) - 1
+            return self.state
+        if isinstance(action, Change):
+            while True:
+                updates = action.generate(self.state)
+                if not updates:
+                    return self.state
+                if self.known == len(group.states) - 1:
+                    group.write(list(updates))
+                    self.known += 1
+                    return self.state
+                self.known = len(group.states) - 1
+        if isinstance(action, Announce):
+            group.write(list(action.updates))
+            return None
+        if isinstance(action, AskSuccessors):
+            assert group.segments[action.segment].sealed
+            return group.successors(action.segment)
+        assert isinstance(action, Compact | LoadConfig | Publish)
+        return None
+
+    def read(self) -> bool:
+        """One read call; True when it gave something."""
+        group, member = self.group, self.member
+        # What was given before is done with: see the promise on checkpoints.
+        self.acknowledged = member.positions()
+        if member.busy or group.now >= member.due:
+            try:
+                checkpoint = self.run(member.round(self.state))
+            except Broken:
+                return False
+            if checkpoint is not None:
+                group.given[checkpoint, self.name] = member.positions()
+                return True
+        ready = [name for name in member.offsets if self.ready(name)]
+        if not ready:
+            return False
+        name = group.random.choice(ready)
+        segment, offset = group.segments[name], member.offsets[name]
+        if offset < segment.length:
+            group.seen[name, offset] = group.seen.get((name, offset), 0) + 1
+            member.advance(name, offset + 1)
+        elif segment.sealed:
+            member.finish(name, -1)
+        return True
+
+    def ready(self, name: str) -> bool:
+        segment = self.group.segments[name]
+        return self.member.offsets[name] < segment.length or segment.sealed
+
+    def leave(self) -> None:
+        self.run(self.member.leave(), may_break=False)
+        del self.group.readers[self.name]
+
+    def die(self, *, with_position: bool) -> None:
+        """Declared dead by another, which knows the position or does not."""
+        del self.group.readers[self.name]
+        if self.group.state.assigned.get(self.name) is None:
+            return
+        if with_position:
+            positions = self.member.positions()
+        else:
+            positions = {}
+            owned = self.group.state.assigned[self.name]
+            # What it read since is read again.
+            for segment, offset in owned.items():
+                for at in range(max(0, offset), self.group.segments[segment].length):
+                    if offset >= 0:
+                        self.group.seen.pop((segment, at), None)
+        updates = remove_reader(self.name, positions)(self.group.state)
+        assert updates
+        self.group.write(list(updates))
+
+
+def begin_checkpoint(group: Group, name: str) -> None:
+    state = group.state
+    if len(state.checkpoints.outstanding) < state.config.max_outstanding_checkpoints:
+        group.write([CreateCheckpoint(name)])
+
+
+__all__ = ["STREAM", "Group", "Reader", "begin_checkpoint"]

@@ -1,0 +1,139 @@
+"""Many readers of one group, with everything that can happen to them: nothing is lost, nothing read twice."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pravega_wire.groups import ReaderGroupConfig
+from tests.property.group_simulation import STREAM, Group, Reader, begin_checkpoint
+
+
+def run_group(seed: int, *, steps: int = 400, automatic: bool = True) -> Group:
+    """A random life of a group, and then peace until everything is read."""
+    rng = random.Random(seed)
+    config = ReaderGroupConfig(
+        {STREAM: None},
+        automatic_checkpoint_ms=rng.choice([1000, 5000, 30_000]) if automatic else -1,
+        group_refresh_ms=rng.choice([0, 500, 3000]),
+    )
+    group = Group(rng, config, rng.randint(1, 6))
+    born = 0
+    named = 0
+
+    def join() -> None:
+        nonlocal born
+        born += 1
+        Reader(group, f"reader{born}")
+
+    join()
+    for _ in range(steps):
+        group.now += rng.choice([0.0, 0.01, 0.3, 1.5])
+        what = rng.random()
+        if what < 0.03 and len(group.readers) < 12:
+            join()
+        elif what < 0.045 and group.readers:
+            rng.choice(list(group.readers.values())).leave()
+        elif what < 0.06 and group.readers:
+            rng.choice(list(group.readers.values())).die(with_position=rng.random() < 0.5)
+        elif what < 0.09 and len(group.active) < 10:
+            each = rng.choice(group.active)
+            middle = (each.low + each.high) / 2
+            group.scale([each], [(each.low, middle), (middle, each.high)])
+        elif what < 0.12 and len(group.active) > 1:
+            ordered = sorted(group.active, key=lambda segment: segment.low)
+            at = rng.randrange(len(ordered) - 1)
+            low, high = ordered[at : at + 2]
+            group.scale([low, high], [(low.low, high.high)])
+        elif what < 0.14:
+            named += 1
+            begin_checkpoint(group, f"checkpoint{named}")
+        elif what < 0.4:
+            for segment in group.active:
+                segment.length += rng.randrange(4)
+        elif group.readers:
+            for reader in rng.sample(list(group.readers.values()), rng.randint(1, len(group.readers))):
+                reader.read()
+    for each in list(group.active):
+        each.sealed = True
+    group.active.clear()
+    while len(group.readers) < 2:
+        join()
+    for _ in range(20_000):
+        group.now += 0.25
+        for reader in group.readers.values():
+            while reader.read():
+                pass
+        if not automatic and group.random.random() < 0.1:
+            named += 1
+            begin_checkpoint(group, f"checkpoint{named}")
+        if all(reader.member.end_of_data for reader in group.readers.values()):
+            return group
+    raise AssertionError(f"not read to the end: {group.state}")
+
+
+def check_complete(group: Group) -> None:
+    for name, segment in group.segments.items():
+        for offset in range(segment.length):
+            assert group.seen.get((name, offset)) == 1, f"event {offset} of {name}"
+
+
+def check_checkpoints(group: Group) -> None:
+    """A complete checkpoint is where each reader stood when it was given it, and covers the key space."""
+    for name, positions in group.checkpoints.items():
+        if not positions:
+            # Everything was read before.
+            continue
+        segments = [group.segments[each] for each in group.complete(positions)]
+        found = sorted((each.low, each.high) for each in segments)
+        assert found[0][0] == 0.0 and found[-1][1] == 1.0, f"{name}: {positions}"
+        for (_, high), (low, _) in pairwise(found):
+            assert high == low, f"{name} does not cover the key space once: {positions}"
+        for (checkpoint, _), given_at in group.given.items():
+            if checkpoint == name and given_at.items() <= group.answers.get(checkpoint, {}).items():
+                assert {each: positions[each] for each in given_at} == given_at
+
+
+@settings(max_examples=300, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_every_event_goes_to_one_reader_whatever_happens(seed: int) -> None:
+    group = run_group(seed)
+    check_complete(group)
+    check_checkpoints(group)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_without_automatic_checkpoints_named_ones_hand_over(seed: int) -> None:
+    group = run_group(seed, automatic=False)
+    check_complete(group)
+    check_checkpoints(group)
+    assert any(name.startswith("checkpoint") for name in group.checkpoints)
+
+
+@pytest.mark.parametrize("readers, segments", [(2, 4), (3, 9), (4, 6), (5, 5)])
+def test_shares_become_fair(readers: int, segments: int) -> None:
+    rng = random.Random(readers)
+    group = Group(rng, ReaderGroupConfig({STREAM: None}), segments)
+    Reader(group, "first")
+    members = group.readers
+    for _ in range(40):
+        group.now += 0.5
+        members["first"].read()
+    assert len(group.state.assigned["first"]) == segments
+    for number in range(1, readers):
+        Reader(group, f"reader{number}")
+    for _ in range(2400):
+        group.now += 0.25
+        for segment in group.active:
+            segment.length += 1
+        for reader in members.values():
+            while reader.read():
+                pass
+    shares = sorted(len(owned) for owned in group.state.assigned.values())
+    assert sum(shares) == segments
+    # A reader gives up a segment to one that has at least two fewer.
+    assert shares[-1] - shares[0] <= 1
