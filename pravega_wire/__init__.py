@@ -3,13 +3,17 @@
 from pravega_wire.config import Credentials, PravegaConfig
 from pravega_wire.controller.types import SegmentWithRange, TxnStatus
 from pravega_wire.errors import PravegaError
+from pravega_wire.groups import ReaderGroupConfig, ReaderGroupMetrics, RetentionType, TimeWindow
 from pravega_wire.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
+from pravega_wire.positions import Checkpoint, EventPointer, Position
 from pravega_wire.protocol.events import EventBatch
 from pravega_wire.protocol.records import VersionedSerializer, VersionedUnionSerializer
 from pravega_wire.segment.appender import Ack
 from pravega_wire.stream.byte_stream import ByteStreamReader, ByteStreamWriter
 from pravega_wire.stream.client import PravegaClient, StreamInfo, open_client
+from pravega_wire.stream.event_reader import Event, EventReader, ReachedCheckpoint, SegmentEvents
 from pravega_wire.stream.event_writer import EventWriter
+from pravega_wire.stream.reader_group import ReaderGroup
 from pravega_wire.stream.revisioned import RevisionedStream
 from pravega_wire.stream.routing import WriterMetrics
 from pravega_wire.stream.synchronizer import StateFormat, StateSynchronizer
@@ -20,17 +24,28 @@ __all__ = [
     "Ack",
     "ByteStreamReader",
     "ByteStreamWriter",
+    "Checkpoint",
     "Credentials",
+    "Event",
     "EventBatch",
+    "EventPointer",
+    "EventReader",
     "EventWriter",
+    "Position",
     "PravegaClient",
     "PravegaConfig",
     "PravegaError",
+    "ReachedCheckpoint",
+    "ReaderGroup",
+    "ReaderGroupConfig",
+    "ReaderGroupMetrics",
     "RetentionPolicy",
+    "RetentionType",
     "Revision",
     "RevisionedStream",
     "ScalingPolicy",
     "ScopedStream",
+    "SegmentEvents",
     "SegmentRange",
     "SegmentWithRange",
     "StagingWriter",
@@ -39,6 +54,7 @@ __all__ = [
     "StreamConfiguration",
     "StreamCut",
     "StreamInfo",
+    "TimeWindow",
     "Transaction",
     "TxnStatus",
     "VersionedSerializer",

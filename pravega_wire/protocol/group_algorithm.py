@@ -127,7 +127,7 @@ class AskRange:
 
 @dataclass(frozen=True, slots=True)
 class AskEnd:
-    """Ask where a stream ends for the group; the result is the offsets of the segments there, -1 for all of one."""
+    """Ask where a stream ends for the group; the result is its last segments' offsets, -1 for a whole one."""
 
     stream: ScopedStream
 
@@ -168,11 +168,11 @@ def cuts_of(offsets: Mapping[str, int]) -> list[StreamCut]:
 def completed_cut(offsets: Mapping[str, int]) -> Generator[Action, Any, dict[str, int]]:
     """The positions of a group in one stream, with those that its state does not hold any more.
 
-    A segment that was read to its end is forgotten, though the one that it was merged into may wait for the
-    others that were; so a group's positions may leave out a part of the key space. A cut of them is refused by
-    the controller, and a group that starts at one waits for ever. Found by going from the known segments to
-    those that follow: a predecessor that neither is known nor follows a known one was read to its end. What is
-    missing then was read to where the group ends.
+    A segment that was read to its end is forgotten, though the one that it was merged into may wait for
+    the others that were; so a group's positions may leave out a part of the key space. A cut of them is
+    refused by the controller, and a group that starts at one waits for ever. Found by going from the known
+    segments to those that follow: a predecessor that neither is known nor follows a known one was read to
+    its end. What is missing then was read to where the group ends.
     """
     stream = stream_of(next(iter(offsets)))
     ranges: dict[str, KeyRange] = {}
@@ -242,9 +242,9 @@ def remove_reader(reader: str, offsets: Mapping[str, int]) -> Generate:
 class GroupMember:
     """One reader of a group: its segments, its timers, and what it does next.
 
-    The driver calls :meth:`join` once; before each event :meth:`round` when :attr:`busy` or :meth:`due` say so;
-    :meth:`advance` for each event it gives out; and :meth:`finish` when a segment has no more. It reads the
-    segments in :attr:`offsets` and no others.
+    The driver calls :meth:`join` once; before each event :meth:`round` when :attr:`busy` or :meth:`due` say
+    so; :meth:`advance` for each event it gives out; and :meth:`finish` when a segment has no more. It reads
+    the segments in :attr:`offsets` and no others.
 
     :param clock: seconds that only go forward. :param wall_ms: milliseconds since 1970.
     :param initial_delay: seconds to wait before the first segment is taken, so that readers which are started

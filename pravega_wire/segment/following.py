@@ -7,7 +7,7 @@ from typing import Final
 from pravega_wire.errors import UnexpectedReplyError
 from pravega_wire.protocol import commands as c
 from pravega_wire.segment.failures import error_of
-from pravega_wire.segment.reader import CHUNK_BYTES, RangeReader
+from pravega_wire.segment.reader import CHUNK_BYTES, DEPTH, RangeReader
 from pravega_wire.segment.store import SegmentStores, SegmentTarget
 
 __all__ = ["FollowingReader"]
@@ -22,16 +22,26 @@ class FollowingReader(RangeReader):
     protocol v0.13.0, "Reading"), so they come as soon as they are stored.
 
     :param start: first offset, bytes; not beyond the segment's end.
+    :param end: offset to stop at, whether the segment is sealed there or not; default: its end.
+    :param depth: chunks that may wait for their reader.
     """
 
     def __init__(
-        self, stores: SegmentStores, target: SegmentTarget, start: int, *, chunk_bytes: int = CHUNK_BYTES
+        self,
+        stores: SegmentStores,
+        target: SegmentTarget,
+        start: int,
+        end: int = _UNKNOWN_END,
+        *,
+        chunk_bytes: int = CHUNK_BYTES,
+        depth: int = DEPTH,
     ) -> None:
-        super().__init__(stores, target, start, _UNKNOWN_END, chunk_bytes=chunk_bytes)
+        super().__init__(stores, target, start, end, chunk_bytes=chunk_bytes, depth=depth)
+        self.sealed = False
 
     @property
     def at_end(self) -> bool:
-        """True once everything was received and the segment is sealed."""
+        """True once everything was received, and there will be no more."""
         return self.offset >= self.end
 
     def on_reply(self, reply: c.Command) -> bool:
@@ -39,7 +49,7 @@ class FollowingReader(RangeReader):
         asked = self._asked.pop(c.reply_request_id(reply), None)
         if asked is None:
             return False
-        offset = asked[0]
+        offset, length = asked
         if isinstance(reply, c.SegmentIsSealed):
             self._end_at(offset)
         elif not isinstance(reply, c.SegmentRead):
@@ -53,12 +63,12 @@ class FollowingReader(RangeReader):
                 )
             )
         else:
-            data = memoryview(reply.data)
+            data = memoryview(reply.data)[:length]
             if data:
                 self._chunks[offset] = data
                 self._next = offset + len(data)
                 self._arrived.set()
-            if reply.end_of_segment:
+            if reply.end_of_segment and len(data) == len(reply.data):
                 self._end_at(offset + len(data))
             else:
                 self._ask_ahead()
@@ -66,8 +76,9 @@ class FollowingReader(RangeReader):
 
     def _end_at(self, offset: int) -> None:
         self.end = offset
+        self.sealed = True
         self._arrived.set()
 
     def _ask_ahead(self) -> None:
         if not self._asked and self._next < self.end and len(self._chunks) < self._depth:
-            self._ask(self._next, self._chunk)
+            self._ask(self._next, min(self._chunk, self.end - self._next))

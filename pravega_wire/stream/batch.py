@@ -10,11 +10,13 @@ import trio
 from pravega_wire.controller.tokens import Access
 from pravega_wire.errors import (
     DataLossError,
+    DecodeError,
     InvalidArgumentError,
     InvalidStreamCutError,
     NoSuchSegmentError,
 )
-from pravega_wire.naming import epoch_of
+from pravega_wire.naming import epoch_of, parse_segment_name
+from pravega_wire.positions import EventPointer
 from pravega_wire.protocol.commands import StreamSegmentInfo
 from pravega_wire.protocol.events import EventBatch
 from pravega_wire.segment.metadata import SegmentMetadata
@@ -22,7 +24,7 @@ from pravega_wire.segment.reader import EventRangeReader, RangeReader
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.types import ScopedStream, SegmentRange, StreamCut
 
-__all__ = ["Bound", "OnTruncated", "StreamReader", "head", "segment_ranges", "tail"]
+__all__ = ["Bound", "OnTruncated", "StreamReader", "head", "last_segments", "segment_ranges", "tail"]
 
 Bound = StreamCut | str | None
 """A cut, its text, ``"earliest"``, ``"latest"``, or None for the default of its place."""
@@ -79,7 +81,7 @@ async def tail(core: ClientCore, stream: ScopedStream) -> StreamCut:
     segments = await core.controller.get_current_segments(stream.scope, stream.name)
     ids = [segment.segment_id for segment in segments]
     if not ids:
-        ids = await _last_segments(core, stream)
+        ids = await last_segments(core, stream)
     infos = await segment_infos(core, stream, ids)
     return StreamCut(
         stream,
@@ -87,7 +89,7 @@ async def tail(core: ClientCore, stream: ScopedStream) -> StreamCut:
     )
 
 
-async def _last_segments(core: ClientCore, stream: ScopedStream) -> list[int]:
+async def last_segments(core: ClientCore, stream: ScopedStream) -> list[int]:
     """Segments of the last epoch of a sealed stream."""
     oldest = await core.controller.get_segments(stream.scope, stream.name)
     between = await core.controller.get_segments_between(stream.scope, stream.name, dict(oldest), {})
@@ -200,6 +202,30 @@ def range_reader(core: ClientCore, segment_range: SegmentRange) -> EventRangeRea
     return EventRangeReader(
         RangeReader(core.stores, target, segment_range.start_offset, segment_range.end_offset)
     )
+
+
+async def fetch_event(core: ClientCore, pointer: EventPointer) -> bytes:
+    """See :meth:`PravegaClient.fetch_event`."""
+    scope, stream, segment_id, _ = parse_segment_name(pointer.segment)
+    target = core.target(ScopedStream(scope, stream), segment_id, Access.READ)
+    end = pointer.start_offset + pointer.length
+    missing = InvalidArgumentError(f"there is no event at {pointer}")
+    try:
+        info = await SegmentMetadata(core.stores, target).info()
+    except NoSuchSegmentError as error:
+        raise DataLossError(
+            f"the event at {pointer} is gone, with its segment", segment=pointer.segment
+        ) from error
+    if end > info.write_offset:
+        raise missing
+    async with EventRangeReader(RangeReader(core.stores, target, pointer.start_offset, end)) as reader:
+        try:
+            events = await reader.next_batch()
+        except DecodeError as error:
+            raise missing from error
+    if events is None or len(events) != 1 or events.next_offset != end:
+        raise missing
+    return events[0]
 
 
 class StreamReader:

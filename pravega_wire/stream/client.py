@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TypeVar, overload
@@ -20,18 +20,21 @@ from pravega_wire.errors import (
     ScaleConflictError,
     TransactionError,
 )
+from pravega_wire.groups import ReaderGroupConfig
 from pravega_wire.hashing import routing_key_position
 from pravega_wire.naming import generalized_segment_id
 from pravega_wire.policies import ScalingPolicy, StreamConfiguration
+from pravega_wire.positions import EventPointer
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.reader import EventRangeReader
 from pravega_wire.segment.store import Backoff, SegmentStores
 from pravega_wire.serializers import BytesSerializer, Serializer
-from pravega_wire.stream import batch, transaction
+from pravega_wire.stream import batch, reader_group, transaction
 from pravega_wire.stream.batch import Bound, OnTruncated, StreamReader
 from pravega_wire.stream.byte_stream import ByteStreamReader, ByteStreamWriter
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.event_writer import EventWriter
+from pravega_wire.stream.reader_group import ReaderGroup
 from pravega_wire.stream.revisioned import RevisionedStream
 from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES, Partitioner
 from pravega_wire.stream.synchronizer import StateSynchronizer, Synchronized
@@ -534,6 +537,58 @@ class PravegaClient:
         """
         ranges = await self.segment_ranges(stream, start, end, on_truncated=on_truncated)
         return StreamReader(self._core, ranges)
+
+    async def fetch_event(self, pointer: EventPointer) -> bytes:
+        """One event, by where it lies (:attr:`Event.pointer`).
+
+        :raises DataLossError: it was truncated.
+        :raises InvalidArgumentError: there is no such event in that place.
+        """
+        self._core.check_open()
+        return await batch.fetch_event(self._core, pointer)
+
+    # --- reader groups --------------------------------------------------------------------------
+
+    async def create_reader_group(
+        self,
+        group: StreamName,
+        config: ReaderGroupConfig | Iterable[StreamName | StreamCut],
+    ) -> bool:
+        """Create a reader group; False when it exists already, with the same configuration.
+
+        :param group: ``"scope/group"``, or a name in the default scope.
+        :param config: or streams to read from their heads, and cuts to read from there on.
+        :raises ReaderGroupError: it exists with another configuration.
+        :raises ScopeNotFoundError, StreamNotFoundError: as named.
+        """
+        name = self._resolve(group)
+        if not isinstance(config, ReaderGroupConfig):
+            config = ReaderGroupConfig.of(
+                each if isinstance(each, StreamCut) else self._resolve(each) for each in config
+            )
+        return await reader_group.create(self._core, name, config)
+
+    async def reader_group(self, group: StreamName) -> ReaderGroup:
+        """A group, to make readers of it and to manage it: ``async with await client.reader_group("g")``.
+
+        :raises ReaderGroupNotFoundError: no such group.
+        """
+        return await reader_group.open_group(self._core, self._resolve(group))
+
+    async def delete_reader_group(self, group: StreamName) -> None:
+        """Delete a group and its state; its readers fail.
+
+        :raises ReaderGroupNotFoundError: no such group.
+        """
+        await reader_group.delete(self._core, self._resolve(group))
+
+    async def list_reader_groups(self, scope: str | None = None) -> list[str]:
+        """Names of the groups in a scope (default: the default scope).
+
+        :raises ScopeNotFoundError: no such scope.
+        """
+        streams = await self.list_streams(scope, internal=True)
+        return [each.name.removeprefix("_RG") for each in streams if each.name.startswith("_RG")]
 
     # --- revisioned streams ---------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from pravega_wire.errors import (
 from pravega_wire.protocol.events import EventBatch
 from pravega_wire.segment.appender import HEADER_BYTES
 from pravega_wire.segment.conditional import ConditionalAppender
+from pravega_wire.segment.following import FollowingReader
 from pravega_wire.segment.metadata import NULL_ATTRIBUTE, SegmentMetadata
 from pravega_wire.segment.reader import EventRangeReader, RangeReader
 from pravega_wire.serializers import Serializer
@@ -124,6 +125,27 @@ class RevisionedStream(Generic[T]):
         )
         return RevisionReader(EventRangeReader(reader), self._target.name, self._serializer)
 
+    async def wait_beyond(self, revision: Revision) -> None:
+        """Wait until there is a value after ``revision``, or what was there is truncated.
+
+        :raises CorruptedStateError: the stream was sealed, so there will be none.
+        """
+        reader = FollowingReader(
+            self._core.stores, self._target, self._offset(revision), chunk_bytes=HEADER_BYTES
+        )
+        try:
+            if await reader.receive() is None:
+                raise self._sealed()
+        except DataLossError:
+            return
+        finally:
+            reader.close()
+
+    def _sealed(self) -> CorruptedStateError:
+        return CorruptedStateError(
+            f"revisioned stream {self.stream} was sealed", scope=self.stream.scope, stream=self.stream.name
+        )
+
     async def write_conditionally(self, latest: Revision, value: T) -> Revision | None:
         """Append ``value`` if ``latest`` is still the newest revision.
 
@@ -135,11 +157,7 @@ class RevisionedStream(Generic[T]):
         try:
             offset = await self._appender.append(payload, self._offset(latest))
         except SegmentSealedError as error:
-            raise CorruptedStateError(
-                f"revisioned stream {self.stream} was sealed",
-                scope=self.stream.scope,
-                stream=self.stream.name,
-            ) from error
+            raise self._sealed() from error
         return None if offset is None else self._revision(offset)
 
     async def write_unconditionally(self, value: T) -> Revision:

@@ -135,6 +135,15 @@ class StateSynchronizer(Generic[S, I, U]):
                     )
                 return self._state
 
+    async def wait_for_updates(self) -> S | None:
+        """Wait until there is more than was fetched, and fetch it; returns the state.
+
+        The store holds the question until something is written, so it comes at once.
+        """
+        if self._revision is not None:
+            await self._log.wait_beyond(self._revision)
+        return await self.fetch_updates()
+
     async def _beginning(self) -> Revision:
         """Where one who knows nothing starts to read."""
         mark = await self._log.get_mark()

@@ -90,7 +90,7 @@ def check_checkpoints(group: Group) -> None:
             continue
         segments = [group.segments[each] for each in group.complete(positions)]
         found = sorted((each.low, each.high) for each in segments)
-        assert found[0][0] == 0.0 and found[-1][1] == 1.0, f"{name}: {positions}"
+        assert (found[0][0], found[-1][1]) == (0.0, 1.0), f"{name}: {positions}"
         for (_, high), (low, _) in pairwise(found):
             assert high == low, f"{name} does not cover the key space once: {positions}"
         for (checkpoint, _), given_at in group.given.items():
@@ -114,7 +114,7 @@ def test_without_automatic_checkpoints_named_ones_hand_over(seed: int) -> None:
     assert any(name.startswith("checkpoint") for name in group.checkpoints)
 
 
-@pytest.mark.parametrize("readers, segments", [(2, 4), (3, 9), (4, 6), (5, 5)])
+@pytest.mark.parametrize(("readers", "segments"), [(2, 4), (3, 9), (4, 6), (5, 5)])
 def test_shares_become_fair(readers: int, segments: int) -> None:
     rng = random.Random(readers)
     group = Group(rng, ReaderGroupConfig({STREAM: None}), segments)

@@ -1,0 +1,532 @@
+"""Reading as a member of a reader group: see :class:`EventReader`."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Generic, Self, TypeVar
+
+import trio
+
+from pravega_wire.controller.tokens import Access
+from pravega_wire.errors import (
+    ClosedError,
+    DataLossError,
+    InvalidArgumentError,
+    PravegaError,
+    ReinitializationRequiredError,
+)
+from pravega_wire.groups import TimeWindow
+from pravega_wire.positions import EventPointer, Position
+from pravega_wire.protocol.events import EventBatch
+from pravega_wire.protocol.group_algorithm import GroupMember
+from pravega_wire.protocol.group_state import NO_END, segment_id_of, stream_of
+from pravega_wire.segment.following import FollowingReader
+from pravega_wire.segment.reader import CHUNK_BYTES, EventRangeReader
+from pravega_wire.serializers import Serializer
+from pravega_wire.stream.batch import OnTruncated
+from pravega_wire.stream.core import ClientCore
+from pravega_wire.stream.group_link import GroupLink
+from pravega_wire.types import SEGMENT_READ, ScopedStream
+
+__all__ = ["Event", "EventReader", "ReachedCheckpoint", "SegmentEvents"]
+
+T = TypeVar("T")
+
+DEFAULT_BUFFERED_BYTES: Final = 32 * 1024 * 1024
+_SMALLEST_CHUNK: Final = 64 * 1024
+_CHUNKS_EACH: Final = 4
+# Of a segment: under way or received twice, being parsed, waiting.
+_LEAVE_SECONDS: Final = 10.0
+_HEADER_BYTES: Final = 8
+
+
+class Event(Generic[T]):
+    """One event.
+
+    :ivar value: it. :ivar segment: full name of its segment. :ivar offset: where its header begins there,
+        bytes. :ivar length: with its 8 bytes of header.
+    """
+
+    __slots__ = ("length", "offset", "segment", "value")
+
+    def __init__(self, value: T, segment: str, offset: int, length: int) -> None:
+        self.value = value
+        self.segment = segment
+        self.offset = offset
+        self.length = length
+
+    @property
+    def pointer(self) -> EventPointer:
+        """To fetch it again later: :meth:`PravegaClient.fetch_event`."""
+        return EventPointer(self.segment, self.offset, self.length)
+
+    @property
+    def stream(self) -> ScopedStream:
+        """Its stream."""
+        return stream_of(self.segment)
+
+    def __repr__(self) -> str:
+        return f"<Event {self.pointer}: {self.value!r:.80}>"
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentEvents:
+    """Events of one segment, one after the other; iteration gives the payloads.
+
+    :ivar segment: full name. :ivar events: see there for Arrow arrays and views.
+    """
+
+    segment: str
+    events: EventBatch
+
+    @property
+    def stream(self) -> ScopedStream:
+        """The segment's stream."""
+        return stream_of(self.segment)
+
+    def __len__(self) -> int:
+        return len(self.events)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self.events)
+
+    def pointers(self) -> list[EventPointer]:
+        """To fetch each event again later."""
+        events = self.events
+        lengths = (end - start for start, end in zip(events.starts, events.ends, strict=True))
+        return [
+            EventPointer(self.segment, offset, length + _HEADER_BYTES)
+            for offset, length in zip(events.offsets(), lengths, strict=True)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class ReachedCheckpoint:
+    """A checkpoint is between the events before and the events after. :ivar name: as it was begun with."""
+
+    name: str
+
+
+class _Feed:
+    """A segment that is being read ahead of the user."""
+
+    __slots__ = ("ended", "failure", "reader", "ready", "room", "scope", "segment")
+
+    def __init__(self, segment: str, reader: FollowingReader) -> None:
+        self.segment = segment
+        self.reader = reader
+        self.ready: deque[EventBatch] = deque()
+        self.room = trio.Event()
+        self.scope = trio.CancelScope()
+        self.failure: PravegaError | None = None
+        self.ended = False
+
+    @property
+    def has_something(self) -> bool:
+        return bool(self.ready) or self.ended or self.failure is not None
+
+
+class EventReader(Generic[T]):
+    """One reader of a group: ``async with group.reader("one") as reader: async for event in reader: ...``
+
+    Events of one routing key come in order, each to one reader of the group. An event counts as read when the
+    *next* one is asked for: a reader that is left by an exception gives back the last event (or batch) it
+    gave out, and another reader gets it; left in the normal way, everything it gave out counts as read.
+
+    Everything that the group has to do (checkpoints, taking and giving segments) is done while an event is
+    asked for, as in Java: a reader that does not ask for long holds up the checkpoints of all.
+
+    Use it from one task. Cancelling a call leaves the reader usable. Not every event is a trio checkpoint:
+    each batch that arrives and each wait is.
+
+    :param initial_delay: seconds before the first segment is taken: readers that are started together share
+        the segments at once.
+    :param on_truncated: what to do when data that is next was truncated: ``"fail"`` raises
+        :class:`DataLossError` once, and the next call goes on at the new head; ``"skip_to_head"`` goes on
+        without a word.
+    :param on_checkpoint: called, and awaited if it gives an awaitable, with the names of checkpoints that
+        iteration comes across.
+    :param max_buffered_bytes: what is read ahead, all segments together; at least 256 KiB for each.
+    """
+
+    def __init__(
+        self,
+        core: ClientCore,
+        group: ScopedStream,
+        reader_id: str,
+        serializer: Serializer[T] | None,
+        *,
+        initial_delay: float = 0.0,
+        on_truncated: OnTruncated = "fail",
+        on_checkpoint: Callable[[str], Awaitable[object] | object] | None = None,
+        max_buffered_bytes: int = DEFAULT_BUFFERED_BYTES,
+    ) -> None:
+        if on_truncated not in ("fail", "skip_to_head"):
+            raise InvalidArgumentError(f"on_truncated is 'fail' or 'skip_to_head', not {on_truncated!r}")
+        if initial_delay < 0:
+            raise InvalidArgumentError(f"initial_delay is not negative; it is {initial_delay}")
+        if max_buffered_bytes <= 0:
+            raise InvalidArgumentError(f"max_buffered_bytes is positive, not {max_buffered_bytes}")
+        self.reader_id = reader_id
+        self.group = group
+        self._core = core
+        self._deserialize = None if serializer is None else serializer.deserialize
+        self._skip_truncated = on_truncated == "skip_to_head"
+        self._on_checkpoint = on_checkpoint
+        self._budget = max_buffered_bytes
+        self._member = GroupMember(
+            reader_id,
+            str(group),
+            clock=time.monotonic,
+            wall_ms=lambda: time.time_ns() // 1_000_000,
+            initial_delay=initial_delay,
+        )
+        self._link: GroupLink | None = None
+        self._nursery_manager: Any = None
+        self._nursery: trio.Nursery | None = None
+        self._feeds: dict[str, _Feed] = {}
+        self._wake = trio.Event()
+        # The batch that events are given out of, one by one.
+        self._feed: _Feed | None = None
+        self._batch: EventBatch | None = None
+        self._payloads: list[Any] = []
+        self._index = 0
+        self._taken: tuple[str, int] | None = None
+        self._next_round = 0.0
+        self._reading = False
+        self._left = False
+        self._closed = False
+
+    # --- joining and leaving --------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        if self._link is not None or self._left:
+            raise InvalidArgumentError(f"reader {self.reader_id} of {self.group} can be entered once")
+        self._core.check_open()
+        link = await GroupLink.open(self._core, self.group)
+        try:
+            await link.run(self._member.join())
+        except trio.Cancelled:
+            # Perhaps it is in the group, where it would hold up every checkpoint.
+            with trio.move_on_after(_LEAVE_SECONDS, shield=True):
+                if (await link.fetch()).assigned.get(self.reader_id) == {}:
+                    await link.run(self._member.leave({}))
+            with trio.CancelScope(shield=True):
+                await link.close()
+            raise
+        except PravegaError:
+            await link.close()
+            raise
+        self._link = link
+        self._nursery_manager = trio.open_nursery()
+        self._nursery = await self._nursery_manager.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._nursery is not None
+        assert self._link is not None
+        self._nursery.cancel_scope.cancel()
+        leaving: PravegaError | None = None
+        try:
+            if error is None:
+                await self.close()
+        except PravegaError as problem:
+            leaving = problem
+        finally:
+            with trio.move_on_after(_LEAVE_SECONDS, shield=True):
+                try:
+                    # After an exception, or when leaving was cancelled: a reader that stays in the group
+                    # would hold up every checkpoint.
+                    await self.close(None if error is None else self.acknowledged_position)
+                except PravegaError as problem:
+                    leaving = leaving or problem
+            self._closed = True
+            try:
+                # The nursery is told of no exception: its tasks do not fail, and what the body raised goes
+                # on as it is.
+                await self._nursery_manager.__aexit__(None, None, None)
+            finally:
+                with trio.CancelScope(shield=True):
+                    await self._link.close()
+        if leaving is not None and error is None:
+            raise leaving
+
+    async def close(self, position: Position | None = None) -> None:
+        """Leave the group now; the context manager does it otherwise.
+
+        :param position: where this reader counts as having read to; default: everything it has given out.
+        """
+        if self._closed or self._link is None:
+            return
+        for feed in self._feeds.values():
+            feed.scope.cancel()
+        self._left = True
+        await self._link.run(self._member.leave(None if position is None else position.offsets))
+        self._closed = True
+
+    # --- where it is ----------------------------------------------------------------------------
+
+    @property
+    def position(self) -> Position:
+        """After the last event that was given out."""
+        return Position.of(self._member.positions(), self._member.ranges)
+
+    @property
+    def acknowledged_position(self) -> Position:
+        """Before the last event, or batch, that was given out: it counts when the next is asked for."""
+        offsets = self._member.positions()
+        if self._taken is not None and self._taken[0] in offsets:
+            offsets[self._taken[0]] = self._taken[1]
+        return Position.of(offsets, self._member.ranges)
+
+    @property
+    def segments(self) -> tuple[str, ...]:
+        """Full names of the segments that this reader reads."""
+        return tuple(self._member.positions())
+
+    @property
+    def end_of_data(self) -> bool:
+        """True once the group has read everything it ever will."""
+        return self._member.end_of_data
+
+    async def time_window(self, stream: ScopedStream | str) -> TimeWindow:
+        """The event times that the group is at in a stream: see :meth:`ReaderGroup.time_window`."""
+        link = self._open_link()
+        name = self._core.config.resolve(stream)
+        if name not in link.state.config.starts:
+            raise InvalidArgumentError(f"reader group {self.group} does not read stream {name}")
+        return await link.time_window(name)
+
+    def _open_link(self) -> GroupLink:
+        if self._left or self._link is None:
+            raise ClosedError(f"reader {self.reader_id} of group {self.group} is closed")
+        return self._link
+
+    # --- reading --------------------------------------------------------------------------------
+
+    async def read_event(self, timeout: float | None = None) -> Event[T] | ReachedCheckpoint | None:
+        """The next event, or a checkpoint that comes before it.
+
+        :param timeout: seconds to wait; default: until there is one.
+        :returns: None when the time is over, or :attr:`end_of_data`.
+        :raises ReinitializationRequiredError: the group was reset, or this reader declared dead: leave it,
+            and make a new one.
+        :raises DataLossError: events that are next were truncated.
+        :raises DecodeError: the bytes in the segment, or the serializer's, make no event.
+        """
+        if self._index >= len(self._payloads) or time.monotonic() >= self._next_round:
+            found = await self._more(timeout)
+            if not isinstance(found, _Feed):
+                return found
+        return self._give_event()
+
+    def _give_event(self) -> Event[T]:
+        batch, feed, index = self._batch, self._feed, self._index
+        assert batch is not None
+        assert feed is not None
+        self._index = index + 1
+        offset = batch.base_offset + batch.starts[index] - _HEADER_BYTES
+        after = batch.base_offset + batch.ends[index]
+        self._taken = feed.segment, offset
+        self._member.advance(feed.segment, after)
+        value = self._payloads[index]
+        if self._deserialize is not None:
+            value = self._deserialize(value)
+        return Event(value, feed.segment, offset, after - offset)
+
+    async def read_batch(self, timeout: float | None = None) -> SegmentEvents | ReachedCheckpoint | None:
+        """The next events of one segment, as many as have arrived; otherwise as :meth:`read_event`."""
+        found = await self._more(timeout)
+        if not isinstance(found, _Feed):
+            return found
+        batch, index = self._batch, self._index
+        assert batch is not None
+        if index:
+            batch = EventBatch(batch.buffer, batch.base_offset, batch.starts[index:], batch.ends[index:])
+        self._taken = found.segment, batch.base_offset + batch.starts[0] - _HEADER_BYTES
+        self._member.advance(found.segment, batch.next_offset)
+        self._drop_batch()
+        return SegmentEvents(found.segment, batch)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event[T]:
+        """The next event; ends at :attr:`end_of_data`."""
+        while True:
+            if self._index < len(self._payloads) and time.monotonic() < self._next_round:
+                return self._give_event()
+            found = await self._more(None)
+            if isinstance(found, _Feed):
+                return self._give_event()
+            if found is None:
+                raise StopAsyncIteration
+            await self._tell(found)
+
+    async def batches(self) -> AsyncIterator[SegmentEvents]:
+        """All events, in batches: ``async for batch in reader.batches()``."""
+        while (found := await self.read_batch()) is not None:
+            if isinstance(found, ReachedCheckpoint):
+                await self._tell(found)
+            else:
+                yield found
+
+    async def _tell(self, checkpoint: ReachedCheckpoint) -> None:
+        if self._on_checkpoint is not None:
+            result = self._on_checkpoint(checkpoint.name)
+            if inspect.isawaitable(result):
+                await result
+
+    # --- the work of a call ---------------------------------------------------------------------
+
+    async def _more(self, timeout: float | None) -> _Feed | ReachedCheckpoint | None:
+        """Have a batch ready to give out of, and return its feed; or what there is instead."""
+        if self._reading:
+            raise trio.BusyResourceError(f"another task is reading with reader {self.reader_id}")
+        link = self._open_link()
+        self._reading = True
+        try:
+            self._taken = None
+            deadline = float("inf") if timeout is None else trio.current_time() + timeout
+            while True:
+                if self._batch is not None and self._index >= len(self._payloads):
+                    self._drop_batch()
+                if self._member.busy or time.monotonic() >= self._member.due:
+                    checkpoint = await self._round(link)
+                    if checkpoint is not None:
+                        return ReachedCheckpoint(checkpoint)
+                feed = self._ready_feed()
+                if feed is not None:
+                    await trio.lowlevel.checkpoint()
+                    return feed
+                if self._member.busy:
+                    continue
+                if self._member.end_of_data:
+                    return None
+                if trio.current_time() >= deadline:
+                    await trio.lowlevel.checkpoint()
+                    return None
+                await self._wait(deadline)
+        finally:
+            self._reading = False
+
+    async def _wait(self, deadline: float) -> None:
+        """Until something has arrived, or there is something to do for the group."""
+        self._wake = trio.Event()
+        if any(feed.has_something for feed in self._feeds.values()):
+            return
+        until_round = trio.current_time() + self._member.due - time.monotonic()
+        with trio.move_on_at(min(deadline, until_round)):
+            await self._wake.wait()
+
+    async def _round(self, link: GroupLink) -> str | None:
+        try:
+            checkpoint = await link.run(self._member.round(link.state))
+        except ReinitializationRequiredError:
+            self._member.offsets.clear()
+            self._member.completed.clear()
+            self._follow_member()
+            raise
+        self._follow_member()
+        self._next_round = float("-inf") if self._member.busy else self._member.due
+        return checkpoint
+
+    def _follow_member(self) -> None:
+        """Read the segments that this reader has, and no others."""
+        offsets = self._member.offsets
+        for segment in [each for each in self._feeds if each not in offsets]:
+            feed = self._feeds.pop(segment)
+            feed.scope.cancel()
+            feed.room.set()
+            if feed is self._feed:
+                self._drop_batch()
+        for segment, offset in offsets.items():
+            if segment not in self._feeds:
+                self._open_feed(segment, offset)
+
+    def _drop_batch(self) -> None:
+        self._feed = self._batch = None
+        self._payloads = []
+        self._index = 0
+
+    def _open_feed(self, segment: str, offset: int) -> None:
+        assert self._nursery is not None
+        share = self._budget // (_CHUNKS_EACH * max(1, len(self._member.offsets)))
+        reader = FollowingReader(
+            self._core.stores,
+            self._core.target(stream_of(segment), segment_id_of(segment), Access.READ),
+            offset,
+            self._member.ends.get(segment, NO_END),
+            chunk_bytes=max(_SMALLEST_CHUNK, min(CHUNK_BYTES, share)),
+            depth=2,
+        )
+        feed = self._feeds[segment] = _Feed(segment, reader)
+        self._nursery.start_soon(self._pump, feed, name=f"reading {segment}")
+
+    async def _pump(self, feed: _Feed) -> None:
+        """Read a segment ahead, one batch at a time."""
+        with feed.scope:
+            async with EventRangeReader(feed.reader) as events:
+                while not feed.ended and feed.failure is None:
+                    try:
+                        batch = await events.next_batch()
+                    except PravegaError as error:
+                        feed.failure = error
+                    else:
+                        if batch is None:
+                            feed.ended = True
+                        else:
+                            feed.ready.append(batch)
+                    self._wake.set()
+                    while feed.ready and not feed.ended:
+                        feed.room = trio.Event()
+                        await feed.room.wait()
+
+    def _ready_feed(self) -> _Feed | None:
+        """A feed whose batch is the one to give out of; deals with segments that ended or failed."""
+        if self._feed is not None:
+            return self._feed
+        for segment, feed in list(self._feeds.items()):
+            if not feed.has_something:
+                continue
+            # The next call begins with another segment.
+            self._feeds[segment] = self._feeds.pop(segment)
+            if feed.ready:
+                batch = feed.ready.popleft()
+                feed.room.set()
+                self._feed, self._batch, self._index = feed, batch, 0
+                self._payloads = batch.to_list()
+                return feed
+            if feed.failure is not None:
+                self._failed(feed, feed.failure)
+            else:
+                reader = feed.reader
+                self._member.finish(segment, SEGMENT_READ if reader.sealed else reader.end)
+            self._follow_member()
+        return None
+
+    def _failed(self, feed: _Feed, failure: PravegaError) -> None:
+        """Go on after lost data, and raise everything else."""
+        # A new feed begins where the reader stands: after what was given out, or after what is lost.
+        del self._feeds[feed.segment]
+        if isinstance(failure, DataLossError):
+            start = failure.start_offset
+            if start > self._member.offsets[feed.segment]:
+                self._member.advance(feed.segment, start)
+            else:
+                # It is gone altogether; what follows it may be there.
+                self._member.finish(feed.segment, SEGMENT_READ)
+            if self._skip_truncated:
+                return
+        self._follow_member()
+        raise failure

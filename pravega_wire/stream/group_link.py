@@ -1,0 +1,413 @@
+"""A reader group on a server: its state, and the actions of the algorithm carried out."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any, Final, Self, TypeVar
+
+import trio
+
+from pravega_wire.controller.types import ReaderGroupConfiguration
+from pravega_wire.errors import ControllerError, ReaderGroupNotFoundError, StreamNotFoundError
+from pravega_wire.groups import ReaderGroupConfig, RetentionType, TimeWindow
+from pravega_wire.naming import epoch_of, segment_name, validate_user_name
+from pravega_wire.positions import KeyRange, Watermark
+from pravega_wire.protocol.formats import decode_watermark
+from pravega_wire.protocol.group_algorithm import (
+    Action,
+    Announce,
+    AskEnd,
+    AskRange,
+    AskSuccessors,
+    Change,
+    Compact,
+    Fetch,
+    FollowingSegment,
+    LoadConfig,
+    Publish,
+    completed_cut,
+    end_offsets,
+)
+from pravega_wire.protocol.group_state import (
+    GroupInit,
+    GroupState,
+    GroupStateFormat,
+    GroupUpdate,
+    ReaderGroupStateInit,
+    segment_id_of,
+    stream_of,
+)
+from pravega_wire.protocol.watermarks import WatermarkWindow
+from pravega_wire.serializers import BytesSerializer
+from pravega_wire.stream import batch
+from pravega_wire.stream.core import ClientCore
+from pravega_wire.stream.revisioned import RevisionedStream
+from pravega_wire.stream.synchronizer import StateSynchronizer
+from pravega_wire.types import Revision, ScopedStream, StreamCut
+
+__all__ = ["GroupLink", "initial_state", "to_controller"]
+
+R = TypeVar("R")
+
+_COMPACT_BYTES: Final = 512 * 1024
+
+
+def state_stream(group: ScopedStream) -> ScopedStream:
+    """The stream that a group's state is in."""
+    return ScopedStream(group.scope, f"_RG{group.name}")
+
+
+def group_name(name: ScopedStream) -> ScopedStream:
+    """A group's full name, checked.
+
+    :raises InvalidArgumentError: illegal name.
+    """
+    validate_user_name("reader group", name.name)
+    return name
+
+
+# --- configurations -------------------------------------------------------------------------------
+
+
+def to_controller(group: ScopedStream, config: ReaderGroupConfig) -> ReaderGroupConfiguration:
+    """A configuration as the controller takes it; a stream without a cut has an empty one."""
+
+    def cuts(given: Mapping[ScopedStream, StreamCut | None]) -> dict[tuple[str, str], Mapping[int, int]]:
+        return {
+            (stream.scope, stream.name): {} if cut is None else cut.positions for stream, cut in given.items()
+        }
+
+    return ReaderGroupConfiguration(
+        scope=group.scope,
+        name=group.name,
+        starts=cuts(config.starts),
+        ends=cuts(config.ends),
+        group_refresh_ms=config.group_refresh_ms,
+        automatic_checkpoint_ms=config.automatic_checkpoint_ms,
+        max_outstanding_checkpoints=config.max_outstanding_checkpoints,
+        retention_type=config.retention.value,
+        generation=config.generation,
+        group_id=config.group_id,
+    )
+
+
+def from_controller(stored: ReaderGroupConfiguration) -> ReaderGroupConfig:
+    """The controller's configuration of a group."""
+
+    def cuts(
+        given: Mapping[tuple[str, str], Mapping[int, int]],
+    ) -> dict[ScopedStream, StreamCut | None]:
+        found: dict[ScopedStream, StreamCut | None] = {}
+        for (scope, name), positions in given.items():
+            stream = ScopedStream(scope, name)
+            found[stream] = StreamCut(stream, positions) if positions else None
+        return found
+
+    return ReaderGroupConfig(
+        cuts(stored.starts),
+        cuts(stored.ends),
+        stored.group_refresh_ms,
+        stored.automatic_checkpoint_ms,
+        stored.max_outstanding_checkpoints,
+        RetentionType(stored.retention_type),
+        stored.generation,
+        stored.group_id,
+    )
+
+
+async def load_config(core: ClientCore, group: ScopedStream) -> ReaderGroupConfig:
+    """A group's configuration from the controller.
+
+    :raises ReaderGroupNotFoundError: no such group.
+    """
+    return from_controller(await core.controller.get_reader_group_config(group.scope, group.name))
+
+
+async def initial_state(core: ClientCore, config: ReaderGroupConfig) -> ReaderGroupStateInit:
+    """The state that a group with this configuration begins with.
+
+    :raises StreamNotFoundError: one of its streams does not exist.
+    """
+    starts: dict[str, int] = {}
+    for stream, cut in config.starts.items():
+        if cut is None:
+            positions: Mapping[int, int] = await core.controller.get_segments(stream.scope, stream.name)
+            if not positions:
+                raise StreamNotFoundError(
+                    f"stream {stream} has no segment", scope=stream.scope, stream=stream.name
+                )
+        else:
+            positions = cut.positions
+        offsets = {segment_name(stream.scope, stream.name, each): at for each, at in positions.items()}
+        if cut is not None and not await core.controller.is_stream_cut_valid(
+            stream.scope, stream.name, positions
+        ):
+            offsets = await Topology(core, config).run(completed_cut(offsets))
+        starts.update(offsets)
+    return ReaderGroupStateInit(config, starts, end_offsets(config), dict.fromkeys(starts), False)
+
+
+# --- questions to the controller ------------------------------------------------------------------
+
+
+class Topology:
+    """What the controller knows of the segments of a group's streams."""
+
+    def __init__(self, core: ClientCore, config: ReaderGroupConfig) -> None:
+        self._core = core
+        self._config = config
+        self._epochs: dict[tuple[ScopedStream, int], dict[int, KeyRange]] = {}
+
+    async def run(self, steps: Generator[Action, Any, R]) -> R:
+        """Carry out steps that only ask."""
+        result: Any = None
+        while True:
+            try:
+                action = steps.send(result)
+            except StopIteration as stop:
+                value: R = stop.value
+                return value
+            result = await self.answer(action)
+
+    async def answer(self, action: Action) -> Any:
+        """The answer to one question."""
+        match action:
+            case AskSuccessors(segment):
+                return await self.successors(segment)
+            case AskRange(segment):
+                return await self.range_of(segment)
+            case AskEnd(stream):
+                return await self.end_of(stream)
+        raise TypeError(f"{action} is no question to the controller")
+
+    async def successors(self, segment: str) -> Sequence[FollowingSegment]:
+        """What follows a sealed segment."""
+        stream = stream_of(segment)
+        found = await self._core.controller.get_successors(stream.scope, stream.name, segment_id_of(segment))
+        return [
+            FollowingSegment(
+                segment_name(stream.scope, stream.name, each.segment.segment_id),
+                (each.segment.low, each.segment.high),
+                each.predecessors,
+            )
+            for each in found.successors
+        ]
+
+    async def range_of(self, segment: str) -> KeyRange:
+        """A segment's part of the key space; of one that the controller has forgotten, nothing."""
+        stream, segment_id = stream_of(segment), segment_id_of(segment)
+        epoch = epoch_of(segment_id)
+        if (stream, epoch) not in self._epochs:
+            segments = await self._core.controller.get_epoch_segments(stream.scope, stream.name, epoch)
+            self._epochs[stream, epoch] = {each.segment_id: (each.low, each.high) for each in segments}
+        return self._epochs[stream, epoch].get(segment_id, (0.0, 0.0))
+
+    async def end_of(self, stream: ScopedStream) -> dict[str, int]:
+        """Where the group ends in a stream; empty when it goes on."""
+        end = self._config.ends.get(stream)
+        if end is not None:
+            positions = dict(end.positions)
+        elif not await self._core.controller.get_current_segments(stream.scope, stream.name):
+            positions = dict.fromkeys(await batch.last_segments(self._core, stream), -1)
+        else:
+            positions = {}
+        return {segment_name(stream.scope, stream.name, each): at for each, at in positions.items()}
+
+
+# --- watermarks -----------------------------------------------------------------------------------
+
+
+class StreamWatermarks:
+    """The watermarks of a stream, as far as they were needed."""
+
+    def __init__(self, core: ClientCore, stream: ScopedStream) -> None:
+        self.stream = stream
+        self._core = core
+        self._marks: RevisionedStream[bytes] | None = None
+        self._read_to: Revision | None = None
+        self._waiting: list[Watermark] = []
+        self._window = WatermarkWindow()
+
+    async def window(self, state: GroupState) -> TimeWindow:
+        """The time a group is at that has read to its state's last positions."""
+        self._window.move(
+            {
+                segment_id_of(segment): (offset, state.ranges.get(segment))
+                for segment, offset in state.last_read.items()
+                if stream_of(segment) == self.stream
+            }
+        )
+        while self._window.wants_more:
+            if not self._waiting and not await self._read_more():
+                break
+            self._window.add(self._waiting.pop())
+        return self._window.window
+
+    async def _read_more(self) -> bool:
+        if self._marks is None:
+            name = ScopedStream(self.stream.scope, f"_MARK{self.stream.name}")
+            self._marks = await RevisionedStream.open(self._core, name, BytesSerializer())
+        if self._read_to is None:
+            self._read_to = await self._marks.fetch_oldest_revision()
+        found = []
+        reader = await self._marks.read_from(self._read_to)
+        try:
+            async for revision, payload in reader:
+                found.append(decode_watermark(payload))
+                self._read_to = revision
+        finally:
+            await reader.aclose()
+        self._waiting = found[::-1]
+        return bool(found)
+
+    async def close(self) -> None:
+        """Give the connection back."""
+        if self._marks is not None:
+            await self._marks.close()
+
+
+# --- the link -------------------------------------------------------------------------------------
+
+
+class GroupLink:
+    """A group's state, and how the actions of :mod:`pravega_wire.protocol.group_algorithm` are carried out.
+
+    :raises ReaderGroupNotFoundError: (from :meth:`open`) no such group.
+    """
+
+    def __init__(
+        self,
+        core: ClientCore,
+        group: ScopedStream,
+        synchronizer: StateSynchronizer[GroupState, GroupInit, GroupUpdate],
+    ) -> None:
+        self.core = core
+        self.group = group
+        self._synchronizer = synchronizer
+        self._watermarks: dict[ScopedStream, StreamWatermarks] = {}
+
+    @classmethod
+    async def open(cls, core: ClientCore, group: ScopedStream) -> Self:
+        """Connect to a group's state and fetch it."""
+        core.check_open()
+        try:
+            log = await RevisionedStream.open(core, state_stream(group), BytesSerializer())
+        except StreamNotFoundError as error:
+            raise ReaderGroupNotFoundError(
+                f"reader group {group} does not exist", scope=group.scope
+            ) from error
+        link = cls(core, group, StateSynchronizer(log, GroupStateFormat()))
+        try:
+            await link.fetch()
+        except BaseException:
+            with trio.CancelScope(shield=True):
+                await link.close()
+            raise
+        return link
+
+    @property
+    def state(self) -> GroupState:
+        """The state as it was fetched last."""
+        state = self._synchronizer.state
+        if state is None:
+            raise ReaderGroupNotFoundError(
+                f"reader group {self.group} has no state: whoever creates it has not finished",
+                scope=self.group.scope,
+            )
+        return state
+
+    async def fetch(self) -> GroupState:
+        """Read what others wrote."""
+        await self._synchronizer.fetch_updates()
+        return self.state
+
+    async def change(self, action: Change) -> GroupState:
+        """Write updates for the current state."""
+        return await self._synchronizer.update(action.generate)
+
+    async def announce(self, updates: Sequence[GroupUpdate]) -> None:
+        """Write updates whatever the state is."""
+        await self._synchronizer.update_unconditionally(updates)
+
+    async def wait_for_updates(self) -> GroupState:
+        """Wait until somebody writes, and fetch it."""
+        await self._synchronizer.wait_for_updates()
+        return self.state
+
+    async def run(self, steps: Generator[Action, Any, R]) -> R:
+        """Carry out the steps of an algorithm; broken off when this is cancelled."""
+        result: Any = None
+        try:
+            while True:
+                try:
+                    action = steps.send(result)
+                except StopIteration as stop:
+                    value: R = stop.value
+                    return value
+                result = await self._perform(action)
+        finally:
+            steps.close()
+
+    async def _perform(self, action: Action) -> Any:
+        match action:
+            case Fetch():
+                return await self.fetch()
+            case Change():
+                return await self.change(action)
+            case Announce(updates):
+                return await self.announce(updates)
+            case Compact():
+                return await self._compact()
+            case LoadConfig():
+                return await initial_state(self.core, await load_config(self.core, self.group))
+            case Publish(cuts, config):
+                return await self.publish(cuts, config)
+        return await Topology(self.core, self.state.config).answer(action)
+
+    async def _compact(self) -> None:
+        if await self._synchronizer.bytes_since_compaction() > _COMPACT_BYTES:
+            await self._synchronizer.compact(lambda state: state.compacted())
+
+    async def complete(self, cuts: Sequence[StreamCut]) -> list[StreamCut]:
+        """Cuts of a group's positions, with what its state does not hold any more."""
+        result = []
+        for cut in cuts:
+            stream = cut.stream
+            controller = self.core.controller
+            if await controller.is_stream_cut_valid(stream.scope, stream.name, cut.positions):
+                result.append(cut)
+                continue
+            names = {segment_name(stream.scope, stream.name, each): at for each, at in cut.positions.items()}
+            offsets = await Topology(self.core, self.state.config).run(completed_cut(names))
+            result.append(StreamCut(stream, {segment_id_of(name): at for name, at in offsets.items()}))
+        return result
+
+    async def publish(self, cuts: Sequence[StreamCut], config: ReaderGroupConfig) -> None:
+        """Tell the controller that the group does not need what is before these cuts."""
+        for cut in await self.complete(cuts):
+            stream = cut.stream
+            try:
+                await self.core.controller.update_subscriber_stream_cut(
+                    stream.scope,
+                    stream.name,
+                    str(self.group),
+                    config.group_id,
+                    config.generation,
+                    cut.positions,
+                )
+            except ControllerError as error:
+                # Somebody resets the group, and its readers are about to find out.
+                if error.status != "GENERATION_MISMATCH":
+                    raise
+
+    async def time_window(self, stream: ScopedStream) -> TimeWindow:
+        """The time that the group is at in a stream, by its state."""
+        if stream not in self._watermarks:
+            self._watermarks[stream] = StreamWatermarks(self.core, stream)
+        return await self._watermarks[stream].window(self.state)
+
+    async def close(self) -> None:
+        """Give the connections back."""
+        for each in self._watermarks.values():
+            await each.close()
+        await self._synchronizer.close()

@@ -1,0 +1,438 @@
+"""Reader groups: see :class:`ReaderGroup`."""
+
+from __future__ import annotations
+
+import secrets
+from base64 import b64encode
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any, Self, TypeVar, overload
+from uuid import uuid4
+
+import trio
+
+from pravega_wire.errors import (
+    CheckpointError,
+    ControllerError,
+    InvalidArgumentError,
+    InvalidStreamCutError,
+    ReaderGroupError,
+)
+from pravega_wire.groups import ReaderGroupConfig, ReaderGroupMetrics, RetentionType, TimeWindow
+from pravega_wire.naming import validate_user_name
+from pravega_wire.positions import Checkpoint, Position
+from pravega_wire.protocol.group_algorithm import Change, cuts_of, remove_reader
+from pravega_wire.protocol.group_state import (
+    SILENT,
+    ClearCheckpointsBefore,
+    CreateCheckpoint,
+    GroupState,
+    GroupStateFormat,
+    GroupUpdate,
+    RemoveOutstandingCheckpoints,
+    UpdatingConfig,
+)
+from pravega_wire.serializers import BytesSerializer, Serializer
+from pravega_wire.stream import batch
+from pravega_wire.stream.core import ClientCore
+from pravega_wire.stream.event_reader import EventReader
+from pravega_wire.stream.group_link import (
+    GroupLink,
+    from_controller,
+    group_name,
+    initial_state,
+    load_config,
+    state_stream,
+    to_controller,
+)
+from pravega_wire.stream.revisioned import RevisionedStream
+from pravega_wire.stream.synchronizer import StateSynchronizer
+from pravega_wire.types import ScopedStream, StreamCut
+
+__all__ = ["ReaderGroup"]
+
+T = TypeVar("T")
+
+
+async def create(core: ClientCore, group: ScopedStream, config: ReaderGroupConfig) -> bool:
+    """See :meth:`PravegaClient.create_reader_group`."""
+    group_name(group)
+    stored = from_controller(
+        await core.controller.create_reader_group(to_controller(group, config.with_identity(0, uuid4())))
+    )
+    if stored != config:
+        raise ReaderGroupError(
+            f"reader group {group} exists already, with another configuration: {_differences(stored, config)}"
+        )
+    if stored.generation > 0:
+        return False
+    log = await RevisionedStream.open(core, state_stream(group), BytesSerializer())
+    async with StateSynchronizer(log, GroupStateFormat()) as synchronizer:
+        # Whoever comes second finds the state written, by the same configuration.
+        return await synchronizer.initialize(await initial_state(core, stored))
+
+
+def _differences(stored: ReaderGroupConfig, wanted: ReaderGroupConfig) -> str:
+    names = (
+        "starts", "ends", "group_refresh_ms", "automatic_checkpoint_ms", "max_outstanding_checkpoints",
+        "retention",
+    )  # fmt: skip
+    return "; ".join(
+        f"{name} is {_shown(getattr(stored, name))}, not {_shown(getattr(wanted, name))}"
+        for name in names
+        if getattr(stored, name) != getattr(wanted, name)
+    )
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {cut or 'unbounded'}" for key, cut in value.items()) + "}"
+    return str(value)
+
+
+async def delete(core: ClientCore, group: ScopedStream) -> None:
+    """See :meth:`PravegaClient.delete_reader_group`."""
+    config = await load_config(core, group_name(group))
+    await core.controller.delete_reader_group(group.scope, group.name, config.group_id)
+
+
+class ReaderGroup:
+    """Readers that share the segments of some streams, each segment read by one of them.
+
+    Readers may be in any number of processes, in Python and in Java. Made by
+    :meth:`PravegaClient.reader_group`; close it (``aclose`` or ``async with``). Properties tell what was
+    known at the last :meth:`refresh`, or the last call that had to ask.
+    """
+
+    def __init__(self, link: GroupLink) -> None:
+        self._link = link
+
+    @property
+    def name(self) -> str:
+        """Full name, ``scope/group``."""
+        return str(self._link.group)
+
+    async def refresh(self) -> None:
+        """Look what the readers have done."""
+        await self._link.fetch()
+
+    # --- what is known --------------------------------------------------------------------------
+
+    @property
+    def config(self) -> ReaderGroupConfig:
+        """The group's configuration."""
+        return self._link.state.config
+
+    @property
+    def streams(self) -> tuple[ScopedStream, ...]:
+        """The streams that are read."""
+        return self.config.streams
+
+    @property
+    def online_readers(self) -> frozenset[str]:
+        """Names of the readers that are in the group."""
+        return frozenset(self._link.state.assigned)
+
+    @property
+    def segment_distribution(self) -> dict[str, tuple[str, ...]]:
+        """Reader to the full names of its segments."""
+        return {reader: tuple(owned) for reader, owned in self._link.state.assigned.items()}
+
+    @property
+    def unassigned_segments(self) -> tuple[str, ...]:
+        """Full names of the segments that no reader has at the moment."""
+        return tuple(self._link.state.unassigned)
+
+    async def metrics(self) -> ReaderGroupMetrics:
+        """How the group does now."""
+        state = await self._link.fetch()
+        return ReaderGroupMetrics(
+            {reader: len(owned) for reader, owned in state.assigned.items()},
+            len(state.unassigned),
+            len(state.future),
+            await self._unread(state),
+        )
+
+    async def unread_bytes(self) -> int:
+        """Bytes from the last complete checkpoint (without one: from the known positions) to the end.
+
+        The end is that of the configuration, or what is stored now; 8 bytes of header count for each event.
+        """
+        return await self._unread(await self._link.fetch())
+
+    async def _unread(self, state: GroupState) -> int:
+        core = self._link.core
+        total = 0
+        for cut in await self._link.complete(cuts_of(state.checkpoints.last or state.positions())):
+            end = state.config.ends.get(cut.stream)
+            ranges = await batch.segment_ranges(core, cut.stream, cut, end, "skip_to_head")
+            total += sum(each.length for each in ranges)
+        return total
+
+    async def stream_cuts(self) -> dict[ScopedStream, StreamCut]:
+        """Where the group is, by what the readers have told: up to a refresh and a checkpoint old."""
+        state = await self._link.fetch()
+        return {cut.stream: cut for cut in await self._link.complete(cuts_of(state.positions()))}
+
+    async def last_checkpoint(self) -> dict[ScopedStream, StreamCut] | None:
+        """The cuts of the last complete checkpoint, automatic ones too; None before the first."""
+        last = (await self._link.fetch()).checkpoints.last
+        return {cut.stream: cut for cut in await self._link.complete(cuts_of(last))} if last else None
+
+    async def time_window(self, stream: ScopedStream | str) -> TimeWindow:
+        """The event times that the group is at in a stream, by its watermarks (see :meth:`note_time`).
+
+        :raises InvalidArgumentError: the group does not read the stream.
+        """
+        name = self._link.core.config.resolve(stream)
+        state = await self._link.fetch()
+        if name not in state.config.starts:
+            raise InvalidArgumentError(f"reader group {self.name} does not read stream {name}")
+        return await self._link.time_window(name)
+
+    # --- readers --------------------------------------------------------------------------------
+
+    @overload
+    def reader(
+        self,
+        reader_id: str,
+        *,
+        initial_delay: float = 0.0,
+        on_truncated: batch.OnTruncated = "fail",
+        on_checkpoint: Callable[[str], Awaitable[object] | object] | None = None,
+        max_buffered_bytes: int = ...,
+    ) -> EventReader[bytes]: ...
+
+    @overload
+    def reader(
+        self,
+        reader_id: str,
+        serializer: Serializer[T],
+        *,
+        initial_delay: float = 0.0,
+        on_truncated: batch.OnTruncated = "fail",
+        on_checkpoint: Callable[[str], Awaitable[object] | object] | None = None,
+        max_buffered_bytes: int = ...,
+    ) -> EventReader[T]: ...
+
+    def reader(self, reader_id: str, serializer: Serializer[Any] | None = None, **options: Any) -> Any:
+        """A reader of the group: ``async with group.reader("one") as reader``.
+
+        :param reader_id: unique in the group. :param serializer: of the events; default: they are bytes.
+        :param options: see :class:`EventReader`.
+        :raises InvalidArgumentError: illegal name.
+        """
+        validate_user_name("reader", reader_id)
+        return EventReader(self._link.core, self._link.group, reader_id, serializer, **options)
+
+    async def reader_offline(self, reader_id: str, position: Position | None = None) -> None:
+        """Declare a reader dead: others take its segments.
+
+        :param position: where it has read to, if that is known. Without it the others read on from its last
+            checkpoint, or from where it took its segments: some events are then read again.
+        """
+        offsets = {} if position is None else position.offsets
+        await self._link.change(Change(remove_reader(reader_id, offsets)))
+
+    # --- checkpoints ----------------------------------------------------------------------------
+
+    async def checkpoint(self, name: str | None = None) -> Checkpoint:
+        """Ask every reader where it is, and wait for their answers.
+
+        A reader gives the checkpoint to its user between two events, and counts as having reached it when it
+        is asked for the next one.
+
+        :param name: default: a random one.
+        :raises CheckpointError: too many are outstanding, the name is taken, or it was cancelled.
+        """
+        if name is None:
+            name = str(uuid4())
+        if not name or SILENT in name:
+            raise InvalidArgumentError(f"{name!r} is no name for a checkpoint")
+
+        def begin(state: GroupState) -> Sequence[GroupUpdate]:
+            outstanding, limit = len(state.checkpoints.outstanding), state.config.max_outstanding_checkpoints
+            if name in state.checkpoints.checkpoints or name in state.checkpoints.positions:
+                raise CheckpointError(f"reader group {self.name} has a checkpoint {name!r} already")
+            if outstanding >= limit:
+                raise CheckpointError(
+                    f"reader group {self.name} has {outstanding} outstanding checkpoints of at most {limit}: "
+                    "wait for them, or cancel_outstanding_checkpoints"
+                )
+            return [CreateCheckpoint(name)]
+
+        await self._link.change(Change(begin))
+        positions = await self._completed(name)
+        await self._link.announce([ClearCheckpointsBefore(name)])
+        return Checkpoint(name, tuple(await self._link.complete(cuts_of(positions))))
+
+    async def _completed(self, name: str) -> Mapping[str, int]:
+        """Wait for a checkpoint's positions."""
+        state = await self._link.fetch()
+        while not state.checkpoints.is_complete(name):
+            state = await self._link.wait_for_updates()
+        positions = state.checkpoints.completed(name)
+        if positions is None:
+            raise CheckpointError(
+                f"checkpoint {name!r} of reader group {self.name} was given up: it was cancelled, or the "
+                "group was reset"
+            )
+        return positions
+
+    async def generate_stream_cuts(self) -> dict[ScopedStream, StreamCut]:
+        """Ask every reader where it is now, without their users noticing.
+
+        Each answers when it is asked for its next event.
+
+        :raises CheckpointError: the group was reset meanwhile.
+        """
+        name = b64encode(secrets.token_bytes(32)).decode("ascii") + SILENT
+        await self._link.announce([CreateCheckpoint(name)])
+        positions = await self._completed(name)
+        await self._link.announce([ClearCheckpointsBefore(name)])
+        return {cut.stream: cut for cut in await self._link.complete(cuts_of(positions))}
+
+    async def cancel_outstanding_checkpoints(self) -> None:
+        """Give up the checkpoints that are not complete: who waits for one gets :class:`CheckpointError`."""
+
+        def cancel(state: GroupState) -> Sequence[GroupUpdate]:
+            return [RemoveOutstandingCheckpoints()] if state.checkpoints.outstanding else []
+
+        await self._link.change(Change(cancel))
+
+    # --- configuration --------------------------------------------------------------------------
+
+    async def reset(
+        self, to: Checkpoint | ReaderGroupConfig | Iterable[StreamCut] | None = None
+    ) -> ReaderGroupConfig:
+        """Begin again: readers fail with :class:`ReinitializationRequiredError`, and are to be made anew.
+
+        :param to: a checkpoint; cuts (streams without one begin at their heads); a configuration that
+            replaces the present one; or None for the last complete checkpoint (before the first: the same
+            start).
+        :returns: the new configuration.
+        :raises InvalidStreamCutError: a cut of a stream that the group does not read.
+        :raises StreamNotFoundError: a stream of the new configuration does not exist.
+        """
+        while True:
+            state = await self._link.fetch()
+            current = state.config
+            config = await self._new_config(state, to)
+            begun = False
+
+            def announce(now: GroupState, current: ReaderGroupConfig = current) -> Sequence[GroupUpdate]:
+                nonlocal begun
+                begun = now.config.generation == current.generation
+                return [UpdatingConfig(True)] if begun and not now.updating_config else []
+
+            await self._link.change(Change(announce))
+            if not begun:
+                continue
+            if await self._replace(config.with_identity(current.generation, current.group_id)):
+                return self.config
+
+    async def _new_config(
+        self, state: GroupState, to: Checkpoint | ReaderGroupConfig | Iterable[StreamCut] | None
+    ) -> ReaderGroupConfig:
+        if isinstance(to, ReaderGroupConfig):
+            return to
+        if to is None:
+            last = state.checkpoints.last
+            if not last:
+                return state.config
+            cuts: list[StreamCut] = await self._link.complete(cuts_of(last))
+        else:
+            cuts = list(to.cuts if isinstance(to, Checkpoint) else to)
+        for cut in cuts:
+            if cut.stream not in state.config.starts:
+                raise InvalidStreamCutError(
+                    f"reader group {self.name} does not read stream {cut.stream}",
+                    scope=cut.stream.scope,
+                    stream=cut.stream.name,
+                )
+        return state.config.starting_at(cuts)
+
+    async def _replace(self, config: ReaderGroupConfig) -> bool:
+        """The second half of a reset; False when somebody else has changed the configuration meanwhile."""
+        core, group = self._link.core, self._link.group
+        accepted = True
+        try:
+            generation = await core.controller.update_reader_group(to_controller(group, config))
+            stored = config.with_identity(generation, config.group_id)
+        except ControllerError as error:
+            if error.status != "INVALID_CONFIG":
+                raise
+            # Not the current generation: somebody else's is the configuration, or our own of an attempt whose
+            # answer was lost.
+            stored = await load_config(core, group)
+            accepted = stored == config and stored.generation == config.generation + 1
+        initial = await initial_state(core, stored)
+
+        def write(state: GroupState) -> Sequence[GroupUpdate]:
+            return [initial] if stored.generation > state.config.generation else []
+
+        await self._link.change(Change(write))
+        return accepted
+
+    async def update_retention_stream_cut(self, cuts: Iterable[StreamCut]) -> None:
+        """Allow the streams to drop what is before these cuts.
+
+        :raises ReaderGroupError: the group's retention is not ``MANUAL_RELEASE_AT_USER_STREAM_CUT``.
+        :raises InvalidStreamCutError: a cut that is not one of the stream.
+        """
+        config = self.config
+        if config.retention is not RetentionType.MANUAL_RELEASE_AT_USER_STREAM_CUT:
+            raise ReaderGroupError(
+                f"reader group {self.name} has retention {config.retention.name}; only with "
+                "MANUAL_RELEASE_AT_USER_STREAM_CUT its cuts are set by hand"
+            )
+        for cut in cuts:
+            await self._link.core.controller.update_subscriber_stream_cut(
+                cut.stream.scope,
+                cut.stream.name,
+                self.name,
+                config.group_id,
+                config.generation,
+                cut.positions,
+            )
+
+    # --- notifications --------------------------------------------------------------------------
+
+    async def segment_counts(self) -> AsyncGenerator[int, None]:
+        """The number of segments that are being read or may be: now, and whenever it changes."""
+        link = await GroupLink.open(self._link.core, self._link.group)
+        try:
+            last = -1
+            while True:
+                count = link.state.segment_count
+                if count != last:
+                    last = count
+                    yield count
+                await link.wait_for_updates()
+        finally:
+            with trio.CancelScope(shield=True):
+                await link.close()
+
+    async def wait_for_end_of_data(self) -> None:
+        """Wait until everything was read that the group will ever read (end cuts, sealed streams)."""
+        async with aclosing(self.segment_counts()) as counts:
+            async for count in counts:
+                if count == 0 and (await self._link.fetch()).end_of_data:
+                    return
+
+    # --- the end --------------------------------------------------------------------------------
+
+    async def aclose(self) -> None:
+        """Give the connections back. Readers have their own."""
+        await self._link.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.aclose()
+
+
+async def open_group(core: ClientCore, group: ScopedStream) -> ReaderGroup:
+    """See :meth:`PravegaClient.reader_group`."""
+    return ReaderGroup(await GroupLink.open(core, group_name(group)))
