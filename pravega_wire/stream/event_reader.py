@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar
@@ -235,7 +235,6 @@ class EventReader(Generic[T]):
     ) -> None:
         assert self._nursery is not None
         assert self._link is not None
-        self._nursery.cancel_scope.cancel()
         leaving: PravegaError | None = None
         try:
             if error is None:
@@ -253,7 +252,8 @@ class EventReader(Generic[T]):
             self._closed = True
             try:
                 # The nursery is told of no exception: its tasks do not fail, and what the body raised goes
-                # on as it is.
+                # on as it is. Nothing may be awaited between the two lines: it would be cancelled as well.
+                self._nursery.cancel_scope.cancel()
                 await self._nursery_manager.__aexit__(None, None, None)
             finally:
                 with trio.CancelScope(shield=True):
@@ -324,11 +324,17 @@ class EventReader(Generic[T]):
         :raises DataLossError: events that are next were truncated.
         :raises DecodeError: the bytes in the segment, or the serializer's, make no event.
         """
-        if self._index >= len(self._payloads) or time.monotonic() >= self._next_round:
-            found = await self._more(timeout)
-            if not isinstance(found, _Feed):
-                return found
-        return self._give_event()
+        event = self.read_event_nowait()
+        if event is not None:
+            return event
+        found = await self._more(timeout)
+        return self._give_event() if isinstance(found, _Feed) else found
+
+    def read_event_nowait(self) -> Event[T] | None:
+        """The next event if it is at hand; None when it takes :meth:`read_event`."""
+        if self._index < len(self._payloads) and time.monotonic() < self._next_round and not self._left:
+            return self._give_event()
+        return None
 
     def _give_event(self) -> Event[T]:
         batch, feed, index = self._batch, self._feed, self._index
@@ -364,8 +370,9 @@ class EventReader(Generic[T]):
     async def __anext__(self) -> Event[T]:
         """The next event; ends at :attr:`end_of_data`."""
         while True:
-            if self._index < len(self._payloads) and time.monotonic() < self._next_round:
-                return self._give_event()
+            event = self.read_event_nowait()
+            if event is not None:
+                return event
             found = await self._more(None)
             if isinstance(found, _Feed):
                 return self._give_event()
@@ -373,7 +380,7 @@ class EventReader(Generic[T]):
                 raise StopAsyncIteration
             await self._tell(found)
 
-    async def batches(self) -> AsyncIterator[SegmentEvents]:
+    async def batches(self) -> AsyncGenerator[SegmentEvents, None]:
         """All events, in batches: ``async for batch in reader.batches()``."""
         while (found := await self.read_batch()) is not None:
             if isinstance(found, ReachedCheckpoint):

@@ -35,7 +35,7 @@ from pravega_wire.protocol.group_state import (
 from pravega_wire.serializers import BytesSerializer, Serializer
 from pravega_wire.stream import batch
 from pravega_wire.stream.core import ClientCore
-from pravega_wire.stream.event_reader import EventReader
+from pravega_wire.stream.event_reader import DEFAULT_BUFFERED_BYTES, EventReader
 from pravega_wire.stream.group_link import (
     GroupLink,
     from_controller,
@@ -100,7 +100,7 @@ class ReaderGroup:
     """Readers that share the segments of some streams, each segment read by one of them.
 
     Readers may be in any number of processes, in Python and in Java. Made by
-    :meth:`PravegaClient.reader_group`; close it (``aclose`` or ``async with``). Properties tell what was
+    :meth:`PravegaClient.reader_group`; close it (``close`` or ``async with``). Properties tell what was
     known at the last :meth:`refresh`, or the last call that had to ask.
     """
 
@@ -200,7 +200,7 @@ class ReaderGroup:
         initial_delay: float = 0.0,
         on_truncated: batch.OnTruncated = "fail",
         on_checkpoint: Callable[[str], Awaitable[object] | object] | None = None,
-        max_buffered_bytes: int = ...,
+        max_buffered_bytes: int = DEFAULT_BUFFERED_BYTES,
     ) -> EventReader[bytes]: ...
 
     @overload
@@ -212,18 +212,36 @@ class ReaderGroup:
         initial_delay: float = 0.0,
         on_truncated: batch.OnTruncated = "fail",
         on_checkpoint: Callable[[str], Awaitable[object] | object] | None = None,
-        max_buffered_bytes: int = ...,
+        max_buffered_bytes: int = DEFAULT_BUFFERED_BYTES,
     ) -> EventReader[T]: ...
 
-    def reader(self, reader_id: str, serializer: Serializer[Any] | None = None, **options: Any) -> Any:
+    def reader(
+        self,
+        reader_id: str,
+        serializer: Serializer[Any] | None = None,
+        *,
+        initial_delay: float = 0.0,
+        on_truncated: batch.OnTruncated = "fail",
+        on_checkpoint: Callable[[str], Awaitable[object] | object] | None = None,
+        max_buffered_bytes: int = DEFAULT_BUFFERED_BYTES,
+    ) -> EventReader[Any]:
         """A reader of the group: ``async with group.reader("one") as reader``.
 
         :param reader_id: unique in the group. :param serializer: of the events; default: they are bytes.
-        :param options: see :class:`EventReader`.
-        :raises InvalidArgumentError: illegal name.
+            For the others see :class:`EventReader`.
+        :raises InvalidArgumentError: illegal name, or a number out of its range.
         """
         validate_user_name("reader", reader_id)
-        return EventReader(self._link.core, self._link.group, reader_id, serializer, **options)
+        return EventReader(
+            self._link.core,
+            self._link.group,
+            reader_id,
+            serializer,
+            initial_delay=initial_delay,
+            on_truncated=on_truncated,
+            on_checkpoint=on_checkpoint,
+            max_buffered_bytes=max_buffered_bytes,
+        )
 
     async def reader_offline(self, reader_id: str, position: Position | None = None) -> None:
         """Declare a reader dead: others take its segments.
@@ -422,7 +440,7 @@ class ReaderGroup:
 
     # --- the end --------------------------------------------------------------------------------
 
-    async def aclose(self) -> None:
+    async def close(self) -> None:
         """Give the connections back. Readers have their own."""
         await self._link.close()
 
@@ -430,7 +448,7 @@ class ReaderGroup:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        await self.aclose()
+        await self.close()
 
 
 async def open_group(core: ClientCore, group: ScopedStream) -> ReaderGroup:

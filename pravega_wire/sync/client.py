@@ -13,8 +13,10 @@ from uuid import UUID
 from pravega_wire.config import PravegaConfig
 from pravega_wire.controller.types import SegmentWithRange, Successors, TxnStatus
 from pravega_wire.errors import PravegaError
+from pravega_wire.groups import ReaderGroupConfig
 from pravega_wire.hashing import routing_key_position
 from pravega_wire.policies import StreamConfiguration
+from pravega_wire.positions import EventPointer
 from pravega_wire.protocol.events import EventBatch
 from pravega_wire.segment.appender import Ack as AsyncAck
 from pravega_wire.segment.reader import EventRangeReader
@@ -38,6 +40,7 @@ from pravega_wire.stream.transaction import (
 )
 from pravega_wire.sync.byte_stream import ByteStreamReader, ByteStreamWriter
 from pravega_wire.sync.portal import Portal
+from pravega_wire.sync.reader_group import EventReader, ReaderGroup
 from pravega_wire.transport.pool import AddressMap
 from pravega_wire.types import Revision, ScopedStream, SegmentRange, StreamCut
 
@@ -46,8 +49,10 @@ __all__ = [
     "ByteStreamReader",
     "ByteStreamWriter",
     "EventBatches",
+    "EventReader",
     "EventWriter",
     "PravegaClient",
+    "ReaderGroup",
     "RevisionedStream",
     "StagingWriter",
     "StateSynchronizer",
@@ -312,6 +317,10 @@ class RevisionedStream(Generic[T]):
         """Append ``value`` whatever was written before."""
         return self._portal.call(self._twin.write_unconditionally, value)
 
+    def wait_beyond(self, revision: Revision) -> None:
+        """Wait until there is a value after ``revision``, or what was there is truncated."""
+        self._portal.call(self._twin.wait_beyond, revision)
+
     def get_mark(self) -> Revision | None:
         """The mark, or None when none was set."""
         return self._portal.call(self._twin.get_mark)
@@ -354,6 +363,10 @@ class StateSynchronizer(Generic[S, I, U]):
     def revision(self) -> Revision | None:
         """Up to where :attr:`state` has everything."""
         return self._twin.revision
+
+    def wait_for_updates(self) -> S | None:
+        """Wait until there is more than was fetched, and fetch it; returns the state."""
+        return self._portal.call(self._twin.wait_for_updates)
 
     def fetch_updates(self) -> S | None:
         """Apply what others wrote; returns the state, None when nobody has initialized it."""
@@ -589,6 +602,30 @@ class PravegaClient:
         """The events between two cuts, in order for each routing key."""
         reader = self._portal.call(self._twin.read_events, stream, start, end, on_truncated=on_truncated)
         return EventBatches(self._portal, reader)
+
+    def fetch_event(self, pointer: EventPointer) -> bytes:
+        """One event, by where it lies."""
+        return self._portal.call(self._twin.fetch_event, pointer)
+
+    def create_reader_group(
+        self,
+        group: StreamName,
+        config: ReaderGroupConfig | Iterable[StreamName | StreamCut],
+    ) -> bool:
+        """Create a reader group; False when it exists already, with the same configuration."""
+        return self._portal.call(self._twin.create_reader_group, group, config)
+
+    def reader_group(self, group: StreamName) -> ReaderGroup:
+        """A group, to make readers of it and to manage it; use it as a context manager."""
+        return ReaderGroup(self._portal, self._portal.call(self._twin.reader_group, group))
+
+    def delete_reader_group(self, group: StreamName) -> None:
+        """Delete a group and its state; its readers fail."""
+        self._portal.call(self._twin.delete_reader_group, group)
+
+    def list_reader_groups(self, scope: str | None = None) -> list[str]:
+        """Names of the groups in a scope."""
+        return self._portal.call(self._twin.list_reader_groups, scope)
 
     @overload
     def revisioned_stream(self, stream: StreamName) -> RevisionedStream[bytes]: ...

@@ -8,7 +8,9 @@ import pytest
 
 from pravega_wire.segment.appender import Ack
 from pravega_wire.stream.client import PravegaClient
+from pravega_wire.stream.event_reader import EventReader
 from pravega_wire.stream.event_writer import EventWriter
+from pravega_wire.stream.reader_group import ReaderGroup
 from pravega_wire.stream.revisioned import RevisionedStream
 from pravega_wire.stream.synchronizer import StateSynchronizer
 from pravega_wire.stream.transaction import StagingWriter, Transaction
@@ -30,6 +32,8 @@ PAIRS = [
     (RevisionedStream, blocking.RevisionedStream),
     (Ack, blocking.Ack),
     (StateSynchronizer, blocking.StateSynchronizer),
+    (ReaderGroup, blocking.ReaderGroup),
+    (EventReader, blocking.EventReader),
 ]
 
 

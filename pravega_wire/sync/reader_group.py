@@ -1,0 +1,272 @@
+"""Blocking mirrors of reader groups and their readers."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
+from typing import Any, Generic, Self, TypeVar, cast, overload
+
+from pravega_wire.errors import ClosedError, InvalidArgumentError
+from pravega_wire.groups import ReaderGroupConfig, ReaderGroupMetrics, TimeWindow
+from pravega_wire.positions import Checkpoint, Position
+from pravega_wire.serializers import Serializer
+from pravega_wire.stream.batch import OnTruncated
+from pravega_wire.stream.event_reader import DEFAULT_BUFFERED_BYTES, Event, ReachedCheckpoint, SegmentEvents
+from pravega_wire.stream.event_reader import EventReader as AsyncEventReader
+from pravega_wire.stream.reader_group import ReaderGroup as AsyncReaderGroup
+from pravega_wire.sync.portal import Portal
+from pravega_wire.types import ScopedStream, StreamCut
+
+__all__ = ["EventReader", "ReaderGroup"]
+
+T = TypeVar("T")
+
+
+class EventReader(Generic[T]):
+    """Blocking twin of :class:`pravega_wire.EventReader`: ``with group.reader("one") as reader``.
+
+    Use it from one thread.
+    """
+
+    def __init__(self, portal: Portal, reader: AsyncEventReader[T]) -> None:
+        self._portal = portal
+        self._twin = reader
+        self._leave: Callable[[], None] | None = None
+
+    def __enter__(self) -> Self:
+        if self._leave is not None:
+            raise InvalidArgumentError(f"reader {self._twin.reader_id} can be entered once")
+        _, self._leave = self._portal.enter(self._twin)
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        assert self._leave is not None
+        try:
+            if error is not None:
+                # The async twin is not left by this exception, so it has to be told.
+                self._portal.call(self._twin.close, self._twin.acknowledged_position)
+        finally:
+            self._leave()
+
+    def close(self, position: Position | None = None) -> None:
+        """Leave the group now; the context manager does it otherwise."""
+        self._portal.call(self._twin.close, position)
+
+    @property
+    def position(self) -> Position:
+        """After the last event that was given out."""
+        return self._twin.position
+
+    @property
+    def acknowledged_position(self) -> Position:
+        """Before the last event, or batch, that was given out: it counts when the next is asked for."""
+        return self._twin.acknowledged_position
+
+    @property
+    def segments(self) -> tuple[str, ...]:
+        """Full names of the segments that this reader reads."""
+        return self._twin.segments
+
+    @property
+    def end_of_data(self) -> bool:
+        """True once the group has read everything it ever will."""
+        return self._twin.end_of_data
+
+    def time_window(self, stream: ScopedStream | str) -> TimeWindow:
+        """The event times that the group is at in a stream."""
+        return self._portal.call(self._twin.time_window, stream)
+
+    def read_event(self, timeout: float | None = None) -> Event[T] | ReachedCheckpoint | None:
+        """The next event, or a checkpoint before it; None after ``timeout`` seconds, or at the end."""
+        event = self._twin.read_event_nowait()
+        return self._portal.call(self._twin.read_event, timeout) if event is None else event
+
+    def read_event_nowait(self) -> Event[T] | None:
+        """The next event if it is at hand; None when it takes :meth:`read_event`."""
+        return self._twin.read_event_nowait()
+
+    def read_batch(self, timeout: float | None = None) -> SegmentEvents | ReachedCheckpoint | None:
+        """The next events of one segment, as many as have arrived; otherwise as :meth:`read_event`."""
+        return self._portal.call(self._twin.read_batch, timeout)
+
+    def __iter__(self) -> Iterator[Event[T]]:
+        while True:
+            # Within a batch no other thread is needed: nothing else touches what is given out of it.
+            event = self._twin.read_event_nowait()
+            if event is None:
+                try:
+                    event = self._portal.call(self._twin.__anext__)
+                except StopAsyncIteration:
+                    return
+            yield event
+
+    def batches(self) -> Generator[SegmentEvents, None, None]:
+        """All events, in batches."""
+        yield from _blocking(self._portal, self._twin.batches())
+
+
+class ReaderGroup:
+    """Blocking twin of :class:`pravega_wire.ReaderGroup`."""
+
+    def __init__(self, portal: Portal, group: AsyncReaderGroup) -> None:
+        self._portal = portal
+        self._twin = group
+
+    @property
+    def name(self) -> str:
+        """Full name, ``scope/group``."""
+        return self._twin.name
+
+    def refresh(self) -> None:
+        """Look what the readers have done."""
+        self._portal.call(self._twin.refresh)
+
+    @property
+    def config(self) -> ReaderGroupConfig:
+        """The group's configuration."""
+        return self._twin.config
+
+    @property
+    def streams(self) -> tuple[ScopedStream, ...]:
+        """The streams that are read."""
+        return self._twin.streams
+
+    @property
+    def online_readers(self) -> frozenset[str]:
+        """Names of the readers that are in the group."""
+        return self._twin.online_readers
+
+    @property
+    def segment_distribution(self) -> dict[str, tuple[str, ...]]:
+        """Reader to the full names of its segments."""
+        return self._twin.segment_distribution
+
+    @property
+    def unassigned_segments(self) -> tuple[str, ...]:
+        """Full names of the segments that no reader has at the moment."""
+        return self._twin.unassigned_segments
+
+    def metrics(self) -> ReaderGroupMetrics:
+        """How the group does now."""
+        return self._portal.call(self._twin.metrics)
+
+    def unread_bytes(self) -> int:
+        """Bytes from the last complete checkpoint to the end."""
+        return self._portal.call(self._twin.unread_bytes)
+
+    def stream_cuts(self) -> dict[ScopedStream, StreamCut]:
+        """Where the group is, by what the readers have told."""
+        return self._portal.call(self._twin.stream_cuts)
+
+    def last_checkpoint(self) -> dict[ScopedStream, StreamCut] | None:
+        """The cuts of the last complete checkpoint; None before the first."""
+        return self._portal.call(self._twin.last_checkpoint)
+
+    def time_window(self, stream: ScopedStream | str) -> TimeWindow:
+        """The event times that the group is at in a stream."""
+        return self._portal.call(self._twin.time_window, stream)
+
+    @overload
+    def reader(
+        self,
+        reader_id: str,
+        *,
+        initial_delay: float = 0.0,
+        on_truncated: OnTruncated = "fail",
+        on_checkpoint: Callable[[str], Awaitable[object] | object] | None = None,
+        max_buffered_bytes: int = DEFAULT_BUFFERED_BYTES,
+    ) -> EventReader[bytes]: ...
+
+    @overload
+    def reader(
+        self,
+        reader_id: str,
+        serializer: Serializer[T],
+        *,
+        initial_delay: float = 0.0,
+        on_truncated: OnTruncated = "fail",
+        on_checkpoint: Callable[[str], Awaitable[object] | object] | None = None,
+        max_buffered_bytes: int = DEFAULT_BUFFERED_BYTES,
+    ) -> EventReader[T]: ...
+
+    def reader(
+        self,
+        reader_id: str,
+        serializer: Serializer[Any] | None = None,
+        *,
+        initial_delay: float = 0.0,
+        on_truncated: OnTruncated = "fail",
+        on_checkpoint: Callable[[str], Awaitable[object] | object] | None = None,
+        max_buffered_bytes: int = DEFAULT_BUFFERED_BYTES,
+    ) -> EventReader[Any]:
+        """A reader of the group, as a context manager. ``on_checkpoint`` runs in the client's thread."""
+        return EventReader(
+            self._portal,
+            self._twin.reader(
+                reader_id,
+                cast("Serializer[Any]", serializer),
+                initial_delay=initial_delay,
+                on_truncated=on_truncated,
+                on_checkpoint=on_checkpoint,
+                max_buffered_bytes=max_buffered_bytes,
+            ),
+        )
+
+    def reader_offline(self, reader_id: str, position: Position | None = None) -> None:
+        """Declare a reader dead: others take its segments."""
+        self._portal.call(self._twin.reader_offline, reader_id, position)
+
+    def checkpoint(self, name: str | None = None) -> Checkpoint:
+        """Ask every reader where it is, and wait for their answers: they must read meanwhile."""
+        return self._portal.call(self._twin.checkpoint, name)
+
+    def generate_stream_cuts(self) -> dict[ScopedStream, StreamCut]:
+        """Ask every reader where it is now, without their users noticing."""
+        return self._portal.call(self._twin.generate_stream_cuts)
+
+    def cancel_outstanding_checkpoints(self) -> None:
+        """Give up the checkpoints that are not complete."""
+        self._portal.call(self._twin.cancel_outstanding_checkpoints)
+
+    def reset(
+        self, to: Checkpoint | ReaderGroupConfig | Iterable[StreamCut] | None = None
+    ) -> ReaderGroupConfig:
+        """Begin again, at a checkpoint, at cuts, or with another configuration."""
+        return self._portal.call(self._twin.reset, to)
+
+    def update_retention_stream_cut(self, cuts: Iterable[StreamCut]) -> None:
+        """Allow the streams to drop what is before these cuts."""
+        self._portal.call(self._twin.update_retention_stream_cut, cuts)
+
+    def segment_counts(self) -> Generator[int, None, None]:
+        """The number of segments that are being read or may be: now, and whenever it changes."""
+        yield from _blocking(self._portal, self._twin.segment_counts())
+
+    def wait_for_end_of_data(self) -> None:
+        """Wait until everything was read that the group will ever read."""
+        self._portal.call(self._twin.wait_for_end_of_data)
+
+    def close(self) -> None:
+        """Give the connections back. Readers have their own."""
+        self._portal.call(self._twin.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def _blocking(portal: Portal, items: Any) -> Generator[Any, None, None]:
+    """An async generator, item by item."""
+    try:
+        while True:
+            try:
+                yield portal.call(items.__anext__)
+            except StopAsyncIteration:
+                return
+    finally:
+        try:
+            portal.call(items.aclose)
+        except ClosedError:
+            # With the client, which has ended everything.
+            pass

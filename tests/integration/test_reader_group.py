@@ -1,0 +1,629 @@
+"""Reader groups on a real server."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import trio
+
+from pravega_wire import (
+    Event,
+    EventPointer,
+    EventReader,
+    PravegaClient,
+    PravegaConfig,
+    ReachedCheckpoint,
+    ReaderGroup,
+    ReaderGroupConfig,
+    RetentionType,
+    ScopedStream,
+    StreamCut,
+    open_client,
+)
+from pravega_wire import sync as blocking
+from pravega_wire.errors import (
+    CheckpointError,
+    ClosedError,
+    DataLossError,
+    InvalidArgumentError,
+    InvalidStreamCutError,
+    ReaderGroupError,
+    ReaderGroupNotFoundError,
+    ReinitializationRequiredError,
+    StreamNotFoundError,
+)
+from pravega_wire.testing import FaultProxy
+from tests.faults.support import assert_exactly, event_of
+from tests.integration.conftest import guarded
+
+PARTS = {
+    1: [(0.0, 1.0)],
+    2: [(0.0, 0.5), (0.5, 1.0)],
+    4: [(0.0, 0.25), (0.25, 0.5), (0.5, 0.75), (0.75, 1.0)],
+}
+
+
+async def write(client: PravegaClient, stream: str, start: int, end: int) -> None:
+    async with client.event_writer(stream) as writer:
+        for number in range(start, end):
+            await writer.write_event(*event_of(number))
+        await writer.flush()
+
+
+async def scale_to(client: PravegaClient, stream: str, segments: int) -> None:
+    active = await client.active_segments(stream)
+    await client.scale_stream(stream, [each.segment_id for each in active], PARTS[segments])
+
+
+async def group_of(client: PravegaClient, *streams: str | StreamCut, **settings: object) -> ReaderGroup:
+    """A group "g" on these streams, with short intervals."""
+    wanted = [each if isinstance(each, StreamCut) else client.config.resolve(each) for each in streams]
+    options = {"group_refresh_ms": 500, **settings}
+    await client.create_reader_group("g", ReaderGroupConfig.of(wanted, **options))  # type: ignore[arg-type]
+    return await client.reader_group("g")
+
+
+async def take(reader: EventReader[bytes], count: int) -> list[bytes]:
+    """The next events; checkpoints between them are passed over."""
+    found: list[bytes] = []
+    while len(found) < count:
+        item = await reader.read_event()
+        assert item is not None
+        if isinstance(item, Event):
+            found.append(item.value)
+    return found
+
+
+def test_readers_come_and_go_while_the_stream_scales(config: PravegaConfig) -> None:
+    """Each event goes to one of them, and those of a key in their order."""
+    total = 6000
+
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("s", 1)
+            seen: list[bytes] = []
+            async with await group_of(client, "s", automatic_checkpoint_ms=1000) as group:
+
+                async def read(name: str, leave_after: int | None) -> None:
+                    count = 0
+                    async with group.reader(name) as reader:
+                        async for event in reader:
+                            seen.append(event.value)
+                            count += 1
+                            if count == leave_after:
+                                return
+
+                async def produce() -> None:
+                    for part, segments in enumerate([4, 1, 2]):
+                        await write(client, "s", part * 1500, (part + 1) * 1500)
+                        await scale_to(client, "s", segments)
+                    await write(client, "s", 4500, total)
+                    await client.seal_stream("s")
+
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(produce)
+                    nursery.start_soon(read, "a", None)
+                    nursery.start_soon(read, "b", 700)
+                    await trio.sleep(1)
+                    nursery.start_soon(read, "c", 500)
+                    nursery.start_soon(read, "d", None)
+                assert_exactly(seen, total)
+                metrics = await group.metrics()
+                assert (metrics.unread_bytes, metrics.segments, metrics.future) == (0, 0, 0)
+
+    trio.run(main)
+
+
+def test_two_readers_share_the_segments(config: PravegaConfig) -> None:
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("s", 4)
+            await write(client, "s", 0, 400)
+            async with await group_of(client, "s", automatic_checkpoint_ms=500) as group:
+                assert group.name == f"{config.default_scope}/g"
+                assert group.streams == (config.resolve("s"),)
+                async with trio.open_nursery() as nursery:
+
+                    async def read(name: str) -> None:
+                        async with group.reader(name) as reader:
+                            while True:
+                                await reader.read_event(0.2)
+
+                    nursery.start_soon(read, "a")
+                    nursery.start_soon(read, "b")
+                    async for _ in group.segment_counts():
+                        await group.refresh()
+                        break
+                    while sorted(map(len, group.segment_distribution.values())) != [2, 2]:
+                        await trio.sleep(0.1)
+                        await group.refresh()
+                    assert group.online_readers == {"a", "b"}
+                    metrics = await group.metrics()
+                    assert dict(metrics.readers) == {"a": 2, "b": 2}
+                    assert group.unassigned_segments == ()
+                    nursery.cancel_scope.cancel()
+                await group.refresh()
+                # Cancelled readers leave the group all the same.
+                assert group.online_readers == frozenset()
+                assert len(group.unassigned_segments) == 4
+
+    trio.run(main)
+
+
+def test_what_an_exception_interrupts_is_read_again(config: PravegaConfig) -> None:
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("s", 1)
+            await write(client, "s", 0, 100)
+            async with await group_of(client, "s") as group:
+                with pytest.raises(KeyError):
+                    async with group.reader("a") as reader:
+                        for number in range(10):
+                            event = await reader.read_event()
+                            assert isinstance(event, Event)
+                            assert event.value == event_of(number)[0]
+                        raise KeyError
+                async with group.reader("a") as reader:
+                    assert await take(reader, 1) == [event_of(9)[0]]
+                # Left in the normal way: it was read.
+                async with group.reader("b") as reader:
+                    assert await take(reader, 90) == [event_of(number)[0] for number in range(10, 100)]
+                    with pytest.raises(trio.TooSlowError), trio.fail_after(0.3):
+                        await reader.read_event()
+                    assert await reader.read_event(0) is None
+                with pytest.raises(ClosedError):
+                    await reader.read_event()
+
+    trio.run(main)
+
+
+def test_batches_and_single_events_mix(config: PravegaConfig) -> None:
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("s", 2)
+            await write(client, "s", 0, 2000)
+            await client.seal_stream("s")
+            async with await group_of(client, "s", automatic_checkpoint_ms=1000) as group:
+                seen: list[bytes] = []
+                pointers: list[EventPointer] = []
+                async with group.reader("a") as reader:
+                    while len(seen) < 50:
+                        item = await reader.read_event()
+                        assert isinstance(item, Event)
+                        seen.append(item.value)
+                        pointers.append(item.pointer)
+                        assert item.stream == config.resolve("s")
+                    async for batch in reader.batches():
+                        assert batch.events.to_arrow().to_pylist() == list(batch)
+                        seen += batch
+                        pointers += batch.pointers()
+                    assert reader.end_of_data
+                    assert await reader.read_batch() is None
+                assert_exactly(seen, 2000)
+                for index in range(0, 2000, 97):
+                    assert await client.fetch_event(pointers[index]) == seen[index]
+                await group.wait_for_end_of_data()
+
+    trio.run(main)
+
+
+def test_pointers_to_nothing(config: PravegaConfig) -> None:
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("s", 1)
+            await write(client, "s", 0, 100)
+            segment = f"{config.default_scope}/s/0.#epoch.0"
+            length = await client.segment_length("s", 0)
+            for start, size in [(3, 20), (0, 5), (length - 4, 4), (length, 30), (10**9, 30)]:
+                with pytest.raises(InvalidArgumentError, match="no event at"):
+                    await client.fetch_event(EventPointer(segment, start, size))
+            await client.truncate_stream("s", StreamCut(config.resolve("s"), {0: length}))
+            with pytest.raises(DataLossError):
+                await client.fetch_event(EventPointer(segment, 0, 20))
+            with pytest.raises(DataLossError, match="gone"):
+                await client.fetch_event(EventPointer(f"{config.default_scope}/s/7.#epoch.0", 0, 20))
+
+    trio.run(main)
+
+
+def test_checkpoints_and_going_back_to_one(config: PravegaConfig) -> None:
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("s", 2)
+            await write(client, "s", 0, 1000)
+            async with await group_of(client, "s", automatic_checkpoint_ms=-1) as group:
+                async with group.reader("a") as reader:
+                    before = await take(reader, 400)
+                    async with trio.open_nursery() as nursery:
+                        results: list[object] = []
+
+                        async def begin() -> None:
+                            results.append(await group.checkpoint("half"))
+
+                        nursery.start_soon(begin)
+                        while (item := await reader.read_event()) != ReachedCheckpoint("half"):
+                            assert isinstance(item, Event)
+                            before.append(item.value)
+                        after = await take(reader, 1000 - len(before))
+                    [checkpoint] = results
+                    assert checkpoint.cuts == ((await group.last_checkpoint())[config.resolve("s")],)  # type: ignore[index,attr-defined]
+                    assert_exactly(before + after, 1000)
+                    new = await group.reset(checkpoint)  # type: ignore[arg-type]
+                    assert new.generation == 1
+                    with pytest.raises(ReinitializationRequiredError, match="reset"):
+                        while True:
+                            await reader.read_event(1)
+                async with group.reader("a") as reader:
+                    assert sorted(await take(reader, len(after))) == sorted(after)
+                    # By default to the last checkpoint. There is none since the reset, so the same start.
+                    await group.reset()
+                async with group.reader("a") as reader:
+                    assert sorted(await take(reader, len(after))) == sorted(after)
+                # And to the head.
+                await group.reset([])
+                async with group.reader("a") as reader:
+                    assert_exactly(await take(reader, 1000), 1000)
+                with pytest.raises(InvalidStreamCutError, match="does not read"):
+                    await group.reset([StreamCut(ScopedStream(config.default_scope or "", "other"), {0: 0})])
+
+    trio.run(main)
+
+
+def test_outstanding_checkpoints(config: PravegaConfig) -> None:
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("s", 1)
+            await write(client, "s", 0, 10)
+            async with await group_of(
+                client, "s", automatic_checkpoint_ms=-1, max_outstanding_checkpoints=2
+            ) as group:
+                # Nobody reads: complete at once.
+                assert (await group.checkpoint("empty")).cuts == (StreamCut(config.resolve("s"), {0: 0}),)
+                async with group.reader("a") as reader:
+                    await take(reader, 10)
+                    cancelled = 0
+                    async with trio.open_nursery() as nursery:
+
+                        async def wait(name: str) -> None:
+                            nonlocal cancelled
+                            with pytest.raises(CheckpointError, match="given up"):
+                                await group.checkpoint(name)
+                            cancelled += 1
+
+                        async with await client.reader_group("g") as other:
+                            nursery.start_soon(wait, "one")
+                            nursery.start_soon(wait, "two")
+                            state = other._link
+                            while len(state.state.checkpoints.outstanding) < 2:
+                                await state.wait_for_updates()
+                            with pytest.raises(CheckpointError, match="2 outstanding"):
+                                await other.checkpoint("three")
+                            with pytest.raises(CheckpointError, match="already"):
+                                await other.checkpoint("one")
+                            await other.cancel_outstanding_checkpoints()
+                    assert cancelled == 2
+                    # The reader has not noticed, and answers silent ones without a word.
+                    async with trio.open_nursery() as nursery:
+                        cuts: list[object] = []
+
+                        async def ask() -> None:
+                            cuts.append(await group.generate_stream_cuts())
+
+                        nursery.start_soon(ask)
+                        while not cuts:
+                            assert await reader.read_event(0.1) is None
+                    length = await client.segment_length("s", 0)
+                    assert cuts == [{config.resolve("s"): StreamCut(config.resolve("s"), {0: length})}]
+                for name in ("", "x_SILENT_"):
+                    with pytest.raises(InvalidArgumentError, match="no name"):
+                        await group.checkpoint(name)
+
+    trio.run(main)
+
+
+def test_between_two_cuts(config: PravegaConfig) -> None:
+    """Bounded reading across a scale, by two readers, and twice the same."""
+
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("s", 2)
+            await write(client, "s", 0, 300)
+            start = await client.tail("s")
+            await write(client, "s", 300, 700)
+            await scale_to(client, "s", 1)
+            await write(client, "s", 700, 1000)
+            end = await client.tail("s")
+            await write(client, "s", 1000, 1200)
+            wanted = [event_of(number)[0] for number in range(300, 1000)]
+            for name in ("g1", "g2"):
+                await client.create_reader_group(
+                    name,
+                    ReaderGroupConfig.of(
+                        [start], ends=[end], group_refresh_ms=300, automatic_checkpoint_ms=1000
+                    ),
+                )
+                seen: list[bytes] = []
+
+                async def read(group: ReaderGroup, reader_id: str, seen: list[bytes] = seen) -> None:
+                    async with group.reader(reader_id) as reader:
+                        async for event in reader:
+                            seen.append(event.value)
+
+                async with await client.reader_group(name) as group, trio.open_nursery() as nursery:
+                    assert await group.unread_bytes() == sum(len(event) + 8 for event in wanted)
+                    nursery.start_soon(read, group, "a")
+                    nursery.start_soon(read, group, "b")
+                    await group.wait_for_end_of_data()
+                assert sorted(seen) == sorted(wanted)
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize("skip", [False, True])
+def test_truncated_positions(config: PravegaConfig, skip: bool) -> None:
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("s", 1)
+            await write(client, "s", 0, 50)
+            async with await group_of(client, "s") as group:
+                cut = await client.tail("s")
+                await write(client, "s", 50, 100)
+                await client.truncate_stream("s", cut)
+                async with group.reader("a", on_truncated="skip_to_head" if skip else "fail") as reader:
+                    if not skip:
+                        with pytest.raises(DataLossError, match="are gone") as caught:
+                            await reader.read_event()
+                        assert caught.value.start_offset == cut.positions[0]
+                    assert await take(reader, 50) == [event_of(number)[0] for number in range(50, 100)]
+
+    trio.run(main)
+
+
+def test_readers_that_die(config: PravegaConfig) -> None:
+    async def main() -> None:
+        async with guarded(config) as client, open_client(config) as doomed:
+            await client.create_stream("s", 1)
+            await write(client, "s", 0, 100)
+            async with await group_of(client, "s", automatic_checkpoint_ms=-1) as group:
+                async with await doomed.reader_group("g") as same, same.reader("dead") as reader:
+                    await take(reader, 30)
+                    # It says nothing any more. Its position is known:
+                    with pytest.raises(ReaderGroupError, match="already"):
+                        async with group.reader("dead"):
+                            pass
+                    await group.reader_offline("dead", reader.position)
+                    async with group.reader("heir") as heir:
+                        assert await take(heir, 30) == [event_of(number)[0] for number in range(30, 60)]
+                        # Not known: from where it took the segment.
+                        await group.reader_offline("heir")
+                        async with group.reader("last") as last:
+                            assert await take(last, 70) == [event_of(number)[0] for number in range(30, 100)]
+                        with pytest.raises(ReinitializationRequiredError, match="heir"):
+                            while True:
+                                await heir.read_event(1)
+                    await group.reader_offline("nobody")
+
+    trio.run(main)
+
+
+def test_reads_that_are_cancelled_lose_nothing(config: PravegaConfig) -> None:
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("s", 2)
+            rng = random.Random(7)
+            seen: list[bytes] = []
+            async with (
+                await group_of(client, "s", group_refresh_ms=0, automatic_checkpoint_ms=50) as group,
+                trio.open_nursery() as nursery,
+            ):
+
+                async def produce() -> None:
+                    for part in range(20):
+                        await write(client, "s", part * 100, (part + 1) * 100)
+                        if part % 5 == 2:
+                            await scale_to(client, "s", rng.choice([1, 2, 4]))
+                    await client.seal_stream("s")
+
+                nursery.start_soon(produce)
+                async with group.reader("a") as reader:
+                    cancelled = 0
+                    while not reader.end_of_data:
+                        with trio.move_on_after(rng.random() * 0.01) as scope:
+                            item = await reader.read_event()
+                            if isinstance(item, Event):
+                                seen.append(item.value)
+                        cancelled += scope.cancelled_caught
+                    assert cancelled > 20
+            assert_exactly(seen, 2000)
+
+    trio.run(main)
+
+
+def test_lost_connections_in_the_middle(config: PravegaConfig, fault_proxy: FaultProxy) -> None:
+    async def main() -> None:
+        with trio.fail_after(120):
+            async with (
+                open_client(config) as writing,
+                open_client(config, address_map=fault_proxy.address_map) as client,
+            ):
+                await writing.create_stream("s", 2)
+                seen: list[bytes] = []
+                async with await group_of(client, "s", automatic_checkpoint_ms=300) as group:
+                    async with trio.open_nursery() as nursery:
+
+                        async def disturb() -> None:
+                            for part in range(20):
+                                await write(writing, "s", part * 100, (part + 1) * 100)
+                                fault_proxy.cut_all()
+                                if part == 10:
+                                    await scale_to(writing, "s", 4)
+                            await writing.seal_stream("s")
+
+                        nursery.start_soon(disturb)
+                        async with group.reader("a") as reader:
+                            async for event in reader:
+                                seen.append(event.value)
+                assert_exactly(seen, 2000)
+                assert fault_proxy.cuts >= 20
+
+    trio.run(main)
+
+
+def test_several_streams_and_a_serializer(config: PravegaConfig) -> None:
+    class Text:
+        def serialize(self, value: str) -> bytes:
+            return value.encode()
+
+        def deserialize(self, payload: bytes) -> str:
+            return payload.decode()
+
+    async def main() -> None:
+        async with guarded(config) as client:
+            for name in ("x", "y"):
+                await client.create_stream(name, 1)
+                async with client.event_writer(name) as writer:
+                    for number in range(20):
+                        await writer.write_event(f"{name}{number}".encode())
+            names: list[str] = []
+            async with await group_of(client, "x", "y", automatic_checkpoint_ms=200) as group:
+                async with group.reader("a", Text(), on_checkpoint=names.append) as reader:
+                    seen = []
+                    async for event in reader:
+                        seen.append(event.value)
+                        if len(seen) == 40:
+                            break
+                    assert await reader.read_event(1) is None or names
+                    # Others may be read meanwhile; iteration tells of checkpoints by the callback.
+                    for name in ("x", "y"):
+                        await client.seal_stream(name)
+                    async for _ in reader:
+                        raise AssertionError
+                assert sorted(seen) == sorted(f"{name}{number}" for name in "xy" for number in range(20))
+                assert names
+
+    trio.run(main)
+
+
+def test_groups_are_created_once(config: PravegaConfig) -> None:
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("s", 1)
+            assert await client.create_reader_group("g", ["s"]) is True
+            # Until the first reset 0.13.0 cannot tell a second creation from the first, and the state can.
+            assert await client.create_reader_group("g", ["s"]) is False
+            with pytest.raises(ReaderGroupError, match="group_refresh_ms is 3000, not 1"):
+                await client.create_reader_group(
+                    "g", ReaderGroupConfig.of([config.resolve("s")], group_refresh_ms=1)
+                )
+            assert await client.list_reader_groups() == ["g"]
+            async with await client.reader_group("g") as group:
+                assert group.config == ReaderGroupConfig.of([config.resolve("s")])
+                with pytest.raises(InvalidArgumentError, match="name"):
+                    group.reader("a/b")
+                with pytest.raises(InvalidArgumentError, match="initial_delay"):
+                    group.reader("a", initial_delay=-1)
+                with pytest.raises(InvalidArgumentError, match="does not read"):
+                    await group.time_window("t")
+                with pytest.raises(ReaderGroupError, match="retention NONE"):
+                    await group.update_retention_stream_cut([])
+            await client.delete_reader_group("g")
+            with pytest.raises(ReaderGroupNotFoundError):
+                await client.reader_group("g")
+            with pytest.raises(ReaderGroupNotFoundError):
+                await client.delete_reader_group("g")
+            assert await client.list_reader_groups() == []
+            with pytest.raises((StreamNotFoundError, ReaderGroupError)):
+                await client.create_reader_group("h", ["missing"])
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize(
+    "retention",
+    [RetentionType.MANUAL_RELEASE_AT_USER_STREAM_CUT, RetentionType.AUTOMATIC_RELEASE_AT_LAST_CHECKPOINT],
+)
+def test_retention_by_consumption(config: PravegaConfig, retention: RetentionType) -> None:
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("s", 2)
+            await write(client, "s", 0, 200)
+            async with await group_of(client, "s", retention=retention, automatic_checkpoint_ms=300) as group:
+                subscribers = await client._core.controller.list_subscribers(config.default_scope or "", "s")
+                assert subscribers == [group.name]
+                async with group.reader("a") as reader:
+                    await take(reader, 200)
+                    if retention is RetentionType.MANUAL_RELEASE_AT_USER_STREAM_CUT:
+                        await group.update_retention_stream_cut([await client.tail("s")])
+                        with pytest.raises(InvalidStreamCutError):
+                            await group.update_retention_stream_cut([StreamCut(config.resolve("s"), {0: 1})])
+                    else:
+                        # Published by the reader that finds a complete checkpoint.
+                        link = group._link
+                        while not link.state.checkpoints.last or not link.state.checkpoints.published:
+                            await reader.read_event(0.1)
+                            await group.refresh()
+
+    trio.run(main)
+
+
+def test_time_windows_follow_the_writers(config: PravegaConfig) -> None:
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("s", 1)
+            async with await group_of(client, "s", automatic_checkpoint_ms=-1) as group:
+                async with client.event_writer("s") as writer, group.reader("a") as reader:
+                    number = 0
+                    window = await reader.time_window("s")
+                    assert (window.lower, window.upper) == (None, None)
+                    # The controller looks every ten seconds, the reader tells its place every second or two.
+                    while window.lower is None:
+                        await writer.write_event(*event_of(number))
+                        number += 1
+                        await writer.note_time(1000 * number)
+                        while await reader.read_event(0.2) is not None:
+                            pass
+                        window = await group.time_window("s")
+                        if window.upper is not None:
+                            assert 1000 <= window.upper <= 1000 * number
+                    assert 1000 <= window.lower <= 1000 * number
+
+    trio.run(main)
+
+
+def test_the_blocking_twin(config: PravegaConfig) -> None:
+    with blocking.open_client(config) as client:
+        client.create_stream("s", 2)
+        with client.event_writer("s") as writer:
+            for number in range(500):
+                writer.write_event(*event_of(number))
+        client.create_reader_group(
+            "g", ReaderGroupConfig.of([config.resolve("s")], automatic_checkpoint_ms=500)
+        )
+        with client.reader_group("g") as group:
+            seen: list[bytes] = []
+
+            def fail_after(count: int) -> None:
+                with group.reader("a") as reader:
+                    for event in reader:
+                        if len(seen) == count:
+                            raise KeyError(event.value)
+                        seen.append(event.value)
+
+            with pytest.raises(KeyError):
+                fail_after(100)
+            with group.reader("a") as reader:
+                item = reader.read_event()
+                assert isinstance(item, Event)
+                seen.append(item.value)
+                client.seal_stream("s")
+                for batch in reader.batches():
+                    seen += batch
+                assert reader.end_of_data
+                assert reader.read_event(1) is None
+            assert_exactly(seen, 500)
+            assert group.metrics().unread_bytes == 0
+            counts = group.segment_counts()
+            assert next(counts) == 0
+            counts.close()
+            group.wait_for_end_of_data()
