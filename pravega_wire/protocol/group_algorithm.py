@@ -50,6 +50,7 @@ __all__ = [
     "Compact",
     "Fetch",
     "FollowingSegment",
+    "Generate",
     "GroupMember",
     "LoadConfig",
     "Publish",
@@ -68,6 +69,7 @@ _COMPACTION_PROBABILITY: Final = 0.05
 _LAG_GRAIN_MS: Final = 1 << 36
 
 Generate = Callable[[GroupState], Sequence[GroupUpdate] | None]
+"""Makes the updates for a state; none when there is nothing to do."""
 
 
 # --- what a round asks for ------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from pravega_wire.errors import (
 from pravega_wire.groups import ReaderGroupConfig, ReaderGroupMetrics, RetentionType, TimeWindow
 from pravega_wire.naming import validate_user_name
 from pravega_wire.positions import Checkpoint, Position
-from pravega_wire.protocol.group_algorithm import Change, cuts_of, remove_reader
+from pravega_wire.protocol.group_algorithm import Change, Generate, cuts_of, remove_reader
 from pravega_wire.protocol.group_state import (
     SILENT,
     ClearCheckpointsBefore,
@@ -115,6 +115,11 @@ class ReaderGroup:
     async def refresh(self) -> None:
         """Look what the readers have done."""
         await self._link.fetch()
+
+    async def _change(self, generate: Generate) -> None:
+        """Write what the present state asks for: on an old one there may seem to be nothing to do."""
+        await self._link.fetch()
+        await self._link.change(Change(generate))
 
     # --- what is known --------------------------------------------------------------------------
 
@@ -250,7 +255,7 @@ class ReaderGroup:
             checkpoint, or from where it took its segments: some events are then read again.
         """
         offsets = {} if position is None else position.offsets
-        await self._link.change(Change(remove_reader(reader_id, offsets)))
+        await self._change(remove_reader(reader_id, offsets))
 
     # --- checkpoints ----------------------------------------------------------------------------
 
@@ -279,7 +284,7 @@ class ReaderGroup:
                 )
             return [CreateCheckpoint(name)]
 
-        await self._link.change(Change(begin))
+        await self._change(begin)
         positions = await self._completed(name)
         await self._link.announce([ClearCheckpointsBefore(name)])
         return Checkpoint(name, tuple(await self._link.complete(cuts_of(positions))))
@@ -316,7 +321,7 @@ class ReaderGroup:
         def cancel(state: GroupState) -> Sequence[GroupUpdate]:
             return [RemoveOutstandingCheckpoints()] if state.checkpoints.outstanding else []
 
-        await self._link.change(Change(cancel))
+        await self._change(cancel)
 
     # --- configuration --------------------------------------------------------------------------
 

@@ -231,10 +231,10 @@ def test_checkpoints_and_going_back_to_one(config: PravegaConfig) -> None:
     async def main() -> None:
         async with guarded(config) as client:
             await client.create_stream("s", 2)
-            await write(client, "s", 0, 1000)
+            await write(client, "s", 0, 600)
             async with await group_of(client, "s", automatic_checkpoint_ms=-1) as group:
                 async with group.reader("a") as reader:
-                    before = await take(reader, 400)
+                    before = await take(reader, 600)
                     async with trio.open_nursery() as nursery:
                         results: list[object] = []
 
@@ -242,10 +242,9 @@ def test_checkpoints_and_going_back_to_one(config: PravegaConfig) -> None:
                             results.append(await group.checkpoint("half"))
 
                         nursery.start_soon(begin)
-                        while (item := await reader.read_event()) != ReachedCheckpoint("half"):
-                            assert isinstance(item, Event)
-                            before.append(item.value)
-                        after = await take(reader, 1000 - len(before))
+                        assert await reader.read_event() == ReachedCheckpoint("half")
+                        await write(client, "s", 600, 1000)
+                        after = await take(reader, 400)
                     [checkpoint] = results
                     assert checkpoint.cuts == ((await group.last_checkpoint())[config.resolve("s")],)  # type: ignore[index,attr-defined]
                     assert_exactly(before + after, 1000)
@@ -327,7 +326,8 @@ def test_between_two_cuts(config: PravegaConfig) -> None:
 
     async def main() -> None:
         async with guarded(config) as client:
-            await client.create_stream("s", 2)
+            await client.create_stream("s", 1)
+            await scale_to(client, "s", 2)
             await write(client, "s", 0, 300)
             start = await client.tail("s")
             await write(client, "s", 300, 700)
@@ -410,7 +410,7 @@ def test_readers_that_die(config: PravegaConfig) -> None:
 def test_reads_that_are_cancelled_lose_nothing(config: PravegaConfig) -> None:
     async def main() -> None:
         async with guarded(config) as client:
-            await client.create_stream("s", 2)
+            await client.create_stream("s", 1)
             rng = random.Random(7)
             seen: list[bytes] = []
             async with (
@@ -493,8 +493,6 @@ def test_several_streams_and_a_serializer(config: PravegaConfig) -> None:
                         seen.append(event.value)
                         if len(seen) == 40:
                             break
-                    assert await reader.read_event(1) is None or names
-                    # Others may be read meanwhile; iteration tells of checkpoints by the callback.
                     for name in ("x", "y"):
                         await client.seal_stream(name)
                     async for _ in reader:
