@@ -12,7 +12,7 @@ from typing import Any
 
 import trio
 
-from pravega_wire.errors import IngestError
+from pravega_wire.errors import IngestError, InvalidArgumentError
 
 __all__ = ["Parse", "Sample", "SampleReader", "csv_rows", "lines"]
 
@@ -70,6 +70,7 @@ def csv_rows(
     :param as_json: events are JSON objects of column name to text, in UTF-8; otherwise each is the row as it
         is in the file (line breaks inside quotes included), in UTF-8.
     :param encoding: of the files; the default takes a byte order mark as well.
+    :raises InvalidArgumentError: there is no such encoding, or the delimiter is not one character.
     :raises IngestError: (while reading) a row has another number of fields than the header, a quote is not
         closed, the column is not there, or the text is not in this encoding. It names file and line.
     """
@@ -103,8 +104,13 @@ def csv_rows(
                 raise wrong(error) from error
 
     # Found out now, not in the first file.
-    codecs.lookup(encoding)
-    csv.reader(io.StringIO(), delimiter=delimiter)
+    try:
+        codecs.lookup(encoding)
+        csv.reader(io.StringIO(), delimiter=delimiter)
+    except (LookupError, TypeError, ValueError) as error:
+        raise InvalidArgumentError(
+            f"CSV with encoding {encoding!r}, delimiter {delimiter!r}: {error}"
+        ) from error
     return parse
 
 
