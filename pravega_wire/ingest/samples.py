@@ -100,8 +100,11 @@ def csv_rows(
                     if as_json:
                         text = json.dumps(dict(zip(header, row, strict=True)), ensure_ascii=False)
                     yield None if key_index is None else row[key_index], text.encode()
-            except (csv.Error, UnicodeError) as error:
+            except csv.Error as error:
                 raise wrong(error) from error
+            except UnicodeError as error:
+                # Found in a block of many lines, before any of them is read.
+                raise _about(path, f"file {path}, somewhere after line {rows.line_num}: {error}") from error
 
     # Found out now, not in the first file.
     try:
