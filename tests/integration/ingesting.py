@@ -48,7 +48,7 @@ class Job:
     """One run.
 
     :ivar crash: stage at which the process kills itself, or None. :ivar nth: at the how manieth time.
-    :ivar pause: stage at which it prints ``paused`` and waits for a line before it goes on, or None.
+    :ivar pause: stage at which it prints ``paused`` and waits for a line, the first time, or None.
     """
 
     uri: str
@@ -109,10 +109,12 @@ def method_of(mode: str, source: FolderSource) -> Method:
 async def ingest(client: PravegaClient, job: Job) -> dict[str, int]:
     """The run of a job; returns the progress."""
     times = 0
+    paused = False
 
     async def observer(stage: Stage, record: IngestRecord) -> None:
-        nonlocal times
-        if stage.name == job.pause:
+        nonlocal times, paused
+        if stage.name == job.pause and not paused:
+            paused = True
             print("paused", flush=True)
             await trio.to_thread.run_sync(sys.stdin.readline)
         if job.crash == AFTER_COMMIT and stage is Stage.COMMITTING:
