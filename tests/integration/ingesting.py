@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -49,6 +50,7 @@ class Job:
 
     :ivar crash: stage at which the process kills itself, or None. :ivar nth: at the how manieth time.
     :ivar pause: stage at which it prints ``paused`` and waits for a line, the first time, or None.
+    :ivar trace: print the name of each stage.
     """
 
     uri: str
@@ -58,6 +60,7 @@ class Job:
     crash: str | None = None
     nth: int = 1
     pause: str | None = None
+    trace: bool = False
 
 
 def write_folder(folder: Path, files: int, rows: int) -> dict[str, list[int]]:
@@ -113,6 +116,8 @@ async def ingest(client: PravegaClient, job: Job) -> dict[str, int]:
 
     async def observer(stage: Stage, record: IngestRecord) -> None:
         nonlocal times, paused
+        if job.trace:
+            print(stage.name, flush=True)
         if stage.name == job.pause and not paused:
             paused = True
             print("paused", flush=True)
@@ -153,6 +158,38 @@ def start(job: Job) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         text=True,
     )
+
+
+def run_until_killed(job: Job, seconds: float, processes: int = 1) -> tuple[bool, list[str]]:
+    """Kill runs so many seconds after they were started, unless they end before.
+
+    Of several at once all but one may stop because they are fenced.
+
+    Returns whether one has ended with everything done, and the last line of each that was killed.
+
+    :raises AssertionError: a run failed by itself, or all of them were fenced.
+    """
+    end = time.monotonic() + seconds
+    started = [start(job) for _ in range(processes)]
+    done, killed, fenced = False, [], 0
+    for process in started:
+        try:
+            out, _ = process.communicate(timeout=max(0.0, end - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            out, _ = process.communicate()
+        last = out.strip().splitlines()[-1] if out.strip() else "before anything"
+        if process.returncode == 0:
+            done = True
+        elif process.returncode == -signal.SIGKILL:
+            killed.append("after the end" if last.startswith("{") else last)
+        elif last.startswith("{") and json.loads(last).get("error") == "FencedError":
+            fenced += 1
+        else:
+            raise AssertionError(f"a run failed by itself: {last}")
+    if fenced == processes:
+        raise AssertionError("every one of the runs was fenced")
+    return done, killed
 
 
 async def verify(client: PravegaClient, expected: dict[str, list[int]]) -> int:
