@@ -61,8 +61,8 @@ def soak(server: PravegaServer, base: Path, kills: int, chance: random.Random) -
         events += trio.run(check, scope, expected)
         shutil.rmtree(folder)
         print(
-            f"[ingest soak {time.monotonic() - started:5.0f} s] folder {number + 1} ({mode}): {killed - before} kills, "
-            f"{FILES * ROWS} rows once each; {killed} kills so far",
+            f"[ingest soak {time.monotonic() - started:5.0f} s] folder {number + 1} ({mode}): "
+            f"{killed - before} kills, {FILES * ROWS} rows once each; {killed} kills so far",
             flush=True,
         )
         if killed >= kills:

@@ -45,6 +45,7 @@ from pravega_wire.ingest import (
     lines,
 )
 from pravega_wire.ingest import state as state_module
+from pravega_wire.ingest.files import _bytes, list_files
 from pravega_wire.ingest.state import Journal, Kind, Phase
 from tests.integration.conftest import guarded
 from tests.integration.ingesting import AFTER_COMMIT, MODES, Job, start, verify, write_folder
@@ -317,10 +318,10 @@ async def forgotten(config: PravegaConfig, folder: Path, phase: Phase) -> AsyncI
         await FileIngester(client, "data", "sync", key=key_of).run(folder)
         write_numbers(folder, "b", 10, 10)
         write_numbers(folder, "c", 10, 20)
-        names = [ScopedStream(str(config.default_scope), name) for name in ("sync", "data")]
-        async with await Journal.open(client, *names, Kind.FILES) as journal:
-            from pravega_wire.ingest.files import _bytes, list_files
-
+        scope = str(config.default_scope)
+        async with await Journal.open(
+            client, ScopedStream(scope, "sync"), ScopedStream(scope, "data"), Kind.FILES
+        ) as journal:
             a, b, _ = list_files(folder)
             record = replace(
                 journal.seen, item="b", position=1, length=b.size, transaction=uuid4(), phase=phase
