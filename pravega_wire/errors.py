@@ -31,6 +31,8 @@ __all__ = [
     "FencedError",
     "FrameTooLargeError",
     "IncompatibleVersionError",
+    "IngestError",
+    "IngestedSourceChangedError",
     "InvalidArgumentError",
     "InvalidEventNumberError",
     "InvalidStreamCutError",
@@ -70,6 +72,7 @@ __all__ = [
     "TransactionError",
     "TransactionExpiredError",
     "TransactionNotOpenError",
+    "TransactionOutcomeUnknownError",
     "TransactionUnknownError",
     "TransportError",
     "TruncatedInputError",
@@ -398,6 +401,23 @@ class TransactionUnknownError(TransactionError):
 
 class FencedError(PravegaError):
     """Another process took over the work; this one must stop. Nothing of it became visible."""
+
+
+class IngestError(PravegaError):
+    """Ingestion cannot go on from here; nothing of the part it names is visible.
+
+    :ivar item: the file, or the part of the source, that it is about; "" where it is about the whole.
+    """
+
+    item: str = ""
+
+
+class IngestedSourceChangedError(IngestError):
+    """What was ingested before is not what lies there now: going on would skip or repeat something."""
+
+
+class TransactionOutcomeUnknownError(IngestError, TransactionUnknownError):
+    """The server has forgotten the transaction of ``item``: nobody can tell whether it was committed."""
 
 
 class CorruptedStateError(PravegaError):

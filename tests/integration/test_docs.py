@@ -50,3 +50,11 @@ def test_the_pytest_example_of_testing_md(pravega_server: PravegaServer, tmp_pat
     (tmp_path / "test_example.py").write_text(blocks("docs/testing.md")[0])
     printed = run(pravega_server, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path))
     assert "2 passed" in printed
+
+
+def test_the_example_of_ingestion_md(pravega_server: PravegaServer, tmp_path: Path) -> None:
+    script = tmp_path / "example.py"
+    script.write_text(blocks("docs/ingestion.md")[0])
+    assert run(pravega_server, str(script)) == "3 files, 6 events\n"
+    with sync.open_client(pravega_server.config("weather")) as client:
+        assert sum(map(len, client.read_events("readings"))) == 6

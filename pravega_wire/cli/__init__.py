@@ -1,0 +1,1 @@
+"""The command line: ``python -m pravega_wire.cli COMMAND``. Each command is a module of its own."""

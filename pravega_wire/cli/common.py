@@ -1,0 +1,80 @@
+"""What all commands share: exit codes, how to connect, what a command is."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import IntEnum
+
+from pravega_wire.config import PravegaConfig
+from pravega_wire.errors import (
+    FencedError,
+    IngestedSourceChangedError,
+    IngestError,
+    InvalidArgumentError,
+    PravegaError,
+    TransactionOutcomeUnknownError,
+)
+
+__all__ = ["Command", "Exit", "add_connection", "connection", "exit_code"]
+
+
+class Exit(IntEnum):
+    """Exit codes, the same for every command."""
+
+    DONE = 0
+    FAILED = 1
+    """The server or the network; the same command may succeed later."""
+    USAGE = 2
+    """The arguments, the settings or the input are wrong."""
+    FENCED = 3
+    """Another process does the same work."""
+    UNDECIDED = 4
+    """Going on would lose or repeat something: a person has to decide."""
+    INTERRUPTED = 130
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command.
+
+    :ivar arguments: adds its arguments to its parser. :ivar run: does it; returns when it is done.
+    """
+
+    name: str
+    help: str
+    description: str
+    arguments: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], Awaitable[None]]
+
+
+def add_connection(parser: argparse.ArgumentParser) -> None:
+    """The arguments that say where the server is."""
+    group = parser.add_argument_group("connection")
+    group.add_argument(
+        "--controller",
+        metavar="URI",
+        help="controller (default: PRAVEGA_CONTROLLER_URI, or tcp://localhost:9090)",
+    )
+    group.add_argument(
+        "--scope",
+        help="scope of stream names without one (default: PRAVEGA_SCOPE); credentials and TLS "
+        "are taken from the environment",
+    )
+
+
+def connection(arguments: argparse.Namespace) -> PravegaConfig:
+    """The configuration that :func:`add_connection`'s arguments and the environment give."""
+    return PravegaConfig.from_defaults(controller_uri=arguments.controller, scope=arguments.scope)
+
+
+def exit_code(error: PravegaError) -> Exit:
+    """The exit code for an error."""
+    if isinstance(error, FencedError):
+        return Exit.FENCED
+    if isinstance(error, IngestedSourceChangedError | TransactionOutcomeUnknownError):
+        return Exit.UNDECIDED
+    if isinstance(error, InvalidArgumentError | IngestError):
+        return Exit.USAGE
+    return Exit.FAILED

@@ -1,0 +1,67 @@
+"""Parses the arguments, runs the command, and makes one sentence of whatever goes wrong."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+import trio
+
+from pravega_wire import __version__
+from pravega_wire.cli import ingest
+from pravega_wire.cli.common import Command, Exit, exit_code
+from pravega_wire.errors import PravegaError
+
+__all__ = ["COMMANDS", "main"]
+
+COMMANDS: tuple[Command, ...] = (ingest.COMMAND,)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of the whole command line."""
+    top = argparse.ArgumentParser(
+        prog="pravega-wire",
+        description="Work with a Pravega from the shell.",
+        epilog="exit codes: 0 done; 1 the server or the network failed; 2 wrong arguments or input; "
+        "3 another process does the same work; 4 a person has to decide; 130 interrupted",
+        allow_abbrev=False,
+    )
+    top.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        sub = commands.add_parser(
+            command.name, help=command.help, description=command.description, allow_abbrev=False
+        )
+        command.arguments(sub)
+        sub.set_defaults(run=command.run)
+    return top
+
+
+def _first(group: BaseExceptionGroup[BaseException], kind: type[BaseException]) -> BaseException | None:
+    """An exception of this kind in a group, however deep."""
+    found: BaseException | None = group.subgroup(kind)
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit status. Errors are one sentence on standard error."""
+    arguments = parser().parse_args(argv)
+    try:
+        try:
+            trio.run(arguments.run, arguments)
+        except BaseExceptionGroup as group:
+            # Of several things that failed together one is told; a bug goes out whole.
+            told = _first(group, KeyboardInterrupt) or _first(group, PravegaError)
+            if told is None:
+                raise
+            raise told from None
+    except PravegaError as error:
+        print(f"error: {' '.join(error.message.split())}", file=sys.stderr)
+        return exit_code(error)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return Exit.INTERRUPTED
+    return Exit.DONE

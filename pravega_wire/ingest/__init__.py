@@ -1,0 +1,38 @@
+"""Exactly-once ingestion: what was in the files or the source is in the stream once, whatever crashes."""
+
+from pravega_wire.ingest.engine import IfUnknown, Observer, Progress, Stage
+from pravega_wire.ingest.files import FileIngester, OnChanged
+from pravega_wire.ingest.samples import Parse, Sample, csv_rows, lines
+from pravega_wire.ingest.sources import (
+    EndRecord,
+    FileSource,
+    FixedCount,
+    LengthBefore,
+    Method,
+    SequenceSource,
+    Source,
+    SourceIngester,
+)
+from pravega_wire.ingest.state import IngestRecord
+
+__all__ = [
+    "EndRecord",
+    "FileIngester",
+    "FileSource",
+    "FixedCount",
+    "IfUnknown",
+    "IngestRecord",
+    "LengthBefore",
+    "Method",
+    "Observer",
+    "OnChanged",
+    "Parse",
+    "Progress",
+    "Sample",
+    "SequenceSource",
+    "Source",
+    "SourceIngester",
+    "Stage",
+    "csv_rows",
+    "lines",
+]

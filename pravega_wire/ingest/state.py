@@ -1,0 +1,190 @@
+"""The one record from which an ingester finds out, after a crash, where it was.
+
+The sync stream holds a :class:`~pravega_wire.stream.synchronizer.StateSynchronizer` whose state is the last
+:class:`IngestRecord`; each update replaces it as a whole, on condition that it is still the one that the
+ingester has seen. Who loses the condition is not the one ingester any more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Self
+from uuid import UUID
+
+from pravega_wire.errors import FencedError, InvalidArgumentError
+from pravega_wire.protocol.records import VersionedSerializer
+from pravega_wire.stream.client import PravegaClient
+from pravega_wire.stream.synchronizer import StateFormat, StateSynchronizer
+from pravega_wire.types import ScopedStream
+
+__all__ = ["UNKNOWN_LENGTH", "IngestRecord", "Journal", "Kind", "Phase"]
+
+UNKNOWN_LENGTH = -1
+
+_COMPACT_UPDATES = 200
+_COMPACT_BYTES = 128 * 1024
+
+
+class Kind(IntEnum):
+    """What is ingested."""
+
+    FILES = 1
+    SOURCE = 2
+
+
+class Phase(IntEnum):
+    """How far the record's transaction had come when the record was written."""
+
+    NOTHING = 0
+    """There was no transaction yet."""
+    BEGUN = 1
+    """It was begun; nothing had been written to it."""
+    ENDED = 2
+    """Everything was written and stored, and it was about to be committed (the end record)."""
+    DONE = 3
+    """It was seen to be committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class IngestRecord:
+    """Which part of the source was begun last, and its transaction.
+
+    :ivar stream: the data stream, ``scope/stream``. :ivar kind: a :class:`Kind`.
+    :ivar phase: a :class:`Phase`.
+    :ivar item: name of the file, relative to its folder; "" of another source.
+    :ivar position: what comes before it: files in their order, or samples of a source.
+    :ivar length: the file's bytes, or samples in the transaction (-1: not known yet).
+    :ivar names, contents: fingerprints (16 bytes) of the files before it.
+    """
+
+    stream: str
+    kind: int
+    phase: int = Phase.NOTHING
+    item: str = ""
+    position: int = 0
+    length: int = 0
+    transaction: UUID = UUID(int=0)  # noqa: RUF009  # immutable
+    names: bytes = bytes(16)
+    contents: bytes = bytes(16)
+
+    @property
+    def title(self) -> str:
+        """What a message calls it."""
+        if self.kind == Kind.FILES:
+            return f"file {self.item}"
+        if self.length == UNKNOWN_LENGTH:
+            return f"the samples from {self.position} on"
+        return f"samples {self.position} to {self.position + self.length - 1}"
+
+
+_RECORD = VersionedSerializer(
+    IngestRecord,
+    [
+        [
+            ("stream", "utf"),
+            ("kind", "byte"),
+            ("phase", "byte"),
+            ("item", "utf"),
+            ("position", "int64"),
+            ("length", "int64"),
+            ("transaction", "uuid"),
+            ("names", "array"),
+            ("contents", "array"),
+        ]
+    ],
+)
+
+
+def _replace(state: IngestRecord, update: IngestRecord) -> IngestRecord:
+    return update
+
+
+FORMAT: StateFormat[IngestRecord, IngestRecord] = StateFormat(_RECORD, _RECORD, _replace)
+
+
+class Journal:
+    """The last record, as this ingester has seen it. Use as a context manager.
+
+    :param name: the sync stream, of one segment.
+    """
+
+    def __init__(
+        self,
+        shared: StateSynchronizer[IngestRecord, IngestRecord, IngestRecord],
+        name: ScopedStream,
+        seen: IngestRecord,
+    ) -> None:
+        self.name = name
+        self.seen = seen
+        self._shared = shared
+        self._updates = 0
+
+    @classmethod
+    async def open(cls, client: PravegaClient, name: ScopedStream, stream: ScopedStream, kind: Kind) -> Self:
+        """Read the last record, or write the first one.
+
+        :raises InvalidArgumentError: the sync stream belongs to another data stream or kind of ingestion.
+        """
+        shared = await client.state_synchronizer(name, FORMAT)
+        try:
+            await shared.initialize(IngestRecord(str(stream), kind))
+            seen = shared.state
+            assert seen is not None
+            if (seen.stream, seen.kind) != (str(stream), kind):
+                other = "files" if seen.kind == Kind.FILES else "a source"
+                raise InvalidArgumentError(
+                    f"sync stream {name} belongs to the ingestion of {other} into {seen.stream}: another "
+                    "one needs a sync stream of its own",
+                    scope=name.scope,
+                    stream=name.name,
+                )
+            if await shared.bytes_since_compaction() > _COMPACT_BYTES:
+                await shared.compact(lambda state: state)
+        except BaseException:
+            await shared.close()
+            raise
+        return cls(shared, name, seen)
+
+    async def replace(self, record: IngestRecord) -> None:
+        """Write the next record if the last one is still the one seen here.
+
+        :raises FencedError: it is not: another ingester is at work.
+        """
+        expected = self.seen
+        state = await self._shared.update(lambda state: [record] if state == expected else None)
+        if state != record:
+            raise self.fenced(state)
+        self.seen = record
+        self._updates += 1
+        if self._updates % _COMPACT_UPDATES == 0:
+            await self._shared.compact(lambda state: state)
+
+    async def check(self) -> None:
+        """Read what is new.
+
+        :raises FencedError: another ingester has written a record.
+        """
+        state = await self._shared.fetch_updates()
+        if state != self.seen:
+            raise self.fenced(state)
+
+    def fenced(self, state: IngestRecord | None) -> FencedError:
+        """The error that says who has the work now."""
+        what = "something else" if state is None or state.phase == Phase.NOTHING else state.title
+        return FencedError(
+            f"another ingester is at work with sync stream {self.name}: its record says {what} now; this one "
+            "has stopped, and nothing of its open transaction becomes visible",
+            scope=self.name.scope,
+            stream=self.name.name,
+        )
+
+    async def close(self) -> None:
+        """Give the connection back."""
+        await self._shared.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: Any) -> None:
+        await self.close()
