@@ -126,29 +126,33 @@ def _event(row: list[str]) -> JavaEvent:
     return JavaEvent(int(row[0]), int(row[1]), base64.b64decode(row[2]))
 
 
+def java_command(directory: Path, program: str) -> list[str]:
+    """Compile the programs into ``directory``; returns the command that runs one."""
+    classpath = client_classpath()
+    if not (directory / "classes").exists():
+        compile_java(SOURCES, directory / "classes", classpath)
+    logback = directory / "logback.xml"
+    logback.write_text('<configuration><root level="OFF"/></configuration>')
+    return [
+        str(find_java().executable),
+        "-Xmx512m",
+        # The jars bring a set-up of their own, which writes into the working directory.
+        f"-Dlogback.configurationFile={logback}",
+        "-cp",
+        os.pathsep.join(map(str, [directory / "classes", *classpath])),
+        program,
+    ]
+
+
 @contextmanager
 def start_java_peer(
     controller_uri: str, directory: Path, *more: str, program: str = "InteropPeer"
 ) -> Iterator[JavaPeer]:
-    """Compile the programs into ``directory``, run one, and end it with the context."""
-    classpath = client_classpath()
-    compile_java(SOURCES, directory / "classes", classpath)
+    """Run a program, and end it with the context."""
     log = directory / "java-peer.log"
     with log.open("wb") as errors:
-        logback = directory / "logback.xml"
-        logback.write_text('<configuration><root level="OFF"/></configuration>')
         process = subprocess.Popen(
-            [
-                str(find_java().executable),
-                "-Xmx512m",
-                # The jars bring a set-up of their own, which writes into the working directory.
-                f"-Dlogback.configurationFile={logback}",
-                "-cp",
-                os.pathsep.join(map(str, [directory / "classes", *classpath])),
-                program,
-                controller_uri,
-                *more,
-            ],
+            [*java_command(directory, program), controller_uri, *more],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,

@@ -1,0 +1,54 @@
+"""A Python reader that prints what ``java/GroupReader.java`` prints: see there."""
+
+from __future__ import annotations
+
+import sys
+import time
+from base64 import b64encode
+
+import trio
+
+from pravega_wire import Event, PravegaConfig, ReachedCheckpoint, open_client
+from pravega_wire.errors import ReinitializationRequiredError
+from pravega_wire.protocol.formats import encode_event_pointer, encode_position
+
+
+def text(data: bytes) -> str:
+    return b64encode(data).decode("ascii")
+
+
+async def main(uri: str, scope: str, group_name: str, reader_id: str) -> None:
+    async with (
+        open_client(PravegaConfig(controller_uri=uri, default_scope=scope)) as client,
+        await client.reader_group(group_name) as group,
+        trio.open_nursery() as nursery,
+    ):
+
+        async def leave() -> None:
+            await trio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True)
+            nursery.cancel_scope.cancel()
+
+        nursery.start_soon(leave)
+        while True:
+            async with group.reader(reader_id) as reader:
+                print("READY", flush=True)
+                try:
+                    while True:
+                        item = await reader.read_event()
+                        if isinstance(item, ReachedCheckpoint):
+                            print("CHECKPOINT", item.name, sep="\t", flush=True)
+                        elif isinstance(item, Event):
+                            pointer = text(encode_event_pointer(item.pointer))
+                            position = text(encode_position(reader.position))
+                            print(
+                                "EVENT", time.time_ns() // 1000, pointer, text(item.value), position,
+                                sep="\t", flush=True,
+                            )  # fmt: skip
+                        else:
+                            await trio.sleep_forever()
+                except ReinitializationRequiredError:
+                    print("REINITIALIZE", flush=True)
+
+
+if __name__ == "__main__":
+    trio.run(main, *sys.argv[1:])
