@@ -1,15 +1,27 @@
 """A pure-Python client of Pravega, async on trio; :mod:`pravega_wire.sync` is its blocking twin."""
 
 from pravega_wire.config import Credentials, PravegaConfig
-from pravega_wire.controller.types import SegmentWithRange, TxnStatus
+from pravega_wire.controller.types import KeyValueTableConfiguration, SegmentWithRange, TxnStatus
 from pravega_wire.errors import PravegaError
 from pravega_wire.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
+from pravega_wire.positions import KeyValueVersion
 from pravega_wire.protocol.events import EventBatch
 from pravega_wire.protocol.records import VersionedSerializer, VersionedUnionSerializer
 from pravega_wire.segment.appender import Ack
 from pravega_wire.stream.byte_stream import ByteStreamReader, ByteStreamWriter
 from pravega_wire.stream.client import PravegaClient, StreamInfo, open_client
 from pravega_wire.stream.event_writer import EventWriter
+from pravega_wire.stream.key_value_table import (
+    Insert,
+    KeyValueTable,
+    Put,
+    Remove,
+    TableEntry,
+    TableFamily,
+    TableIterator,
+    TableKey,
+    TableMapping,
+)
 from pravega_wire.stream.revisioned import RevisionedStream
 from pravega_wire.stream.routing import WriterMetrics
 from pravega_wire.stream.synchronizer import StateFormat, StateSynchronizer
@@ -23,9 +35,15 @@ __all__ = [
     "Credentials",
     "EventBatch",
     "EventWriter",
+    "Insert",
+    "KeyValueTable",
+    "KeyValueTableConfiguration",
+    "KeyValueVersion",
     "PravegaClient",
     "PravegaConfig",
     "PravegaError",
+    "Put",
+    "Remove",
     "RetentionPolicy",
     "Revision",
     "RevisionedStream",
@@ -39,6 +57,11 @@ __all__ = [
     "StreamConfiguration",
     "StreamCut",
     "StreamInfo",
+    "TableEntry",
+    "TableFamily",
+    "TableIterator",
+    "TableKey",
+    "TableMapping",
     "Transaction",
     "TxnStatus",
     "VersionedSerializer",

@@ -398,7 +398,8 @@ class TableOutcomeUnknownError(TableError):
     ``__cause__`` is how the connection was lost.
 
     :ivar found: what each of the update's keys held afterwards, in order, None where it held nothing; no
-        items at all when reading back failed too. Who can tell from the values whose they are decides by this.
+        items at all when reading back failed too. Who can tell from the values whose
+        they are decides by this.
     """
 
     found: tuple[object | None, ...] = ()

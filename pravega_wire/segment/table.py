@@ -30,6 +30,7 @@ __all__ = [
     "MAX_BATCH_BYTES",
     "MAX_BATCH_KEYS",
     "MAX_KEYS_PER_READ",
+    "MAX_KEY_BYTES",
     "MAX_VALUE_BYTES",
     "NOT_EXISTS",
     "Change",
@@ -43,6 +44,9 @@ ANY_VERSION: Final = -(2**63)
 
 NOT_EXISTS: Final = -1
 """Version in an update: the key must not exist. In what was read: it does not."""
+
+MAX_KEY_BYTES: Final = 256
+"""Length limit of keys in segments of user tables, whose keys all have one length."""
 
 MAX_VALUE_BYTES: Final = 1024 * 1024 - 8192
 MAX_BATCH_KEYS: Final = 256

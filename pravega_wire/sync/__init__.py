@@ -17,16 +17,21 @@ from pravega_wire.sync.client import (
     Transaction,
     open_client,
 )
+from pravega_wire.sync.key_value_table import KeyValueTable, TableFamily, TableIterator, TableMapping
 
 __all__ = [
     "ByteStreamReader",
     "ByteStreamWriter",
     "EventBatches",
     "EventWriter",
+    "KeyValueTable",
     "PravegaClient",
     "RevisionedStream",
     "StagingWriter",
     "StateSynchronizer",
+    "TableFamily",
+    "TableIterator",
+    "TableMapping",
     "Transaction",
     "open_client",
 ]
