@@ -268,8 +268,10 @@ class KeyValueTable(Generic[P, S, V]):
         found = await core.controller.get_current_segments_key_value_table(name.scope, name.name)
         if not found:
             raise DecodeError(f"the controller names no segments of key-value table {name}", scope=name.scope)
-        token = core.token_source(name, Access.READ_WRITE)
         parts = name.name + _SUFFIX
+        # Segment stores compare a token's resource with the name of the segment as far as a "/": one for the
+        # table's own name is refused by a 0.13.0 store.
+        token = core.tokens.source(name.scope, parts, Access.READ_WRITE)
         segments = []
         for each in found:
             target = SegmentTarget(
@@ -332,7 +334,9 @@ class KeyValueTable(Generic[P, S, V]):
                 )
             return self._primary_bytes(key[0]) + self._secondary_bytes(key[1])
         if isinstance(key, TableKey):
-            return self._primary_bytes(key.primary) + self._secondary_bytes(key.secondary)
+            if key.secondary != b"":
+                self._refuse("it has no secondary keys")
+            key = key.primary
         return self._primary_bytes(cast(P, key))
 
     def _value_bytes(self, value: V) -> bytes:
@@ -356,9 +360,11 @@ class KeyValueTable(Generic[P, S, V]):
             raise DecodeError(
                 f"key-value table {self._name} has given a key of {len(data)} bytes", scope=self._name.scope
             )
-        return TableKey(
-            self._primary_keys.deserialize(data[:length]), self._secondary_keys.deserialize(data[length:])
-        )
+        primary = self._primary_keys.deserialize(data[:length])
+        if len(data) == length:
+            # Not every serializer has an object for no bytes.
+            return TableKey(primary, cast(S, b""))
+        return TableKey(primary, self._secondary_keys.deserialize(data[length:]))
 
     def _entry_of(self, segment: _Segment, entry: c.TableEntry) -> TableEntry[P, S, V]:
         return TableEntry(
@@ -807,7 +813,12 @@ class KeyValueTable(Generic[P, S, V]):
 
     def mapping_of_pairs(self) -> TableMapping[TableKey[P, S], V]:
         """The table as a mapping from :class:`TableKey` (any pair will do) to value."""
-        return TableMapping(self, None, lambda key: TableKey(*key), lambda key: key)
+
+        def to_key(key: Any) -> Any:
+            # Anything else is refused where it is used, with an error that names the table.
+            return TableKey(*key) if isinstance(key, tuple) and len(key) == 2 else key
+
+        return TableMapping(self, None, to_key, lambda key: key)
 
 
 class _Cursor:
@@ -823,7 +834,10 @@ class _Cursor:
 
 
 class TableIterator(Generic[T]):
-    """``async for item in iterator``; items in unsigned byte order of their keys, over all partitions."""
+    """``async for item in iterator``; items in unsigned byte order of their keys, over all partitions.
+
+    For one task at a time. After an error or a cancellation it goes on with the next item it has not given.
+    """
 
     def __init__(
         self,
