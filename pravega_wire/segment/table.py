@@ -29,6 +29,7 @@ __all__ = [
     "ANY_VERSION",
     "MAX_BATCH_BYTES",
     "MAX_BATCH_KEYS",
+    "MAX_KEYS_PER_LISTING",
     "MAX_KEYS_PER_READ",
     "MAX_KEY_BYTES",
     "MAX_VALUE_BYTES",
@@ -54,6 +55,9 @@ MAX_BATCH_BYTES: Final = 0xFFFFFF - 8192
 
 MAX_KEYS_PER_READ: Final = 15
 # So many of the largest values still fit into one reply.
+
+MAX_KEYS_PER_LISTING: Final = 10_000
+# So many of the longest keys do.
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +143,7 @@ class TableSegment:
     async def read_keys(self, first: bytes, last: bytes, count: int) -> tuple[c.TableKey, ...]:
         """About ``count`` keys from ``first`` to ``last`` (both inclusive), in unsigned byte order.
 
+        :param count: at most :data:`MAX_KEYS_PER_LISTING`.
         :returns: no keys when there are none left; fewer than ``count`` do not mean that.
         """
         name = self.target.name
@@ -159,7 +164,11 @@ class TableSegment:
         return reply.keys
 
     async def read_entries(self, first: bytes, last: bytes, count: int) -> tuple[c.TableEntry, ...]:
-        """As :meth:`read_keys`, with the values."""
+        """As :meth:`read_keys`, with the values.
+
+        :param count: at most :data:`MAX_KEYS_PER_READ`. A 0.13.0 store looks at the size only after as many
+            entries, and a reply that is too long for a frame costs the connection.
+        """
         name = self.target.name
         arguments = c.TableIteratorArgs(b"", b"", first, last)
         reply = await self._stores.call(

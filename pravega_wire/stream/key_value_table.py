@@ -40,6 +40,7 @@ from pravega_wire.segment.table import (
     MAX_BATCH_BYTES,
     MAX_BATCH_KEYS,
     MAX_KEY_BYTES,
+    MAX_KEYS_PER_LISTING,
     MAX_KEYS_PER_READ,
     MAX_VALUE_BYTES,
     NOT_EXISTS,
@@ -677,7 +678,9 @@ class KeyValueTable(Generic[P, S, V]):
 
         async def fetch(segment: _Segment, part: _Range) -> list[tuple[bytes, TableKey[P, S]]]:
             with self._named():
-                found = await segment.table.read_keys(part.first, part.last, page_size)
+                found = await segment.table.read_keys(
+                    part.first, part.last, min(page_size, MAX_KEYS_PER_LISTING)
+                )
             return [(key.data, self._key_of(key.data)) for key in found]
 
         return self._iterator(chosen, after, page_size, fetch)
@@ -703,16 +706,50 @@ class KeyValueTable(Generic[P, S, V]):
         :param secondary_between: with ``primary``: first and last secondary key, both inclusive.
         :param secondary_prefix: with ``primary``: only secondary keys that begin with these bytes.
         :param after: go on after this :attr:`TableIterator.position`, of an iterator with the same choice.
-        :param page_size: entries asked for with one request to each partition.
+        :param page_size: entries fetched at a time from each partition.
         """
         chosen = self._range(primary, between, prefix, secondary_between, secondary_prefix)
 
         async def fetch(segment: _Segment, part: _Range) -> list[tuple[bytes, TableEntry[P, S, V]]]:
             with self._named():
-                found = await segment.table.read_entries(part.first, part.last, page_size)
+                found = await self._page(segment, part, page_size)
             return [(entry.key.data, self._entry_of(segment, entry)) for entry in found]
 
         return self._iterator(chosen, after, page_size, fetch)
+
+    async def _page(self, segment: _Segment, part: _Range, size: int) -> Sequence[c.TableEntry]:
+        """The first entries of a range; none at all when there are none left."""
+        table = segment.table
+        if size <= MAX_KEYS_PER_READ:
+            return await table.read_entries(part.first, part.last, size)
+        first: bytes | None = part.first
+        while first is not None and first <= part.last:
+            # What the values will take is not known beforehand, and few of the largest fill a reply.
+            keys = [
+                key.data for key in await table.read_keys(first, part.last, min(size, MAX_KEYS_PER_LISTING))
+            ]
+            if not keys:
+                return ()
+            found = [entry for entry in await self._read_all(table, keys) if entry is not None]
+            if found:
+                return found
+            # All of them have been removed meanwhile, which says nothing about what follows.
+            first = _following(keys[-1])
+        return ()
+
+    async def _read_all(self, table: TableSegment, keys: Sequence[bytes]) -> list[c.TableEntry | None]:
+        """The entries of any number of keys of one segment."""
+        found: list[c.TableEntry | None] = [None] * len(keys)
+
+        def reading(start: int) -> Callable[[], Awaitable[None]]:
+            async def read() -> None:
+                part = keys[start : start + MAX_KEYS_PER_READ]
+                found[start : start + len(part)] = await table.read(part)
+
+            return read
+
+        await _all_of([reading(start) for start in range(0, len(keys), MAX_KEYS_PER_READ)])
+        return found
 
     def _range(
         self,
@@ -1023,7 +1060,7 @@ class TableFamily(Generic[P, S, V]):
 
         :param between: first and last secondary key, both inclusive, None for no bound.
         :param prefix: only secondary keys that begin with these bytes.
-        :param after: go on after this position. :param page_size: entries asked for with one request.
+        :param after: go on after this position. :param page_size: entries fetched at a time.
         """
         return self._table.entries(
             primary=self._primary,
