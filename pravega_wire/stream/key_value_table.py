@@ -69,6 +69,8 @@ S = TypeVar("S")
 V = TypeVar("V")
 K = TypeVar("K")
 T = TypeVar("T")
+K_co = TypeVar("K_co", covariant=True)
+V_co = TypeVar("V_co", covariant=True)
 
 _SUFFIX: Final = "_kvtable"
 # Of a table's name, in the names of its segments.
@@ -97,27 +99,27 @@ class TableEntry(Generic[P, S, V]):
 
 
 @dataclass(frozen=True, slots=True)
-class Insert(Generic[K, V]):
+class Insert(Generic[K_co, V_co]):
     """Part of an update: a key that must not exist yet, and its value."""
 
-    key: K
-    value: V
+    key: K_co
+    value: V_co
 
 
 @dataclass(frozen=True, slots=True)
-class Put(Generic[K, V]):
+class Put(Generic[K_co, V_co]):
     """Part of an update: a key's new value, on the condition of a version where one is given."""
 
-    key: K
-    value: V
+    key: K_co
+    value: V_co
     version: KeyValueVersion | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Remove(Generic[K]):
+class Remove(Generic[K_co]):
     """Part of an update: a key to remove, on the condition of a version where one is given."""
 
-    key: K
+    key: K_co
     version: KeyValueVersion | None = None
 
 

@@ -36,6 +36,7 @@ from pravega_wire.errors import (
 )
 from pravega_wire.segment.table import MAX_VALUE_BYTES
 from pravega_wire.serializers import JsonSerializer, Utf8Serializer
+from pravega_wire.stream.key_value_table import Modification
 from pravega_wire.types import ScopedStream
 from tests.integration.conftest import guarded
 
@@ -266,13 +267,14 @@ def test_a_family_and_its_batches(config: PravegaConfig) -> None:
             assert entries[0].key == TableKey(b"fa", b"0003")
 
             # One condition that does not hold, and nothing of the batch happens.
-            for refused in (
+            batches: list[list[Modification[bytes, bytes]]] = [
                 [Put(b"0001", b"!"), Insert(b"0002", b"!"), Put(b"0004", b"!")],
                 [Put(b"0004", b"!"), Put(b"0001", b"!", versions[1])],
                 [Insert(b"0004", b"!"), Put(b"0005", b"!", versions[0])],
                 [Remove(b"0001"), Remove(b"0002", versions[0])],
                 [Remove(b"0001"), Remove(b"0005", versions[0])],
-            ):
+            ]
+            for refused in batches:
                 with pytest.raises(TableKeyBadVersionError, match="families"):
                     await family.update_many(refused)
             assert [
@@ -741,13 +743,13 @@ def test_cancellation_at_every_stop(config: PravegaConfig) -> None:
                     values = [
                         entry and entry.value for entry in await family.get_many([b"0000", b"0001", b"0002"])
                     ]
-                    allowed = {
+                    outcomes: dict[str, list[list[bytes | None]]] = {
                         "put": [[old] * 3, [new, old, old]],
                         "replace": [[old] * 3, [new, old, old]],
                         "update_many": [[old] * 3, [new] * 3],
                         "remove": [[old] * 3, [None, old, old]],
-                    }.get(kind, [[old] * 3])
-                    assert values in allowed, (kind, step)
+                    }
+                    assert values in outcomes.get(kind, [[old] * 3]), (kind, step)
             assert sorted(stops) == ["get_many", "page", "put", "remove", "replace", "update_many"]
             assert min(stops.values()) > 2
 
