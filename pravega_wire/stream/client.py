@@ -694,8 +694,9 @@ class PravegaClient:
         :param primary_keys, secondary_keys: serializers of the keys; default: they are bytes. What they make
             has the lengths that the table was created with; the order of iteration is that of these bytes.
         :param sole_writer: promises that nobody else changes the keys that are changed through this object,
-            as long as it is used. Then an update whose answer was lost is found out or made again; otherwise
-            some end with :class:`TableOutcomeUnknownError`.
+            as long as it is used, and that no key is in two updates that are under way at the same time.
+            Then an update whose answer was lost is found out or made again; otherwise some end with
+            :class:`TableOutcomeUnknownError`.
         :raises KeyValueTableNotFoundError: no such table.
         """
         return await KeyValueTable.open(

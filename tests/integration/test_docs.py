@@ -50,3 +50,16 @@ def test_the_pytest_example_of_testing_md(pravega_server: PravegaServer, tmp_pat
     (tmp_path / "test_example.py").write_text(blocks("docs/testing.md")[0])
     printed = run(pravega_server, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path))
     assert "2 passed" in printed
+
+
+def test_the_examples_of_key_value_tables_md(pravega_server: PravegaServer, tmp_path: Path) -> None:
+    program, mapping = blocks("docs/key-value-tables.md")
+    script = tmp_path / "example.py"
+    script.write_text(program)
+    printed = run(pravega_server, str(script)).splitlines()
+    assert printed[0] == "it is there already"
+    assert [line.rsplit(" ", 1)[0] for line in printed[1:]] == ["crew ['Ann', 'Bo']", "fuel 78"]
+    script.write_text(mapping)
+    assert run(pravega_server, str(script)).splitlines() == [
+        "b'color' b'red'", "b'depth' b'3'", "b'width' b'10'",
+    ]  # fmt: skip
