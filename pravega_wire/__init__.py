@@ -1,11 +1,11 @@
 """A pure-Python client of Pravega, async on trio; :mod:`pravega_wire.sync` is its blocking twin."""
 
 from pravega_wire.config import Credentials, PravegaConfig
-from pravega_wire.controller.types import SegmentWithRange, TxnStatus
+from pravega_wire.controller.types import KeyValueTableConfiguration, SegmentWithRange, TxnStatus
 from pravega_wire.errors import PravegaError
 from pravega_wire.groups import ReaderGroupConfig, ReaderGroupMetrics, RetentionType, TimeWindow
 from pravega_wire.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
-from pravega_wire.positions import Checkpoint, EventPointer, Position
+from pravega_wire.positions import Checkpoint, EventPointer, KeyValueVersion, Position
 from pravega_wire.protocol.events import EventBatch
 from pravega_wire.protocol.records import VersionedSerializer, VersionedUnionSerializer
 from pravega_wire.segment.appender import Ack
@@ -13,6 +13,17 @@ from pravega_wire.stream.byte_stream import ByteStreamReader, ByteStreamWriter
 from pravega_wire.stream.client import PravegaClient, StreamInfo, open_client
 from pravega_wire.stream.event_reader import Event, EventReader, ReachedCheckpoint, SegmentEvents
 from pravega_wire.stream.event_writer import EventWriter
+from pravega_wire.stream.key_value_table import (
+    Insert,
+    KeyValueTable,
+    Put,
+    Remove,
+    TableEntry,
+    TableFamily,
+    TableIterator,
+    TableKey,
+    TableMapping,
+)
 from pravega_wire.stream.reader_group import ReaderGroup
 from pravega_wire.stream.revisioned import RevisionedStream
 from pravega_wire.stream.routing import WriterMetrics
@@ -31,14 +42,20 @@ __all__ = [
     "EventPointer",
     "EventReader",
     "EventWriter",
+    "Insert",
+    "KeyValueTable",
+    "KeyValueTableConfiguration",
+    "KeyValueVersion",
     "Position",
     "PravegaClient",
     "PravegaConfig",
     "PravegaError",
+    "Put",
     "ReachedCheckpoint",
     "ReaderGroup",
     "ReaderGroupConfig",
     "ReaderGroupMetrics",
+    "Remove",
     "RetentionPolicy",
     "RetentionType",
     "Revision",
@@ -54,6 +71,11 @@ __all__ = [
     "StreamConfiguration",
     "StreamCut",
     "StreamInfo",
+    "TableEntry",
+    "TableFamily",
+    "TableIterator",
+    "TableKey",
+    "TableMapping",
     "TimeWindow",
     "Transaction",
     "TxnStatus",

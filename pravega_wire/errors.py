@@ -38,6 +38,7 @@ __all__ = [
     "InvalidStreamCutError",
     "KeyValueTableExistsError",
     "KeyValueTableNotFoundError",
+    "MixedPrimaryKeysError",
     "NoSuchSegmentError",
     "NotFoundError",
     "OperationUnsupportedError",
@@ -65,7 +66,10 @@ __all__ = [
     "TableError",
     "TableKeyBadVersionError",
     "TableKeyDoesNotExistError",
+    "TableKeyLengthError",
+    "TableOutcomeUnknownError",
     "TableSegmentNotEmptyError",
+    "TableValueTooLargeError",
     "TlsError",
     "TokenExpiredError",
     "TransactionAbortedError",
@@ -132,6 +136,30 @@ class EventTooLargeError(InvalidArgumentError):
 
     size: int = 0
     limit: int = 0
+
+
+class TableKeyLengthError(InvalidArgumentError):
+    """A key does not have the length that its table was created with.
+
+    :ivar length: bytes it has. :ivar expected: bytes it must have.
+    """
+
+    length: int = 0
+    expected: int = 0
+
+
+class TableValueTooLargeError(InvalidArgumentError):
+    """A value, or an atomic update as a whole, is over the limit of key-value tables.
+
+    :ivar size: bytes asked for. :ivar limit: bytes allowed.
+    """
+
+    size: int = 0
+    limit: int = 0
+
+
+class MixedPrimaryKeysError(InvalidArgumentError):
+    """An atomic update names several primary keys; those of one update share theirs."""
 
 
 class InvalidStreamCutError(InvalidArgumentError):
@@ -365,6 +393,19 @@ class TableKeyDoesNotExistError(TableError):
 
 class TableKeyBadVersionError(TableError):
     """A conditional update named a version that is not the current one."""
+
+
+class TableOutcomeUnknownError(TableError):
+    """The answer to an update was lost, and what the table holds does not tell whether it was made.
+
+    ``__cause__`` is how the connection was lost.
+
+    :ivar found: what each of the update's keys held afterwards, in order, None where it held nothing; no
+        items at all when reading back failed too. Who can tell from the values whose
+        they are decides by this.
+    """
+
+    found: tuple[object | None, ...] = ()
 
 
 class TableSegmentNotEmptyError(TableError):

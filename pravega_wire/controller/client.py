@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from uuid import UUID
 
 import trio
@@ -714,10 +714,15 @@ class ControllerClient:
         return _result(status, "checkScale", about, false="IN_PROGRESS")
 
     async def get_delegation_token(self, scope: str, stream: str, access: Access) -> str:
-        """A token for the segment stores; "" without authorization."""
+        """A token for the segment stores; "" without authorization.
+
+        :param stream: for the segments of a key-value table, the table's name and ``_kvtable``.
+        """
+        validate_scope_name(scope)
+        validate_stream_name(stream.removesuffix(_TABLE_SUFFIX))
         reply = await self._call(
             "getDelegationToken",
-            _info(scope, stream, access.value),
+            pb.StreamInfo(scope=scope, stream=stream, accessOperation=cast(Any, access.value)),
             pb.DelegationToken,
             f"stream {scope}/{stream}",
         )

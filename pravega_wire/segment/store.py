@@ -194,22 +194,37 @@ class SegmentStores:
         """
 
         async def attempt() -> R:
-            endpoint = await self.endpoint(target)
-            try:
-                reply, host = await self._ask(endpoint, target, build)
-            except TransportError:
-                self.forget(target, endpoint)
-                raise
-            if isinstance(reply, expected):
-                return reply
-            if isinstance(reply, c.WrongHost):
-                self.forget(target, endpoint)
-            error = error_of(reply, segment=target.name, host=host, doing=doing)
-            if isinstance(error, TokenExpiredError):
-                target.token.expire()
-            raise error
+            return await self.once(target, build, *expected, doing=doing)
 
         return await self.retrying(attempt, target.name, doing)
+
+    async def once(
+        self,
+        target: SegmentTarget,
+        build: Callable[[int, str], c.Command],
+        *expected: type[R],
+        doing: str,
+    ) -> R:
+        """One attempt of :meth:`call`; a retriable failure has cleared the way for the next.
+
+        :param build: is called only when its command is going to be sent: an attempt that fails without that
+            has not reached a store.
+        :raises TransportError: no connection, or it was lost. :raises SegmentError: a refusal.
+        """
+        endpoint = await self.endpoint(target)
+        try:
+            reply, host = await self._ask(endpoint, target, build)
+        except TransportError:
+            self.forget(target, endpoint)
+            raise
+        if isinstance(reply, expected):
+            return reply
+        if isinstance(reply, c.WrongHost):
+            self.forget(target, endpoint)
+        error = error_of(reply, segment=target.name, host=host, doing=doing)
+        if isinstance(error, TokenExpiredError):
+            target.token.expire()
+        raise error
 
     async def retrying(self, attempt: Callable[[], Awaitable[T]], segment: str, doing: str) -> T:
         """Run ``attempt`` until it succeeds or fails for good (see :meth:`call`)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TypeVar, overload
+from typing import Any, TypeVar, overload
 from uuid import UUID
 
 import trio
@@ -13,9 +13,15 @@ import trio
 from pravega_wire.config import PravegaConfig
 from pravega_wire.controller.client import open_controller
 from pravega_wire.controller.tokens import Access, TokenCache
-from pravega_wire.controller.types import SegmentWithRange, Successors, TxnStatus
+from pravega_wire.controller.types import (
+    KeyValueTableConfiguration,
+    SegmentWithRange,
+    Successors,
+    TxnStatus,
+)
 from pravega_wire.errors import (
     InvalidArgumentError,
+    KeyValueTableNotFoundError,
     PravegaTimeoutError,
     ScaleConflictError,
     TransactionError,
@@ -34,6 +40,7 @@ from pravega_wire.stream.batch import Bound, OnTruncated, StreamReader
 from pravega_wire.stream.byte_stream import ByteStreamReader, ByteStreamWriter
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.event_writer import EventWriter
+from pravega_wire.stream.key_value_table import KeyValueTable, check_configuration
 from pravega_wire.stream.reader_group import ReaderGroup
 from pravega_wire.stream.revisioned import RevisionedStream
 from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES, Partitioner
@@ -49,6 +56,8 @@ T = TypeVar("T")
 S = TypeVar("S")
 I = TypeVar("I")  # noqa: E741
 U = TypeVar("U")
+P = TypeVar("P")
+V = TypeVar("V")
 
 StreamName = str | ScopedStream
 """``"scope/stream"``, ``"stream"`` in the default scope, or a :class:`ScopedStream`."""
@@ -646,6 +655,113 @@ class PravegaClient:
         :raises InvalidArgumentError: it has more than one segment.
         """
         return StateSynchronizer(await self.revisioned_stream(stream), format)
+
+    # --- key-value tables -----------------------------------------------------------------------
+
+    async def create_key_value_table(
+        self, table: StreamName, configuration: KeyValueTableConfiguration
+    ) -> bool:
+        """Create a key-value table; False when it exists already (its configuration is left alone).
+
+        :param configuration: number of partitions and lengths of the keys; they cannot be changed later.
+        :raises ScopeNotFoundError: no such scope.
+        :raises InvalidArgumentError: illegal name or configuration.
+        """
+        name = self._resolve(table)
+        check_configuration(name, configuration)
+        return await self._core.controller.create_key_value_table(name.scope, name.name, configuration)
+
+    async def key_value_table_exists(self, table: StreamName) -> bool:
+        """Whether the key-value table exists."""
+        try:
+            await self.key_value_table_configuration(table)
+        except KeyValueTableNotFoundError:
+            return False
+        return True
+
+    async def key_value_table_configuration(self, table: StreamName) -> KeyValueTableConfiguration:
+        """Number of partitions and lengths of the keys.
+
+        :raises KeyValueTableNotFoundError: no such table.
+        """
+        name = self._resolve(table)
+        return await self._core.controller.get_key_value_table_configuration(name.scope, name.name)
+
+    async def list_key_value_tables(self, scope: str | None = None) -> list[ScopedStream]:
+        """Scope and name of each key-value table of a scope, by default the configuration's.
+
+        :raises ScopeNotFoundError: no such scope.
+        """
+        self._core.check_open()
+        chosen = self._core.config.resolve_scope(scope)
+        return [
+            ScopedStream(chosen, name) async for name in self._core.controller.list_key_value_tables(chosen)
+        ]
+
+    async def delete_key_value_table(self, table: StreamName) -> bool:
+        """Delete a key-value table with its data; False when it did not exist."""
+        name = self._resolve(table)
+        return await self._core.controller.delete_key_value_table(name.scope, name.name)
+
+    @overload
+    async def key_value_table(
+        self, table: StreamName, *, sole_writer: bool = False
+    ) -> KeyValueTable[bytes, bytes, bytes]: ...
+
+    @overload
+    async def key_value_table(
+        self, table: StreamName, values: Serializer[V], *, sole_writer: bool = False
+    ) -> KeyValueTable[bytes, bytes, V]: ...
+
+    @overload
+    async def key_value_table(
+        self,
+        table: StreamName,
+        values: Serializer[V],
+        *,
+        primary_keys: Serializer[P],
+        sole_writer: bool = False,
+    ) -> KeyValueTable[P, bytes, V]: ...
+
+    @overload
+    async def key_value_table(
+        self,
+        table: StreamName,
+        values: Serializer[V],
+        *,
+        primary_keys: Serializer[P],
+        secondary_keys: Serializer[S],
+        sole_writer: bool = False,
+    ) -> KeyValueTable[P, S, V]: ...
+
+    async def key_value_table(
+        self,
+        table: StreamName,
+        values: Serializer[Any] | None = None,
+        *,
+        primary_keys: Serializer[Any] | None = None,
+        secondary_keys: Serializer[Any] | None = None,
+        sole_writer: bool = False,
+    ) -> KeyValueTable[Any, Any, Any]:
+        """A key-value table, to read and change its entries.
+
+        :param values: serializer of the values; default: they are bytes.
+        :param primary_keys, secondary_keys: serializers of the keys; default: they are bytes. What they make
+            has the lengths that the table was created with; the order of iteration is that of these bytes.
+        :param sole_writer: promises that nobody else changes the keys that are changed through this object,
+            as long as it is used, and that no key is in two updates that are under way at the same time.
+            Then an update whose answer was lost is found out or made again; otherwise some end with
+            :class:`TableOutcomeUnknownError`.
+        :raises KeyValueTableNotFoundError: no such table.
+        """
+        return await KeyValueTable.open(
+            self._core,
+            self._resolve(table),
+            BytesSerializer() if primary_keys is None else primary_keys,
+            BytesSerializer() if secondary_keys is None else secondary_keys,
+            BytesSerializer() if values is None else values,
+            sole_writer=sole_writer,
+        )
 
     async def segment_length(self, stream: StreamName, segment_id: int) -> int:
         """Length of a segment in bytes, truncated data included.

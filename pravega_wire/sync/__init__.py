@@ -19,6 +19,7 @@ from pravega_wire.sync.client import (
     Transaction,
     open_client,
 )
+from pravega_wire.sync.key_value_table import KeyValueTable, TableFamily, TableIterator, TableMapping
 
 __all__ = [
     "ByteStreamReader",
@@ -26,11 +27,15 @@ __all__ = [
     "EventBatches",
     "EventReader",
     "EventWriter",
+    "KeyValueTable",
     "PravegaClient",
     "ReaderGroup",
     "RevisionedStream",
     "StagingWriter",
     "StateSynchronizer",
+    "TableFamily",
+    "TableIterator",
+    "TableMapping",
     "Transaction",
     "open_client",
 ]

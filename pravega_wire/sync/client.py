@@ -7,11 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Generic, Self, TypeVar, overload
+from typing import Any, Generic, Self, TypeVar, overload
 from uuid import UUID
 
 from pravega_wire.config import PravegaConfig
-from pravega_wire.controller.types import SegmentWithRange, Successors, TxnStatus
+from pravega_wire.controller.types import (
+    KeyValueTableConfiguration,
+    SegmentWithRange,
+    Successors,
+    TxnStatus,
+)
 from pravega_wire.errors import PravegaError
 from pravega_wire.groups import ReaderGroupConfig
 from pravega_wire.hashing import routing_key_position
@@ -25,6 +30,7 @@ from pravega_wire.stream import client as twin
 from pravega_wire.stream.batch import Bound, OnTruncated, StreamReader
 from pravega_wire.stream.client import StreamInfo, StreamName
 from pravega_wire.stream.event_writer import EventWriter as AsyncEventWriter
+from pravega_wire.stream.key_value_table import KeyValueTable as AsyncKeyValueTable
 from pravega_wire.stream.revisioned import RevisionedStream as AsyncRevisionedStream
 from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES, Partitioner, WriterMetrics
 from pravega_wire.stream.synchronizer import StateSynchronizer as AsyncStateSynchronizer
@@ -39,6 +45,7 @@ from pravega_wire.stream.transaction import (
     Transaction as AsyncTransaction,
 )
 from pravega_wire.sync.byte_stream import ByteStreamReader, ByteStreamWriter
+from pravega_wire.sync.key_value_table import KeyValueTable
 from pravega_wire.sync.portal import Portal
 from pravega_wire.sync.reader_group import EventReader, ReaderGroup
 from pravega_wire.transport.pool import AddressMap
@@ -64,6 +71,8 @@ T = TypeVar("T")
 S = TypeVar("S")
 I = TypeVar("I")  # noqa: E741
 U = TypeVar("U")
+P = TypeVar("P")
+V = TypeVar("V")
 
 
 @contextmanager
@@ -665,6 +674,77 @@ class PravegaClient:
         return StateSynchronizer(
             self._portal, self._portal.call(self._twin.state_synchronizer, stream, format)
         )
+
+    def create_key_value_table(self, table: StreamName, configuration: KeyValueTableConfiguration) -> bool:
+        """Create a key-value table; False when it exists already."""
+        return self._portal.call(self._twin.create_key_value_table, table, configuration)
+
+    def key_value_table_exists(self, table: StreamName) -> bool:
+        """Whether the key-value table exists."""
+        return self._portal.call(self._twin.key_value_table_exists, table)
+
+    def key_value_table_configuration(self, table: StreamName) -> KeyValueTableConfiguration:
+        """Number of partitions and lengths of the keys."""
+        return self._portal.call(self._twin.key_value_table_configuration, table)
+
+    def list_key_value_tables(self, scope: str | None = None) -> list[ScopedStream]:
+        """Scope and name of each key-value table of a scope."""
+        return self._portal.call(self._twin.list_key_value_tables, scope)
+
+    def delete_key_value_table(self, table: StreamName) -> bool:
+        """Delete a key-value table with its data; False when it did not exist."""
+        return self._portal.call(self._twin.delete_key_value_table, table)
+
+    @overload
+    def key_value_table(
+        self, table: StreamName, *, sole_writer: bool = False
+    ) -> KeyValueTable[bytes, bytes, bytes]: ...
+
+    @overload
+    def key_value_table(
+        self, table: StreamName, values: Serializer[V], *, sole_writer: bool = False
+    ) -> KeyValueTable[bytes, bytes, V]: ...
+
+    @overload
+    def key_value_table(
+        self,
+        table: StreamName,
+        values: Serializer[V],
+        *,
+        primary_keys: Serializer[P],
+        sole_writer: bool = False,
+    ) -> KeyValueTable[P, bytes, V]: ...
+
+    @overload
+    def key_value_table(
+        self,
+        table: StreamName,
+        values: Serializer[V],
+        *,
+        primary_keys: Serializer[P],
+        secondary_keys: Serializer[S],
+        sole_writer: bool = False,
+    ) -> KeyValueTable[P, S, V]: ...
+
+    def key_value_table(
+        self,
+        table: StreamName,
+        values: Serializer[Any] | None = None,
+        *,
+        primary_keys: Serializer[Any] | None = None,
+        secondary_keys: Serializer[Any] | None = None,
+        sole_writer: bool = False,
+    ) -> KeyValueTable[Any, Any, Any]:
+        """A key-value table, to read and change its entries."""
+        found: AsyncKeyValueTable[Any, Any, Any] = self._portal.call(
+            self._twin.key_value_table,  # type: ignore[arg-type]  # overloads do not go through
+            table,
+            values,
+            primary_keys=primary_keys,
+            secondary_keys=secondary_keys,
+            sole_writer=sole_writer,
+        )
+        return KeyValueTable(self._portal, found)
 
     def segment_length(self, stream: StreamName, segment_id: int) -> int:
         """Length of a segment in bytes, truncated data included."""

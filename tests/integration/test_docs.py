@@ -58,3 +58,16 @@ def test_the_example_of_ingestion_md(pravega_server: PravegaServer, tmp_path: Pa
     assert run(pravega_server, str(script)) == "3 files, 6 events\n"
     with sync.open_client(pravega_server.config("weather")) as client:
         assert sum(map(len, client.read_events("readings"))) == 6
+
+
+def test_the_examples_of_key_value_tables_md(pravega_server: PravegaServer, tmp_path: Path) -> None:
+    program, mapping = blocks("docs/key-value-tables.md")
+    script = tmp_path / "example.py"
+    script.write_text(program)
+    printed = run(pravega_server, str(script)).splitlines()
+    assert printed[0] == "it is there already"
+    assert [line.rsplit(" ", 1)[0] for line in printed[1:]] == ["crew ['Ann', 'Bo']", "fuel 78"]
+    script.write_text(mapping)
+    assert run(pravega_server, str(script)).splitlines() == [
+        "b'color' b'red'", "b'depth' b'3'", "b'width' b'10'",
+    ]  # fmt: skip

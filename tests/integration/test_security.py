@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 import trio
 
-from pravega_wire import Credentials, PravegaConfig, TxnStatus, open_client
+from pravega_wire import Credentials, KeyValueTableConfiguration, PravegaConfig, TxnStatus, open_client
 from pravega_wire import sync as blocking
 from pravega_wire.errors import AuthError, InvalidArgumentError, TlsError
 from pravega_wire.testing import PravegaServer, standalone
@@ -48,6 +48,21 @@ def test_everything_over_tls_with_tokens(config: PravegaConfig) -> None:
                     assert await state.write_conditionally(await state.fetch_latest_revision(), b"x")
 
     trio.run(main)
+
+
+def test_key_value_tables_with_tokens(config: PravegaConfig) -> None:
+    """Their segments want a token for another name than the table's."""
+    with blocking.open_client(config) as client:
+        client.create_scope(str(config.default_scope))
+        client.create_key_value_table("t", KeyValueTableConfiguration(3, 4))
+        table = client.key_value_table("t")
+        items = {b"%04d" % n: b"%d" % n for n in range(100)}
+        table.put_many(items.items())
+        version = table.put(b"0000", b"new")
+        table.remove(b"0000", version)
+        assert {entry.key.primary: entry.value for entry in table.entries()} == {
+            key: value for key, value in items.items() if key != b"0000"
+        }
 
 
 def test_the_wrong_password_is_named(config: PravegaConfig) -> None:

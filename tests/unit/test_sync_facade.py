@@ -10,17 +10,21 @@ from pravega_wire.segment.appender import Ack
 from pravega_wire.stream.client import PravegaClient
 from pravega_wire.stream.event_reader import EventReader
 from pravega_wire.stream.event_writer import EventWriter
+from pravega_wire.stream.key_value_table import KeyValueTable, TableFamily, TableIterator
 from pravega_wire.stream.reader_group import ReaderGroup
 from pravega_wire.stream.revisioned import RevisionedStream
 from pravega_wire.stream.synchronizer import StateSynchronizer
 from pravega_wire.stream.transaction import StagingWriter, Transaction
 from pravega_wire.sync import client as blocking
+from pravega_wire.sync import key_value_table as blocking_tables
 
 INTERNAL = {
     # what the appenders call
     "acknowledged", "failed", "sealed", "add", "settle", "fail",
     # entering the context does it
     "open",
+    # what the blocking iterator of a table takes items from
+    "at_hand", "load", "take",
 }  # fmt: skip
 ATTRIBUTES = {"txn_id", "staging_id", "events_acknowledged", "events_written", "bytes_written"}
 """Of the async classes' instances, which reflection on a class does not see."""
@@ -34,6 +38,9 @@ PAIRS = [
     (StateSynchronizer, blocking.StateSynchronizer),
     (ReaderGroup, blocking.ReaderGroup),
     (EventReader, blocking.EventReader),
+    (KeyValueTable, blocking_tables.KeyValueTable),
+    (TableFamily, blocking_tables.TableFamily),
+    (TableIterator, blocking_tables.TableIterator),
 ]
 
 

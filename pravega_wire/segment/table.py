@@ -1,0 +1,377 @@
+"""One table segment: reading, iterating, and updates whose outcome is never guessed.
+
+Layouts, limits and the meaning of versions: wire protocol v0.13.0, "Table segments".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from pravega_wire.errors import (
+    AuthError,
+    DecodeError,
+    EncodeError,
+    InvalidArgumentError,
+    PravegaError,
+    RetriesExhaustedError,
+    SegmentError,
+    TableKeyBadVersionError,
+    TableKeyDoesNotExistError,
+    TableOutcomeUnknownError,
+    UnexpectedReplyError,
+)
+from pravega_wire.protocol import commands as c
+from pravega_wire.segment.store import Backoff, SegmentStores, SegmentTarget
+
+__all__ = [
+    "ANY_VERSION",
+    "MAX_BATCH_BYTES",
+    "MAX_BATCH_KEYS",
+    "MAX_KEYS_PER_LISTING",
+    "MAX_KEYS_PER_READ",
+    "MAX_KEY_BYTES",
+    "MAX_VALUE_BYTES",
+    "NOT_EXISTS",
+    "Change",
+    "TableSegment",
+    "batch_bytes",
+    "settle",
+]
+
+ANY_VERSION: Final = -(2**63)
+"""Version in an update that sets no condition."""
+
+NOT_EXISTS: Final = -1
+"""Version in an update: the key must not exist. In what was read: it does not."""
+
+MAX_KEY_BYTES: Final = 256
+"""Length limit of keys in segments of user tables, whose keys all have one length."""
+
+MAX_VALUE_BYTES: Final = 1024 * 1024 - 8192
+MAX_BATCH_KEYS: Final = 256
+MAX_BATCH_BYTES: Final = 0xFFFFFF - 8192
+
+MAX_KEYS_PER_READ: Final = 15
+# So many of the largest values still fit into one reply.
+
+MAX_KEYS_PER_LISTING: Final = 10_000
+# So many of the longest keys do.
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One key's part of an update.
+
+    :param version: that the key must have, :data:`NOT_EXISTS` or :data:`ANY_VERSION`.
+    :param value: the new value, None to remove the key.
+    """
+
+    key: bytes
+    version: int
+    value: bytes | None
+
+
+def batch_bytes(changes: Sequence[Change]) -> int:
+    """Size in bytes of the changes as a command carries them."""
+    return 4 + sum(
+        16 + len(change.key) + (0 if change.value is None else 8 + len(change.value)) for change in changes
+    )
+
+
+class TableSegment:
+    """Requests about one table segment. Errors are those of :meth:`SegmentStores.call`.
+
+    :param sole_writer: nobody else changes the keys that are changed here, from the first update on. Then a
+        lost answer can be found out by reading back.
+    """
+
+    __slots__ = ("_horizon_known", "_newest", "_sole_writer", "_stores", "target")
+
+    def __init__(self, stores: SegmentStores, target: SegmentTarget, *, sole_writer: bool = False) -> None:
+        self._stores = stores
+        self._sole_writer = sole_writer
+        # Versions of a segment only grow, whatever key they are of. So an entry whose version is not above
+        # this one was there already when it was seen.
+        self._newest = NOT_EXISTS
+        self._horizon_known = False
+        self.target = target
+
+    # --- reading --------------------------------------------------------------------------------
+
+    async def info(self) -> c.TableSegmentInfo:
+        """Length, number of entries (which lags behind) and length of the keys.
+
+        :raises NoSuchSegmentError: it does not exist.
+        """
+        name = self.target.name
+        return await self._stores.call(
+            self.target,
+            lambda request_id, token: c.GetTableSegmentInfo(
+                request_id=request_id, segment_name=name, delegation_token=token
+            ),
+            c.TableSegmentInfo,
+            doing="asking about table segment",
+        )
+
+    async def read(self, keys: Sequence[bytes]) -> list[c.TableEntry | None]:
+        """The entries of keys, None for those that do not exist.
+
+        :param keys: at most :data:`MAX_KEYS_PER_READ`; a reply must fit into one frame.
+        :raises NoSuchSegmentError: the segment does not exist.
+        """
+        wanted = tuple(c.TableKey(key, ANY_VERSION) for key in keys)
+        name = self.target.name
+        reply = await self._stores.call(
+            self.target,
+            lambda request_id, token: c.ReadTable(
+                request_id=request_id, segment=name, delegation_token=token, keys=wanted
+            ),
+            c.TableRead,
+            doing="reading from table segment",
+        )
+        if [entry.key.data for entry in reply.entries] != list(keys):
+            raise DecodeError(
+                f"{name}: asked for {len(keys)} keys, and the {len(reply.entries)} entries of the reply are "
+                "not those",
+                segment=name,
+            )
+        self._saw(entry.key for entry in reply.entries)
+        return [None if entry.key.version == NOT_EXISTS else entry for entry in reply.entries]
+
+    async def read_keys(self, first: bytes, last: bytes, count: int) -> tuple[c.TableKey, ...]:
+        """About ``count`` keys from ``first`` to ``last`` (both inclusive), in unsigned byte order.
+
+        :param count: at most :data:`MAX_KEYS_PER_LISTING`.
+        :returns: no keys when there are none left; fewer than ``count`` do not mean that.
+        """
+        name = self.target.name
+        arguments = c.TableIteratorArgs(b"", b"", first, last)
+        reply = await self._stores.call(
+            self.target,
+            lambda request_id, token: c.ReadTableKeys(
+                request_id=request_id,
+                segment=name,
+                delegation_token=token,
+                suggested_key_count=count,
+                args=arguments,
+            ),
+            c.TableKeysRead,
+            doing="listing the keys of table segment",
+        )
+        self._saw(reply.keys)
+        return reply.keys
+
+    async def read_entries(self, first: bytes, last: bytes, count: int) -> tuple[c.TableEntry, ...]:
+        """As :meth:`read_keys`, with the values.
+
+        :param count: at most :data:`MAX_KEYS_PER_READ`. A 0.13.0 store looks at the size only after as many
+            entries, and a reply that is too long for a frame costs the connection.
+        """
+        name = self.target.name
+        arguments = c.TableIteratorArgs(b"", b"", first, last)
+        reply = await self._stores.call(
+            self.target,
+            lambda request_id, token: c.ReadTableEntries(
+                request_id=request_id,
+                segment=name,
+                delegation_token=token,
+                suggested_entry_count=count,
+                args=arguments,
+            ),
+            c.TableEntriesRead,
+            doing="listing the entries of table segment",
+        )
+        self._saw(entry.key for entry in reply.entries)
+        return reply.entries
+
+    def _saw(self, keys: Iterable[c.TableKey]) -> None:
+        self._newest = max(self._newest, max((key.version for key in keys), default=NOT_EXISTS))
+
+    # --- updating -------------------------------------------------------------------------------
+
+    async def update(self, changes: Sequence[Change]) -> list[int]:
+        """Make all changes together, or none; all give a value, or all remove.
+
+        Nothing is made twice. When the answer is lost, the keys are read back. The update is sent again only
+        where that shows that it has not been made, and with conditions that hold for one of the two at most.
+
+        :returns: the new versions, in order; :data:`NOT_EXISTS` for removed keys.
+        :raises TableKeyBadVersionError: a key has another version; nothing was changed.
+        :raises TableOutcomeUnknownError: the answer was lost, and reading back did not show what happened;
+            ``found`` has a :class:`TableEntry` of the protocol, or None, for each key.
+        :raises RetriesExhaustedError: the store could not be reached; nothing was changed.
+        """
+        if not self._horizon_known:
+            # A version is the offset of an entry in its segment.
+            self._newest = max(self._newest, (await self.info()).length - 1)
+            self._horizon_known = True
+        backoff = Backoff(self._stores.operation_timeout)
+        horizon = self._newest
+        attempt = list(changes)
+        lost: PravegaError | None = None
+        while True:
+            sent = False
+            refused = False
+
+            def building() -> None:
+                nonlocal sent
+                sent = True
+
+            try:
+                return await self._attempt(attempt, building)
+            except (TableKeyBadVersionError, TableKeyDoesNotExistError) as error:
+                if lost is None:
+                    raise _bad_version(self.target.name, error) from error
+                # The attempt whose answer was lost may be what has changed the version.
+                last: PravegaError = error
+                refused = True
+            except PravegaError as error:
+                last = error
+                if sent and not _is_refusal(error):
+                    lost = error
+                elif not error.retriable:
+                    if lost is not None:
+                        raise self._unknown(lost) from error
+                    raise
+            if lost is not None:
+                versions = await self._settle(changes, horizon, lost)
+                if isinstance(versions, list):
+                    return versions
+                attempt = list(versions)
+            if not await backoff.wait():
+                if lost is not None and not refused:
+                    # Read back just now, and not made; but what was sent last may still be on its way.
+                    raise self._unknown(lost) from last
+                raise RetriesExhaustedError(
+                    f"updating table segment {self.target.name}: gave up after {backoff.attempts} attempts "
+                    f"in {self._stores.operation_timeout:g} s, the last failed with: {last.message}",
+                    segment=self.target.name,
+                    host=last.host,
+                ) from last
+
+    async def _attempt(self, changes: Sequence[Change], building: Callable[[], None]) -> list[int]:
+        """Send an update once; ``building`` is called when it is going to be sent."""
+        name = self.target.name
+        if changes[0].value is None:
+            keys = tuple(c.TableKey(change.key, change.version) for change in changes)
+
+            def removal(request_id: int, token: str) -> c.Command:
+                building()
+                return c.RemoveTableKeys(
+                    request_id=request_id, segment=name, delegation_token=token, keys=keys
+                )
+
+            await self._stores.once(
+                self.target, removal, c.TableKeysRemoved, doing="removing from table segment"
+            )
+            return [NOT_EXISTS] * len(changes)
+        entries = tuple(
+            c.TableEntry(c.TableKey(change.key, change.version), change.value or b"") for change in changes
+        )
+
+        def putting(request_id: int, token: str) -> c.Command:
+            building()
+            return c.UpdateTableEntries(
+                request_id=request_id, segment=name, delegation_token=token, table_entries=entries
+            )
+
+        reply = await self._stores.once(
+            self.target, putting, c.TableEntriesUpdated, doing="updating table segment"
+        )
+        versions = list(reply.updated_versions)
+        if len(versions) != len(changes):
+            raise UnexpectedReplyError(
+                f"{name}: {len(versions)} versions for an update of {len(changes)} keys", segment=name
+            )
+        self._newest = max(self._newest, *versions)
+        return versions
+
+    async def _settle(
+        self, changes: Sequence[Change], horizon: int, lost: PravegaError
+    ) -> list[int] | tuple[Change, ...]:
+        """What came of an update whose answer was lost.
+
+        :param horizon: the newest version known before it was first sent.
+        :returns: its versions when it was made, as a list; the update to send, as a tuple, when it was not.
+        :raises TableKeyBadVersionError: it was not made and cannot be.
+        """
+        found: list[c.TableEntry | None] = []
+        try:
+            for start in range(0, len(changes), MAX_KEYS_PER_READ):
+                keys = [change.key for change in changes[start : start + MAX_KEYS_PER_READ]]
+                found += await self.read(keys)
+        except PravegaError as error:
+            raise self._unknown(lost) from error
+        outcome = settle(changes, found, horizon, self._sole_writer)
+        if outcome is None:
+            raise self._unknown(lost, found) from lost
+        if not outcome:
+            raise _bad_version(self.target.name, lost) from lost
+        return outcome
+
+    def _unknown(
+        self, lost: PravegaError, found: Sequence[c.TableEntry | None] = ()
+    ) -> TableOutcomeUnknownError:
+        error = TableOutcomeUnknownError(
+            f"table segment {self.target.name}: whether the update was made is not known, its answer was "
+            f"lost: {lost.message}",
+            segment=self.target.name,
+            host=lost.host,
+        )
+        error.found = tuple(found)
+        return error
+
+
+def settle(
+    changes: Sequence[Change], found: Sequence[c.TableEntry | None], horizon: int, sole_writer: bool
+) -> list[int] | tuple[Change, ...] | None:
+    """What was made of an update whose answer was lost, by what its keys held afterwards.
+
+    :param found: the entry of each key, None where there was none.
+    :param horizon: a version that some entry of the segment had before the update was first sent.
+    :returns: a list of versions: it was made. A tuple of changes: it was not, and may be sent like this; an
+        empty one: it was not, and its conditions do not hold. None: there is no telling.
+    """
+    versions = [NOT_EXISTS if entry is None else entry.key.version for entry in found]
+    as_asked = all(
+        (None if entry is None else entry.value) == change.value
+        for change, entry in zip(changes, found, strict=True)
+    )
+    holds = all(
+        change.version in (ANY_VERSION, version) for change, version in zip(changes, versions, strict=True)
+    )
+    # An update changes all its keys together and gives each a version that no entry had before. So one key
+    # that is as it was before shows that the update was not made.
+    untouched = any(
+        version != NOT_EXISTS and (version == change.version or version <= horizon)
+        for change, version in zip(changes, versions, strict=True)
+    )
+    conditional = any(change.version != ANY_VERSION for change in changes)
+    if not untouched:
+        if as_asked and (sole_writer or not conditional):
+            # Somebody else may have written the same. That makes no difference to an update without
+            # conditions; with them, only one of two may be told that it was theirs.
+            return versions
+        if not sole_writer:
+            return None
+    if not holds:
+        return ()
+    return tuple(
+        replace(change, version=version) if change.value is not None or version != NOT_EXISTS else change
+        for change, version in zip(changes, versions, strict=True)
+    )
+
+
+def _is_refusal(error: PravegaError) -> bool:
+    """Whether nothing was done: a store says so, or there was nothing to send."""
+    return isinstance(error, SegmentError | AuthError | InvalidArgumentError | EncodeError)
+
+
+def _bad_version(segment: str, cause: PravegaError) -> TableKeyBadVersionError:
+    return TableKeyBadVersionError(
+        f"table segment {segment}: a key has another version than the update demands; nothing was changed",
+        segment=segment,
+        host=cause.host,
+    )

@@ -1,0 +1,1209 @@
+"""Key-value tables: entries with versions, changed on conditions, read by key and in order.
+
+The same tables as the Java class ``KeyValueTable`` (client formats v0.13.0, "Key-value tables and
+serializers").
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final, Generic, NamedTuple, NoReturn, Self, TypeVar, cast
+
+import trio
+
+from pravega_wire.controller.tokens import Access
+from pravega_wire.controller.types import KeyValueTableConfiguration
+from pravega_wire.errors import (
+    DecodeError,
+    InvalidArgumentError,
+    KeyValueTableNotFoundError,
+    MixedPrimaryKeysError,
+    NoSuchSegmentError,
+    PravegaError,
+    TableKeyBadVersionError,
+    TableKeyDoesNotExistError,
+    TableKeyLengthError,
+    TableOutcomeUnknownError,
+    TableValueTooLargeError,
+)
+from pravega_wire.hashing import hash_bytes_to_range
+from pravega_wire.naming import segment_name
+from pravega_wire.positions import KeyValueVersion
+from pravega_wire.protocol import commands as c
+from pravega_wire.segment.store import Backoff, SegmentTarget
+from pravega_wire.segment.table import (
+    ANY_VERSION,
+    MAX_BATCH_BYTES,
+    MAX_BATCH_KEYS,
+    MAX_KEY_BYTES,
+    MAX_KEYS_PER_LISTING,
+    MAX_KEYS_PER_READ,
+    MAX_VALUE_BYTES,
+    NOT_EXISTS,
+    Change,
+    TableSegment,
+    batch_bytes,
+)
+from pravega_wire.serializers import BytesSerializer, Serializer
+from pravega_wire.stream.core import ClientCore
+from pravega_wire.types import ScopedStream
+
+__all__ = [
+    "Insert",
+    "KeyValueTable",
+    "Put",
+    "Remove",
+    "TableEntry",
+    "TableFamily",
+    "TableIterator",
+    "TableKey",
+    "TableMapping",
+]
+
+P = TypeVar("P")
+S = TypeVar("S")
+V = TypeVar("V")
+K = TypeVar("K")
+T = TypeVar("T")
+K_co = TypeVar("K_co", covariant=True)
+V_co = TypeVar("V_co", covariant=True)
+
+_SUFFIX: Final = "_kvtable"
+# Of a table's name, in the names of its segments.
+
+DEFAULT_PAGE_SIZE: Final = 100
+_AT_ONCE: Final = 8
+# Requests that one call has under way at the same time.
+
+_MISSING: Final = object()
+
+
+class TableKey(NamedTuple, Generic[P, S]):
+    """A primary key and a secondary key; in a table without secondary keys the latter is ``b""``."""
+
+    primary: P
+    secondary: S
+
+
+@dataclass(frozen=True, slots=True)
+class TableEntry(Generic[P, S, V]):
+    """An entry as it was read."""
+
+    key: TableKey[P, S]
+    value: V
+    version: KeyValueVersion
+
+
+@dataclass(frozen=True, slots=True)
+class Insert(Generic[K_co, V_co]):
+    """Part of an update: a key that must not exist yet, and its value."""
+
+    key: K_co
+    value: V_co
+
+
+@dataclass(frozen=True, slots=True)
+class Put(Generic[K_co, V_co]):
+    """Part of an update: a key's new value, on the condition of a version where one is given."""
+
+    key: K_co
+    value: V_co
+    version: KeyValueVersion | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Remove(Generic[K_co]):
+    """Part of an update: a key to remove, on the condition of a version where one is given."""
+
+    key: K_co
+    version: KeyValueVersion | None = None
+
+
+Modification = Insert[K, V] | Put[K, V] | Remove[K]
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """Whole keys from ``first`` to ``last``, both inclusive, in unsigned byte order."""
+
+    first: bytes
+    last: bytes
+
+
+class _Segment:
+    """A segment of the table and its part of the key space: positions up to ``high``."""
+
+    __slots__ = ("high", "segment_id", "table")
+
+    def __init__(self, segment_id: int, high: float, table: TableSegment) -> None:
+        self.segment_id = segment_id
+        self.high = high
+        self.table = table
+
+
+def check_configuration(name: ScopedStream, configuration: KeyValueTableConfiguration) -> None:
+    """Refuse what a controller would take and a segment store would not.
+
+    :raises InvalidArgumentError: a number is out of range.
+    """
+    primary, secondary = configuration.primary_key_length, configuration.secondary_key_length
+    if configuration.partition_count < 1:
+        raise InvalidArgumentError(f"key-value table {name}: there is at least 1 partition", scope=name.scope)
+    if primary < 1 or secondary < 0 or primary + secondary > MAX_KEY_BYTES:
+        raise InvalidArgumentError(
+            f"key-value table {name}: primary keys have at least 1 byte, secondary keys may have none, and "
+            f"together they have at most {MAX_KEY_BYTES}, not {primary} and {secondary}",
+            scope=name.scope,
+        )
+
+
+def _following(key: bytes) -> bytes | None:
+    """The next key of the same length, None after the last."""
+    number = int.from_bytes(key, "big") + 1
+    if number >> (8 * len(key)):
+        return None
+    return number.to_bytes(len(key), "big")
+
+
+def _batches(changes: Sequence[Change]) -> Iterator[list[Change]]:
+    """The changes in parts that are small enough for one request each."""
+    part: list[Change] = []
+    size = batch_bytes(())
+    for change in changes:
+        added = batch_bytes((change,)) - batch_bytes(())
+        if part and (len(part) == MAX_BATCH_KEYS or size + added > MAX_BATCH_BYTES):
+            yield part
+            part = []
+            size = batch_bytes(())
+        part.append(change)
+        size += added
+    if part:
+        yield part
+
+
+def _text(key: bytes) -> str:
+    """A key for a message."""
+    return repr(key) if len(key) <= 40 else f"{key[:40]!r}... ({len(key)} bytes)"
+
+
+def _shown(changes: Sequence[Change]) -> str:
+    """The keys of an update for a message."""
+    first = _text(changes[0].key)
+    return f"key {first}" if len(changes) == 1 else f"{len(changes)} keys, the first {first}"
+
+
+async def _all_of(calls: Sequence[Callable[[], Awaitable[None]]]) -> None:
+    """Run calls a few at a time; the first error ends the others and goes out as it was raised."""
+    limit = trio.Semaphore(_AT_ONCE)
+    failure: Exception | None = None
+    async with trio.open_nursery() as nursery:
+
+        async def run(call: Callable[[], Awaitable[None]]) -> None:
+            nonlocal failure
+            try:
+                await call()
+            except Exception as error:
+                # Also what a serializer raises: it should not leave in a group.
+                if failure is None:
+                    failure = error
+                nursery.cancel_scope.cancel()
+            finally:
+                limit.release()
+
+        for call in calls:
+            await limit.acquire()
+            nursery.start_soon(run, call)
+    if failure is not None:
+        raise failure
+
+
+class KeyValueTable(Generic[P, S, V]):
+    """A key-value table. Made by :meth:`PravegaClient.key_value_table`.
+
+    A key is a pair ``(primary, secondary)``, or the primary key alone in a table without secondary keys. As
+    bytes they have exactly the lengths that the table was created with.
+
+    A connection that is lost never makes an update happen twice. Where reading back does not tell whether it
+    happened once, it raises :class:`TableOutcomeUnknownError`.
+    """
+
+    def __init__(
+        self,
+        core: ClientCore,
+        name: ScopedStream,
+        configuration: KeyValueTableConfiguration,
+        segments: Sequence[_Segment],
+        primary_keys: Serializer[P],
+        secondary_keys: Serializer[S],
+        values: Serializer[V],
+    ) -> None:
+        self._core = core
+        self._name = name
+        self._configuration = configuration
+        self._segments = sorted(segments, key=lambda segment: segment.high)
+        # Rounding may leave the last range short of 1; every position must have a segment.
+        self._segments[-1].high = math.inf
+        self._highs = [segment.high for segment in self._segments]
+        self._primary_keys = primary_keys
+        self._secondary_keys = secondary_keys
+        self._values = values
+
+    @classmethod
+    async def open(
+        cls,
+        core: ClientCore,
+        name: ScopedStream,
+        primary_keys: Serializer[P],
+        secondary_keys: Serializer[S],
+        values: Serializer[V],
+        *,
+        sole_writer: bool = False,
+    ) -> KeyValueTable[P, S, V]:
+        """Find the table's configuration and segments.
+
+        :raises KeyValueTableNotFoundError: no such table.
+        """
+        configuration = await core.controller.get_key_value_table_configuration(name.scope, name.name)
+        found = await core.controller.get_current_segments_key_value_table(name.scope, name.name)
+        if not found:
+            raise DecodeError(f"the controller names no segments of key-value table {name}", scope=name.scope)
+        parts = name.name + _SUFFIX
+        # Segment stores compare a token's resource with the name of the segment as far as a "/": one for the
+        # table's own name is refused by a 0.13.0 store.
+        token = core.tokens.source(name.scope, parts, Access.READ_WRITE)
+        segments = []
+        for each in found:
+            target = SegmentTarget(
+                name=segment_name(name.scope, parts, each.segment_id),
+                scope=name.scope,
+                stream=parts,
+                segment_id=each.segment_id,
+                token=token,
+            )
+            table = TableSegment(core.stores, target, sole_writer=sole_writer)
+            segments.append(_Segment(each.segment_id, each.high, table))
+        return cls(core, name, configuration, segments, primary_keys, secondary_keys, values)
+
+    @property
+    def name(self) -> ScopedStream:
+        """Scope and name of the table."""
+        return self._name
+
+    @property
+    def configuration(self) -> KeyValueTableConfiguration:
+        """Number of partitions and lengths of the keys."""
+        return self._configuration
+
+    # --- keys and values as bytes ---------------------------------------------------------------
+
+    def _bytes(self, what: str, serializer: Serializer[Any], value: object) -> bytes:
+        if isinstance(serializer, BytesSerializer) and not isinstance(value, bytes | bytearray | memoryview):
+            # bytes(5) would be five zeros.
+            raise InvalidArgumentError(
+                f"key-value table {self._name}: a {what} is bytes, not {type(value).__name__}",
+                scope=self._name.scope,
+            )
+        return serializer.serialize(value)
+
+    def _checked(self, what: str, data: bytes, expected: int) -> bytes:
+        if len(data) != expected:
+            error = TableKeyLengthError(
+                f"key-value table {self._name}: a {what} has {expected} bytes, this one has {len(data)}",
+                scope=self._name.scope,
+            )
+            error.length = len(data)
+            error.expected = expected
+            raise error
+        return data
+
+    def _primary_bytes(self, primary: P) -> bytes:
+        data = self._bytes("primary key", self._primary_keys, primary)
+        return self._checked("primary key", data, self._configuration.primary_key_length)
+
+    def _secondary_bytes(self, secondary: S) -> bytes:
+        data = self._bytes("secondary key", self._secondary_keys, secondary)
+        return self._checked("secondary key", data, self._configuration.secondary_key_length)
+
+    def _key_bytes(self, key: P | tuple[P, S]) -> bytes:
+        if self._configuration.secondary_key_length:
+            if not (isinstance(key, tuple) and len(key) == 2):
+                raise InvalidArgumentError(
+                    f"key-value table {self._name} has secondary keys: a key is a pair (primary, secondary)",
+                    scope=self._name.scope,
+                )
+            return self._primary_bytes(key[0]) + self._secondary_bytes(key[1])
+        if isinstance(key, TableKey):
+            if key.secondary != b"":
+                self._refuse("it has no secondary keys")
+            key = key.primary
+        return self._primary_bytes(cast(P, key))
+
+    def _value_bytes(self, value: V) -> bytes:
+        data = self._bytes("value", self._values, value)
+        if len(data) > MAX_VALUE_BYTES:
+            raise self._too_large("a value", len(data), MAX_VALUE_BYTES)
+        return data
+
+    def _too_large(self, what: str, size: int, limit: int) -> TableValueTooLargeError:
+        error = TableValueTooLargeError(
+            f"key-value table {self._name}: {what} of {size} bytes is over the limit of {limit}",
+            scope=self._name.scope,
+        )
+        error.size = size
+        error.limit = limit
+        return error
+
+    def _key_of(self, data: bytes) -> TableKey[P, S]:
+        length = self._configuration.primary_key_length
+        if len(data) != length + self._configuration.secondary_key_length:
+            raise DecodeError(
+                f"key-value table {self._name} has given a key of {len(data)} bytes", scope=self._name.scope
+            )
+        primary = self._primary_keys.deserialize(data[:length])
+        if len(data) == length:
+            # Not every serializer has an object for no bytes.
+            return TableKey(primary, cast(S, b""))
+        return TableKey(primary, self._secondary_keys.deserialize(data[length:]))
+
+    def _entry_of(self, segment: _Segment, entry: c.TableEntry) -> TableEntry[P, S, V]:
+        return TableEntry(
+            self._key_of(entry.key.data),
+            self._values.deserialize(entry.value),
+            KeyValueVersion(segment.segment_id, entry.key.version),
+        )
+
+    def _segment_of(self, primary: bytes) -> _Segment:
+        return self._segments[bisect_left(self._highs, hash_bytes_to_range(primary))]
+
+    def _segment_of_key(self, data: bytes) -> _Segment:
+        return self._segment_of(data[: self._configuration.primary_key_length])
+
+    # --- errors ---------------------------------------------------------------------------------
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Errors that name a segment leave as errors that name the table."""
+        self._core.check_open()
+        try:
+            yield
+        except NoSuchSegmentError as error:
+            raise KeyValueTableNotFoundError(
+                f"key-value table {self._name} does not exist any more",
+                scope=self._name.scope,
+                segment=error.segment,
+                host=error.host,
+            ) from error
+
+    async def _update(self, segment: _Segment, changes: Sequence[Change]) -> list[int]:
+        try:
+            with self._named():
+                return await segment.table.update(changes)
+        except TableKeyBadVersionError as error:
+            raise self._bad_version(changes, segment, error) from error
+        except TableOutcomeUnknownError as error:
+            unknown = TableOutcomeUnknownError(
+                f"key-value table {self._name}: whether the update of {_shown(changes)} was made is not "
+                f"known; {error.message}",
+                scope=self._name.scope,
+                segment=error.segment,
+                host=error.host,
+            )
+            unknown.found = tuple(
+                None if entry is None else self._entry_of(segment, cast(c.TableEntry, entry))
+                for entry in error.found
+            )
+            raise unknown from error.__cause__
+
+    def _bad_version(
+        self, changes: Sequence[Change], segment: _Segment, cause: PravegaError | None = None
+    ) -> TableKeyBadVersionError:
+        return TableKeyBadVersionError(
+            f"key-value table {self._name}: {_shown(changes)}: the condition does not hold, nothing was "
+            "changed",
+            scope=self._name.scope,
+            segment=segment.table.target.name,
+            host=None if cause is None else cause.host,
+        )
+
+    # --- reading --------------------------------------------------------------------------------
+
+    async def get(self, key: P | tuple[P, S]) -> TableEntry[P, S, V] | None:
+        """The entry of a key, None when there is none.
+
+        :raises KeyValueTableNotFoundError: the table was deleted.
+        :raises TableKeyLengthError: the key does not have the table's length.
+        """
+        data = self._key_bytes(key)
+        segment = self._segment_of_key(data)
+        with self._named():
+            [entry] = await segment.table.read([data])
+        return None if entry is None else self._entry_of(segment, entry)
+
+    async def get_many(self, keys: Iterable[P | tuple[P, S]]) -> list[TableEntry[P, S, V] | None]:
+        """The entries of keys, in their order; None for those that have none.
+
+        Each entry is as it was at some moment during the call, not all at the same.
+        """
+        wanted = [self._key_bytes(key) for key in keys]
+        found: dict[bytes, TableEntry[P, S, V] | None] = dict.fromkeys(wanted)
+        by_segment: dict[_Segment, list[bytes]] = {}
+        for data in found:
+            by_segment.setdefault(self._segment_of_key(data), []).append(data)
+
+        def reading(segment: _Segment, part: list[bytes]) -> Callable[[], Awaitable[None]]:
+            async def read() -> None:
+                for data, entry in zip(part, await segment.table.read(part), strict=True):
+                    found[data] = None if entry is None else self._entry_of(segment, entry)
+
+            return read
+
+        with self._named():
+            await _all_of(
+                [
+                    reading(segment, of_segment[start : start + MAX_KEYS_PER_READ])
+                    for segment, of_segment in by_segment.items()
+                    for start in range(0, len(of_segment), MAX_KEYS_PER_READ)
+                ]
+            )
+        return [found[data] for data in wanted]
+
+    async def exists(self, key: P | tuple[P, S]) -> bool:
+        """Whether there is an entry of this key; its value is not fetched."""
+        data = self._key_bytes(key)
+        with self._named():
+            return bool(await self._segment_of_key(data).table.read_keys(data, data, 1))
+
+    async def estimated_size(self) -> int:
+        """Number of entries as the segments count them: it lags behind what was written."""
+        total = 0
+        with self._named():
+            for segment in self._segments:
+                total += (await segment.table.info()).entry_count
+        return total
+
+    # --- one change -----------------------------------------------------------------------------
+
+    def _condition(self, data: bytes, version: KeyValueVersion | None) -> int:
+        """The version to demand on the wire.
+
+        :raises TableKeyBadVersionError: it is of another segment, so it cannot be the key's.
+        """
+        if version is None or version.version == KeyValueVersion.NO_VERSION:
+            return ANY_VERSION
+        segment = self._segment_of_key(data)
+        if version.segment_id not in (segment.segment_id, KeyValueVersion.ANY_SEGMENT):
+            raise self._bad_version([Change(data, version.version, None)], segment)
+        if version.version < NOT_EXISTS:
+            raise InvalidArgumentError(
+                f"key-value table {self._name}: {version} is no version", scope=self._name.scope
+            )
+        return version.version
+
+    def _change(self, modification: Modification[P | tuple[P, S], V]) -> Change:
+        data = self._key_bytes(modification.key)
+        if isinstance(modification, Insert):
+            return Change(data, NOT_EXISTS, self._value_bytes(modification.value))
+        version = self._condition(data, modification.version)
+        if isinstance(modification, Put):
+            return Change(data, version, self._value_bytes(modification.value))
+        if version == NOT_EXISTS:
+            raise InvalidArgumentError(
+                f"key-value table {self._name}: a key cannot be removed on the condition that it does not "
+                "exist",
+                scope=self._name.scope,
+            )
+        return Change(data, version, None)
+
+    async def _single(self, modification: Modification[P | tuple[P, S], V]) -> KeyValueVersion:
+        change = self._change(modification)
+        segment = self._segment_of_key(change.key)
+        [version] = await self._update(segment, [change])
+        return KeyValueVersion(segment.segment_id, version)
+
+    async def insert(self, key: P | tuple[P, S], value: V) -> KeyValueVersion:
+        """Add an entry, if there is none of this key; returns its version.
+
+        :raises TableKeyBadVersionError: there is one.
+        :raises TableOutcomeUnknownError: the answer was lost, and whether it was added is not known.
+        :raises TableValueTooLargeError: the value has more than 1 040 384 bytes.
+        """
+        return await self._single(Insert(key, value))
+
+    async def put(
+        self, key: P | tuple[P, S], value: V, version: KeyValueVersion | None = None
+    ) -> KeyValueVersion:
+        """Set the value of a key, whether it exists or not; returns the new version.
+
+        :param version: only if it has this version.
+        :raises TableKeyBadVersionError: it has another.
+        :raises TableOutcomeUnknownError: the answer was lost, and whether it was set is not known. Without
+            ``version`` it may be called again at once.
+        :raises TableValueTooLargeError: the value has more than 1 040 384 bytes.
+        """
+        return await self._single(Put(key, value, version))
+
+    async def replace(self, key: P | tuple[P, S], value: V) -> KeyValueVersion:
+        """Set the value of a key that exists, whatever version it has; returns the new version.
+
+        :raises TableKeyDoesNotExistError: it does not exist.
+        :raises TableOutcomeUnknownError: the answer was lost, and whether it was set is not known.
+        """
+        data = self._key_bytes(key)
+        payload = self._value_bytes(value)
+        segment = self._segment_of_key(data)
+        backoff = Backoff(self._core.config.operation_timeout, longest=0.1)
+        while True:
+            with self._named():
+                found = await segment.table.read_keys(data, data, 1)
+            if not found:
+                raise TableKeyDoesNotExistError(
+                    f"key-value table {self._name} has no key {_text(data)}",
+                    scope=self._name.scope,
+                    segment=segment.table.target.name,
+                )
+            try:
+                [version] = await self._update(segment, [Change(data, found[0].version, payload)])
+            except TableKeyBadVersionError:
+                # Somebody else was faster. Whoever comes too late for all that time is told.
+                if not await backoff.wait():
+                    raise
+            else:
+                return KeyValueVersion(segment.segment_id, version)
+
+    async def remove(self, key: P | tuple[P, S], version: KeyValueVersion | None = None) -> None:
+        """Remove a key; without ``version`` it may be missing already.
+
+        :param version: only if it has this version.
+        :raises TableKeyBadVersionError: it has another, or does not exist.
+        :raises TableOutcomeUnknownError: the answer was lost, and whether it was removed is not known.
+        """
+        await self._single(Remove(key, version))
+
+    # --- many changes ---------------------------------------------------------------------------
+
+    async def update_many(
+        self, modifications: Iterable[Modification[P | tuple[P, S], V]]
+    ) -> list[KeyValueVersion | None]:
+        """Make changes to entries of one primary key, all of them or none.
+
+        :param modifications: at most 256: :class:`Insert` and :class:`Put` in any mixture, or only
+            :class:`Remove`; each key once.
+        :returns: the new versions, in order; None for each removal.
+        :raises MixedPrimaryKeysError: more than one primary key.
+        :raises TableKeyBadVersionError: a condition does not hold; nothing was changed.
+        :raises TableOutcomeUnknownError: the answer was lost, and whether it was made is not known.
+        """
+        changes = [self._change(modification) for modification in modifications]
+        if not changes:
+            return []
+        length = self._configuration.primary_key_length
+        if len({change.key[:length] for change in changes}) > 1:
+            raise MixedPrimaryKeysError(
+                f"key-value table {self._name}: the changes of one update have one primary key",
+                scope=self._name.scope,
+            )
+        if len({change.key for change in changes}) < len(changes):
+            self._refuse("an update names a key twice")
+        if len({change.value is None for change in changes}) > 1:
+            self._refuse("an update either sets values or removes keys")
+        if len(changes) > MAX_BATCH_KEYS:
+            self._refuse(f"an update has at most {MAX_BATCH_KEYS} keys, this one {len(changes)}")
+        size = batch_bytes(changes)
+        if size > MAX_BATCH_BYTES:
+            raise self._too_large("an update", size, MAX_BATCH_BYTES)
+        segment = self._segment_of_key(changes[0].key)
+        versions = await self._update(segment, changes)
+        if changes[0].value is None:
+            return [None] * len(changes)
+        return [KeyValueVersion(segment.segment_id, version) for version in versions]
+
+    def _refuse(self, reason: str) -> NoReturn:
+        raise InvalidArgumentError(f"key-value table {self._name}: {reason}", scope=self._name.scope)
+
+    async def put_many(self, items: Iterable[tuple[P | tuple[P, S], V]]) -> None:
+        """Set the values of any number of keys, many with each request and without conditions.
+
+        Not atomic: after an error, any of them may have been set. Of a key that comes twice, the last holds.
+        """
+        changes: dict[bytes, Change] = {}
+        for key, value in items:
+            data = self._key_bytes(key)
+            changes[data] = Change(data, ANY_VERSION, self._value_bytes(value))
+        await self._in_batches(changes.values())
+
+    async def remove_many(self, keys: Iterable[P | tuple[P, S]]) -> None:
+        """Remove any number of keys, many with each request and without conditions.
+
+        Not atomic: after an error, any of them may have been removed.
+        """
+        wanted = dict.fromkeys(self._key_bytes(key) for key in keys)
+        await self._in_batches([Change(data, ANY_VERSION, None) for data in wanted])
+
+    async def _in_batches(self, changes: Iterable[Change]) -> None:
+        by_segment: dict[_Segment, list[Change]] = {}
+        for change in changes:
+            by_segment.setdefault(self._segment_of_key(change.key), []).append(change)
+
+        def updating(segment: _Segment, part: list[Change]) -> Callable[[], Awaitable[None]]:
+            async def update() -> None:
+                await self._update(segment, part)
+
+            return update
+
+        await _all_of(
+            [
+                updating(segment, part)
+                for segment, of_segment in by_segment.items()
+                for part in _batches(of_segment)
+            ]
+        )
+
+    # --- in order -------------------------------------------------------------------------------
+
+    def keys(
+        self,
+        *,
+        primary: P | None = None,
+        between: tuple[P | None, P | None] = (None, None),
+        prefix: bytes = b"",
+        secondary_between: tuple[S | None, S | None] = (None, None),
+        secondary_prefix: bytes = b"",
+        after: bytes | None = None,
+        page_size: int = DEFAULT_PAGE_SIZE,
+    ) -> TableIterator[TableKey[P, S]]:
+        """Keys in unsigned byte order: ``async for key in table.keys()``. Arguments as :meth:`entries`."""
+        chosen = self._range(primary, between, prefix, secondary_between, secondary_prefix)
+
+        async def fetch(segment: _Segment, part: _Range) -> list[tuple[bytes, TableKey[P, S]]]:
+            with self._named():
+                found = await segment.table.read_keys(
+                    part.first, part.last, min(page_size, MAX_KEYS_PER_LISTING)
+                )
+            return [(key.data, self._key_of(key.data)) for key in found]
+
+        return self._iterator(chosen, after, page_size, fetch)
+
+    def entries(
+        self,
+        *,
+        primary: P | None = None,
+        between: tuple[P | None, P | None] = (None, None),
+        prefix: bytes = b"",
+        secondary_between: tuple[S | None, S | None] = (None, None),
+        secondary_prefix: bytes = b"",
+        after: bytes | None = None,
+        page_size: int = DEFAULT_PAGE_SIZE,
+    ) -> TableIterator[TableEntry[P, S, V]]:
+        """Entries in unsigned byte order of their keys: ``async for entry in table.entries()``.
+
+        All partitions are merged. Entries that are changed meanwhile come as they were before or after.
+
+        :param primary: only this primary key.
+        :param between: first and last primary key, both inclusive, None for no bound.
+        :param prefix: only primary keys that begin with these bytes.
+        :param secondary_between: with ``primary``: first and last secondary key, both inclusive.
+        :param secondary_prefix: with ``primary``: only secondary keys that begin with these bytes.
+        :param after: go on after this :attr:`TableIterator.position`, of an iterator with the same choice.
+        :param page_size: entries fetched at a time from each partition.
+        """
+        chosen = self._range(primary, between, prefix, secondary_between, secondary_prefix)
+
+        async def fetch(segment: _Segment, part: _Range) -> list[tuple[bytes, TableEntry[P, S, V]]]:
+            with self._named():
+                found = await self._page(segment, part, page_size)
+            return [(entry.key.data, self._entry_of(segment, entry)) for entry in found]
+
+        return self._iterator(chosen, after, page_size, fetch)
+
+    async def _page(self, segment: _Segment, part: _Range, size: int) -> Sequence[c.TableEntry]:
+        """The first entries of a range; none at all when there are none left."""
+        table = segment.table
+        if size <= MAX_KEYS_PER_READ:
+            return await table.read_entries(part.first, part.last, size)
+        first: bytes | None = part.first
+        while first is not None and first <= part.last:
+            # What the values will take is not known beforehand, and few of the largest fill a reply.
+            keys = [
+                key.data for key in await table.read_keys(first, part.last, min(size, MAX_KEYS_PER_LISTING))
+            ]
+            if not keys:
+                return ()
+            found = [entry for entry in await self._read_all(table, keys) if entry is not None]
+            if found:
+                return found
+            # All of them have been removed meanwhile, which says nothing about what follows.
+            first = _following(keys[-1])
+        return ()
+
+    async def _read_all(self, table: TableSegment, keys: Sequence[bytes]) -> list[c.TableEntry | None]:
+        """The entries of any number of keys of one segment."""
+        found: list[c.TableEntry | None] = [None] * len(keys)
+
+        def reading(start: int) -> Callable[[], Awaitable[None]]:
+            async def read() -> None:
+                part = keys[start : start + MAX_KEYS_PER_READ]
+                found[start : start + len(part)] = await table.read(part)
+
+            return read
+
+        await _all_of([reading(start) for start in range(0, len(keys), MAX_KEYS_PER_READ)])
+        return found
+
+    def _range(
+        self,
+        primary: P | None,
+        between: tuple[P | None, P | None],
+        prefix: bytes,
+        secondary_between: tuple[S | None, S | None],
+        secondary_prefix: bytes,
+    ) -> _Range:
+        bounded = between != (None, None)
+        if (primary is not None) + bounded + bool(prefix) > 1:
+            self._refuse("of primary, between and prefix, one is given at most")
+        secondary_bounded = secondary_between != (None, None)
+        if (secondary_bounded or secondary_prefix) and primary is None:
+            self._refuse("a range of secondary keys is one of a single primary key")
+        if secondary_bounded and secondary_prefix:
+            self._refuse("of secondary_between and secondary_prefix, one is given at most")
+        length = self._configuration.primary_key_length
+        if primary is not None:
+            first = last = self._primary_bytes(primary)
+        elif bounded:
+            first, last = self._bounds(between, self._primary_bytes, length)
+        else:
+            first, last = self._padded("primary", prefix, length)
+        length = self._configuration.secondary_key_length
+        if secondary_bounded:
+            low, high = self._bounds(secondary_between, self._secondary_bytes, length)
+        else:
+            low, high = self._padded("secondary", secondary_prefix, length)
+        return _Range(first + low, last + high)
+
+    def _bounds(
+        self, between: tuple[T | None, T | None], encode: Callable[[T], bytes], length: int
+    ) -> tuple[bytes, bytes]:
+        low, high = between
+        return (
+            bytes(length) if low is None else encode(low),
+            b"\xff" * length if high is None else encode(high),
+        )
+
+    def _padded(self, what: str, prefix: bytes, length: int) -> tuple[bytes, bytes]:
+        if len(prefix) > length:
+            error = TableKeyLengthError(
+                f"key-value table {self._name}: a {what} key has {length} bytes, its prefix {len(prefix)}",
+                scope=self._name.scope,
+            )
+            error.length = len(prefix)
+            error.expected = length
+            raise error
+        return prefix.ljust(length, b"\0"), prefix.ljust(length, b"\xff")
+
+    def _iterator(
+        self,
+        chosen: _Range,
+        after: bytes | None,
+        page_size: int,
+        fetch: Callable[[_Segment, _Range], Awaitable[list[tuple[bytes, T]]]],
+    ) -> TableIterator[T]:
+        if page_size < 1:
+            self._refuse(f"a page of {page_size} entries is none")
+        first: bytes | None = chosen.first
+        if after is not None:
+            if len(after) != len(chosen.first):
+                self._refuse(f"{len(after)} bytes are no position of an iterator of this table")
+            following = _following(after)
+            first = None if following is None else max(chosen.first, following)
+        length = self._configuration.primary_key_length
+        segments = self._segments
+        if chosen.first[:length] == chosen.last[:length]:
+            segments = [self._segment_of(chosen.first[:length])]
+        cursors = [
+            _Cursor(segment, chosen.last, first if first is not None and first <= chosen.last else None)
+            for segment in segments
+        ]
+        return TableIterator(str(self._name), cursors, fetch, after)
+
+    # --- other forms ----------------------------------------------------------------------------
+
+    def family(self, primary: P) -> TableFamily[P, S, V]:
+        """All entries of one primary key, by their secondary keys.
+
+        :raises InvalidArgumentError: the table has no secondary keys.
+        """
+        if not self._configuration.secondary_key_length:
+            self._refuse("it has no secondary keys, so there are no families")
+        self._primary_bytes(primary)
+        return TableFamily(self, primary)
+
+    def mapping(self) -> TableMapping[P, V]:
+        """The table as a mapping from primary key to value.
+
+        :raises InvalidArgumentError: the table has secondary keys: see :meth:`mapping_of_pairs` and
+            :meth:`family`.
+        """
+        if self._configuration.secondary_key_length:
+            self._refuse("it has secondary keys: use mapping_of_pairs(), or mapping() of a family")
+        return TableMapping(self, None, lambda key: key, lambda key: key.primary)
+
+    def mapping_of_pairs(self) -> TableMapping[TableKey[P, S], V]:
+        """The table as a mapping from :class:`TableKey` (any pair will do) to value."""
+
+        def to_key(key: Any) -> Any:
+            # Anything else is refused where it is used, with an error that names the table.
+            return TableKey(*key) if isinstance(key, tuple) and len(key) == 2 else key
+
+        return TableMapping(self, None, to_key, lambda key: key)
+
+
+class _Cursor:
+    """Where an iteration stands in one segment: what was fetched, and where the rest begins."""
+
+    __slots__ = ("first", "items", "last", "segment")
+
+    def __init__(self, segment: _Segment, last: bytes, first: bytes | None) -> None:
+        self.segment = segment
+        self.last = last
+        self.first = first
+        self.items: list[tuple[bytes, Any]] = []
+
+
+class TableIterator(Generic[T]):
+    """``async for item in iterator``; items in unsigned byte order of their keys, over all partitions.
+
+    For one task at a time. After an error or a cancellation it goes on with the next item it has not given.
+    """
+
+    def __init__(
+        self,
+        table: str,
+        cursors: Sequence[_Cursor],
+        fetch: Callable[[_Segment, _Range], Awaitable[list[tuple[bytes, T]]]],
+        position: bytes | None,
+    ) -> None:
+        self._table = table
+        self._cursors = list(cursors)
+        self._fetch = fetch
+        self._position = position
+        self._page: list[tuple[bytes, T]] = []
+
+    @property
+    def position(self) -> bytes | None:
+        """Where to go on after what was given out so far: give it to another iterator as ``after``."""
+        return self._position
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> T:
+        if not self._page and not await self.load():
+            raise StopAsyncIteration
+        return self.take()
+
+    @property
+    def at_hand(self) -> bool:
+        """Whether there is an item that has been fetched."""
+        return bool(self._page)
+
+    def take(self) -> T:
+        """The next item, where one is :attr:`at_hand`."""
+        self._position, item = self._page.pop()
+        return item
+
+    async def next_page(self) -> list[T]:
+        """The next items, as many as are at hand; an empty list after the last."""
+        if not self._page and not await self.load():
+            return []
+        page = [item for _, item in reversed(self._page)]
+        self._position = self._page[0][0]
+        self._page = []
+        return page
+
+    async def load(self) -> bool:
+        """Fetch the next items; False when there are none left."""
+        await _all_of([self._filling(cursor) for cursor in self._cursors if not cursor.items])
+        self._cursors = [cursor for cursor in self._cursors if cursor.items]
+        if not self._cursors:
+            return False
+        # No later key comes before the smallest of those up to which a segment was read.
+        bound = min(
+            (cursor.items[-1][0] for cursor in self._cursors if cursor.first is not None), default=None
+        )
+        ready: list[tuple[bytes, T]] = []
+        for cursor in self._cursors:
+            count = len(cursor.items)
+            if bound is not None:
+                count = sum(key <= bound for key, _ in cursor.items)
+            ready += cursor.items[:count]
+            del cursor.items[:count]
+        ready.sort(key=lambda item: item[0], reverse=True)
+        self._page = ready
+        return True
+
+    def _filling(self, cursor: _Cursor) -> Callable[[], Awaitable[None]]:
+        async def fill() -> None:
+            if cursor.first is None:
+                await trio.lowlevel.checkpoint()
+                return
+            found = await self._fetch(cursor.segment, _Range(cursor.first, cursor.last))
+            previous = None
+            for key, _ in found:
+                if not cursor.first <= key <= cursor.last or (previous is not None and key <= previous):
+                    raise DecodeError(
+                        f"key-value table {self._table}: the server has listed key {_text(key)} out of order",
+                        segment=cursor.segment.table.target.name,
+                    )
+                previous = key
+            following = None if previous is None else _following(previous)
+            cursor.items = found
+            cursor.first = following if following is not None and following <= cursor.last else None
+
+        return fill
+
+
+class TableFamily(Generic[P, S, V]):
+    """The entries of one primary key, by secondary key. They lie together and can change together.
+
+    Made by :meth:`KeyValueTable.family`. Errors are those of the table's methods.
+    """
+
+    def __init__(self, table: KeyValueTable[P, S, V], primary: P) -> None:
+        self._table = table
+        self._primary = primary
+
+    @property
+    def primary(self) -> P:
+        """The primary key."""
+        return self._primary
+
+    def _key(self, secondary: S) -> TableKey[P, S]:
+        return TableKey(self._primary, secondary)
+
+    async def get(self, secondary: S) -> TableEntry[P, S, V] | None:
+        """The entry of a secondary key, None when there is none."""
+        return await self._table.get(self._key(secondary))
+
+    async def get_many(self, secondaries: Iterable[S]) -> list[TableEntry[P, S, V] | None]:
+        """The entries of secondary keys, in their order; None for those that have none."""
+        return await self._table.get_many([self._key(each) for each in secondaries])
+
+    async def exists(self, secondary: S) -> bool:
+        """Whether there is an entry of this secondary key."""
+        return await self._table.exists(self._key(secondary))
+
+    async def insert(self, secondary: S, value: V) -> KeyValueVersion:
+        """Add an entry, if there is none of this secondary key."""
+        return await self._table.insert(self._key(secondary), value)
+
+    async def put(self, secondary: S, value: V, version: KeyValueVersion | None = None) -> KeyValueVersion:
+        """Set a value, on the condition of a version where one is given."""
+        return await self._table.put(self._key(secondary), value, version)
+
+    async def replace(self, secondary: S, value: V) -> KeyValueVersion:
+        """Set the value of a secondary key that exists."""
+        return await self._table.replace(self._key(secondary), value)
+
+    async def remove(self, secondary: S, version: KeyValueVersion | None = None) -> None:
+        """Remove an entry, on the condition of a version where one is given."""
+        await self._table.remove(self._key(secondary), version)
+
+    async def update_many(self, modifications: Iterable[Modification[S, V]]) -> list[KeyValueVersion | None]:
+        """Make changes all together or not at all; their keys are secondary keys."""
+        return await self._table.update_many([self._full(each) for each in modifications])
+
+    def _full(self, modification: Modification[S, V]) -> Modification[P | tuple[P, S], V]:
+        key = self._key(modification.key)
+        if isinstance(modification, Insert):
+            return Insert(key, modification.value)
+        if isinstance(modification, Put):
+            return Put(key, modification.value, modification.version)
+        return Remove(key, modification.version)
+
+    async def put_all(self, items: Mapping[S, V]) -> None:
+        """Set the values of at most 256 secondary keys, all together or not at all."""
+        await self.update_many([Put(secondary, value) for secondary, value in items.items()])
+
+    async def clear(self) -> None:
+        """Remove every entry, many with each request; not atomic."""
+        keys = self._table.keys(primary=self._primary, page_size=MAX_BATCH_KEYS)
+        while page := await keys.next_page():
+            await self._table.remove_many(page)
+
+    def keys(
+        self,
+        *,
+        between: tuple[S | None, S | None] = (None, None),
+        prefix: bytes = b"",
+        after: bytes | None = None,
+        page_size: int = DEFAULT_PAGE_SIZE,
+    ) -> TableIterator[TableKey[P, S]]:
+        """Keys in the order of the secondary ones. Arguments as :meth:`entries`."""
+        return self._table.keys(
+            primary=self._primary,
+            secondary_between=between,
+            secondary_prefix=prefix,
+            after=after,
+            page_size=page_size,
+        )
+
+    def entries(
+        self,
+        *,
+        between: tuple[S | None, S | None] = (None, None),
+        prefix: bytes = b"",
+        after: bytes | None = None,
+        page_size: int = DEFAULT_PAGE_SIZE,
+    ) -> TableIterator[TableEntry[P, S, V]]:
+        """Entries in unsigned byte order of their secondary keys.
+
+        :param between: first and last secondary key, both inclusive, None for no bound.
+        :param prefix: only secondary keys that begin with these bytes.
+        :param after: go on after this position. :param page_size: entries fetched at a time.
+        """
+        return self._table.entries(
+            primary=self._primary,
+            secondary_between=between,
+            secondary_prefix=prefix,
+            after=after,
+            page_size=page_size,
+        )
+
+    def mapping(self) -> TableMapping[S, V]:
+        """The family as a mapping from secondary key to value."""
+        return TableMapping(self._table, self._primary, self._key, lambda key: key.secondary)
+
+
+class TableMapping(Generic[K, V]):
+    """A table or family with the methods of a mapping, each of which asks the server.
+
+    Iterating goes in unsigned byte order of the keys. Where a mapping's method changes what it has read, as
+    :meth:`pop` does, nobody else's change is lost in between.
+    """
+
+    def __init__(
+        self,
+        table: KeyValueTable[Any, Any, V],
+        primary: Any,
+        to_key: Callable[[K], Any],
+        of_key: Callable[[TableKey[Any, Any]], K],
+    ) -> None:
+        self._table = table
+        self._primary = primary
+        self._to_key = to_key
+        self.of_key = of_key
+
+    def listing(self, page_size: int = DEFAULT_PAGE_SIZE) -> TableIterator[TableKey[Any, Any]]:
+        """The table's keys that the mapping has."""
+        return self._table.keys(primary=self._primary, page_size=page_size)
+
+    def entries(self, page_size: int = DEFAULT_PAGE_SIZE) -> TableIterator[TableEntry[Any, Any, V]]:
+        """The table's entries that the mapping has, with their versions."""
+        return self._table.entries(primary=self._primary, page_size=page_size)
+
+    async def getitem(self, key: K) -> V:
+        """The value of a key. :raises KeyError: there is none."""
+        entry = await self._table.get(self._to_key(key))
+        if entry is None:
+            raise KeyError(key)
+        return entry.value
+
+    async def setitem(self, key: K, value: V) -> None:
+        """Set the value of a key."""
+        await self._table.put(self._to_key(key), value)
+
+    async def delitem(self, key: K) -> None:
+        """Remove a key. :raises KeyError: it does not exist."""
+        await self.pop(key)
+
+    async def contains(self, key: K) -> bool:
+        """Whether the key exists."""
+        return await self._table.exists(self._to_key(key))
+
+    async def length(self) -> int:
+        """Number of keys; every key is listed for that."""
+        count = 0
+        keys = self.listing(1000)
+        while page := await keys.next_page():
+            count += len(page)
+        return count
+
+    async def empty(self) -> bool:
+        """Whether there is no key at all."""
+        return not await self.listing(1).next_page()
+
+    async def get(self, key: K, default: T | None = None) -> V | T | None:
+        """The value of a key, or the default."""
+        entry = await self._table.get(self._to_key(key))
+        return default if entry is None else entry.value
+
+    async def setdefault(self, key: K, default: V) -> V:
+        """The value of a key; where there is none, the default becomes it."""
+        while True:
+            entry = await self._table.get(self._to_key(key))
+            if entry is not None:
+                return entry.value
+            try:
+                await self._table.insert(self._to_key(key), default)
+            except TableKeyBadVersionError:
+                # Somebody else has inserted it meanwhile.
+                continue
+            return default
+
+    async def pop(self, key: K, default: Any = _MISSING) -> Any:
+        """Remove a key and return its value. :raises KeyError: it does not exist, and there is no default."""
+        while True:
+            entry = await self._table.get(self._to_key(key))
+            if entry is None:
+                if default is _MISSING:
+                    raise KeyError(key)
+                return default
+            try:
+                await self._table.remove(self._to_key(key), entry.version)
+            except TableKeyBadVersionError:
+                continue
+            return entry.value
+
+    async def popitem(self) -> tuple[K, V]:
+        """Remove the first key and return it with its value. :raises KeyError: there are no keys."""
+        while True:
+            async for entry in self.entries(1):
+                try:
+                    await self._table.remove(entry.key, entry.version)
+                except TableKeyBadVersionError:
+                    break
+                return self.of_key(entry.key), entry.value
+            else:
+                raise KeyError(f"key-value table {self._table.name} holds no keys")
+
+    async def update(self, other: Mapping[K, V] | Iterable[tuple[K, V]] = ()) -> None:
+        """Set the values of many keys, many with each request; not atomic."""
+        items = other.items() if isinstance(other, Mapping) else other
+        await self._table.put_many([(self._to_key(key), value) for key, value in items])
+
+    async def clear(self) -> None:
+        """Remove all keys, many with each request; not atomic."""
+        keys = self.listing(MAX_BATCH_KEYS)
+        while page := await keys.next_page():
+            await self._table.remove_many(page)
+
+    async def keys(self) -> AsyncIterator[K]:
+        """``async for key in mapping.keys()``."""
+        async for key in self.listing():
+            yield self.of_key(key)
+
+    async def values(self) -> AsyncIterator[V]:
+        """``async for value in mapping.values()``."""
+        async for entry in self.entries():
+            yield entry.value
+
+    async def items(self) -> AsyncIterator[tuple[K, V]]:
+        """``async for key, value in mapping.items()``."""
+        async for entry in self.entries():
+            yield self.of_key(entry.key), entry.value
+
+    def __aiter__(self) -> AsyncIterator[K]:
+        return self.keys()
