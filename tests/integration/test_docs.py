@@ -71,3 +71,9 @@ def test_the_examples_of_key_value_tables_md(pravega_server: PravegaServer, tmp_
     assert run(pravega_server, str(script)).splitlines() == [
         "b'color' b'red'", "b'depth' b'3'", "b'width' b'10'",
     ]  # fmt: skip
+
+
+def test_the_example_of_reader_groups_md(pravega_server: PravegaServer, tmp_path: Path) -> None:
+    script = tmp_path / "example.py"
+    script.write_text(blocks("docs/reader-groups.md")[0])
+    assert run(pravega_server, str(script)) == f"{sum(range(1000))}\n"
