@@ -26,7 +26,7 @@ from typing import IO, Any
 from uuid import uuid4
 
 from benchmarks.peers import Participant, ParticipantError, cpu_seconds, java_command, python_command
-from benchmarks.report import table
+from benchmarks.report import latencies, table
 from benchmarks.work import HEADER_BYTES
 from pravega_wire import PravegaConfig
 from pravega_wire.sync import PravegaClient, open_client
@@ -39,7 +39,8 @@ APPEND_EVENTS = {100: 500_000, 1000: 120_000, 100_000: 2000}
 READ_EVENTS = {100: 2_000_000, 1000: 250_000, 100_000: 2500}
 SPARK_SIZE = 1000
 SPARK_READ_EVENTS, SPARK_WRITE_EVENTS = 250_000, 120_000
-GROUPS = ("append", "read", "spark")
+LATENCY_EVENTS, LATENCY_RATE = 2000, 400
+GROUPS = ("append", "read", "group", "latency", "spark")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +71,24 @@ ENTRANTS = {
         Entrant("java"),
         Entrant("pravega_wire"),
         Entrant("pravega_wire batches"),
+        Entrant("pravega_wire arrow"),
         Entrant("pravega_wire sync"),
         Entrant("pravega 0.3.8"),
         Entrant("raw frames"),
+    ),
+    "group": (
+        Entrant("java"),
+        Entrant("pravega_wire"),
+        Entrant("pravega_wire payloads"),
+        Entrant("pravega_wire batches"),
+        Entrant("pravega_wire sync"),
+        Entrant("pravega 0.3.8"),
+    ),
+    "latency": (
+        Entrant("java"),
+        Entrant("pravega_wire"),
+        # With four segments its reader waits for ever.
+        Entrant("pravega 0.3.8 default", segments=(1,)),
     ),
 }
 
@@ -87,6 +103,8 @@ def commands(uri: str, scope: str, directory: Path) -> dict[str, Callable[[], li
         ("pravega_wire", "bulk"),
         ("pravega_wire write_event", "each"),
         ("pravega_wire batches", "batches"),
+        ("pravega_wire arrow", "arrow"),
+        ("pravega_wire payloads", "payloads"),
         ("pravega_wire sync", "sync-bulk"),
     ):
         found[name] = partial(python_command, "worker_wire", uri, scope, mode)
@@ -183,7 +201,8 @@ class Bench:
         except ParticipantError as error:
             record["error"] = str(error)
             return record
-        if before is not None and after is not None:
+        # Of groups and latency a part of the request is not measured.
+        if before is not None and after is not None and operation not in ("group", "latency"):
             record["server_cpu_seconds"] = after - before
         return record | answer
 
@@ -248,19 +267,37 @@ class Bench:
                         )  # fmt: skip
                         self.add(record, events=count, stored=self.stored_bytes(stream))
 
-    def run_read(self) -> None:
-        """Every read, each of a stream that is filled once."""
+    def run_read(self, operation: str = "read") -> None:
+        """Every read, each of a stream that is filled once.
+
+        :param operation: "read" through the batch client, "group" through a group of one reader.
+        """
         for size in SIZES:
             for segments in SEGMENTS:
-                self.say(f"read {size} B, {segments} segment(s)")
-                entrants = self.entrants("read", size, segments)
+                self.say(f"{operation} {size} B, {segments} segment(s)")
+                entrants = self.entrants(operation, size, segments)
                 count = self.scaled(READ_EVENTS[size])
                 with self.stream(segments) as stream:
                     self.fill(stream, size, count)
                     for number, name in self.turns(list(entrants)):
                         record = self.measure(
-                            "read", size, segments, name, number, self.participant(name),
-                            "read", stream, count,
+                            operation, size, segments, name, number, self.participant(name),
+                            operation, stream, count,
+                        )  # fmt: skip
+                        self.add(record, events=count)
+
+    def run_latency(self) -> None:
+        """How long an event takes from a writer to a reader, at a rate that all can keep up with."""
+        count = self.scaled(LATENCY_EVENTS)
+        for segments in SEGMENTS:
+            for size in SIZES[:2]:
+                self.say(f"latency {size} B, {segments} segment(s)")
+                entrants = self.entrants("latency", size, segments)
+                for number, name in self.turns(list(entrants)):
+                    with self.stream(segments) as stream:
+                        record = self.measure(
+                            "latency", size, segments, name, number, self.participant(name),
+                            "latency", stream, size, count, LATENCY_RATE,
                         )  # fmt: skip
                         self.add(record, events=count)
 
@@ -368,7 +405,8 @@ def parse() -> argparse.Namespace:
 def main() -> int:
     arguments = parse()
     if arguments.table is not None:
-        print(table(json.loads(line) for line in arguments.table.read_text().splitlines()))
+        records = [json.loads(line) for line in arguments.table.read_text().splitlines()]
+        print(table(records), latencies(records), sep="\n\n")
         return 0
     rounds, scale = arguments.rounds, arguments.scale
     if arguments.quick:
@@ -402,6 +440,8 @@ def main() -> int:
         for group, run in (
             ("append", bench.run_append),
             ("read", bench.run_read),
+            ("group", partial(bench.run_read, "group")),
+            ("latency", bench.run_latency),
             ("spark", bench.run_spark),
         ):
             if group in arguments.work:
@@ -409,7 +449,8 @@ def main() -> int:
         bench.say("done")
         print(json.dumps(description, indent=1), file=sys.stderr)
         # Where the records go to standard output, the table must not be among them.
-        print(table(bench.records), file=sys.stderr if out is sys.stdout else sys.stdout)
+        screen = sys.stderr if out is sys.stdout else sys.stdout
+        print(table(bench.records), latencies(bench.records), sep="\n\n", file=screen)
     return 1 if any("error" in record for record in bench.records) else 0
 
 

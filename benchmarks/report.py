@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Any
 
-__all__ = ["REFERENCE", "table"]
+__all__ = ["REFERENCE", "latencies", "table"]
 
 Record = dict[str, Any]
 
@@ -39,7 +39,7 @@ def table(records: Iterable[Record]) -> str:
     """
     groups: dict[tuple[str, int, int, str], list[Record]] = {}
     for record in records:
-        if record.get("warm_up") or "events_per_second" not in record:
+        if record.get("warm_up") or "events_per_second" not in record or "p50_ms" in record:
             continue
         key = (record["operation"], record["size"], record["segments"], record["participant"])
         groups.setdefault(key, []).append(record)
@@ -70,7 +70,32 @@ def table(records: Iterable[Record]) -> str:
                 ),
             )
         )
-    widths = [max(len(row[index]) for row in rows) for index in range(len(_COLUMNS))]
+    return _markdown(rows)
+
+
+def latencies(records: Iterable[Record]) -> str:
+    """A Markdown table of times from writing to reading, medians over rounds; "" when there are none."""
+    groups: dict[tuple[int, int, str], list[Record]] = {}
+    for record in records:
+        if not record.get("warm_up") and "p50_ms" in record:
+            groups.setdefault((record["size"], record["segments"], record["participant"]), []).append(record)
+    if not groups:
+        return ""
+    rows: list[Sequence[str]] = [
+        ("operation", "event", "seg", "participant", "p50 ms", "min", "max", "p99 ms", "min", "max", "max ms")
+    ]
+    for (size, segments, participant), group in groups.items():
+        cells: list[str] = ["latency", _size(size), str(segments), participant]
+        for name in ("p50_ms", "p99_ms"):
+            every = [record[name] for record in group]
+            cells += [f"{value:.2f}" for value in (median(every), min(every), max(every))]
+        rows.append([*cells, f"{max(record['max_ms'] for record in group):.2f}"])
+    return _markdown(rows)
+
+
+def _markdown(rows: Sequence[Sequence[str]]) -> str:
+    """Rows as a table; the first one is its head."""
+    widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
     lines = []
     for number, row in enumerate(rows):
         cells = (

@@ -1,7 +1,11 @@
 """What every participant does, and how it is told to: one request a line, one line of JSON back.
 
-``append<TAB>stream<TAB>size<TAB>count<TAB>keys`` and ``read<TAB>stream``. Event ``i`` of an append has
-payload ``payload_pool(size)[i % POOL]`` and, where ``keys`` is not 0, routing key ``key-<i % keys>``.
+- ``append<TAB>stream<TAB>size<TAB>count<TAB>keys``: event ``i`` has payload ``payload_pool(size)[i % POOL]``
+  and, where ``keys`` is not 0, routing key ``key-<i % keys>``.
+- ``read<TAB>stream``: everything.
+- ``group<TAB>stream<TAB>count``: so many events, through a reader group of one reader.
+- ``latency<TAB>stream<TAB>size<TAB>count<TAB>rate``: so many events a second, each with the time in its first
+  8 bytes; the answer tells how long they took from the call that wrote them until a reader had them.
 """
 
 from __future__ import annotations
@@ -14,7 +18,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import cycle, islice
 
-__all__ = ["HEADER_BYTES", "POOL", "Clock", "keys_of", "measure", "payload_pool", "payloads", "serve"]
+__all__ = [
+    "HEADER_BYTES", "POOL", "Clock", "Latencies", "keys_of", "measure", "payload_pool", "payloads", "serve",
+]  # fmt: skip
 
 POOL = 64
 HEADER_BYTES = 8
@@ -52,6 +58,32 @@ class Clock:
             "bytes": nbytes,
             "seconds": self.seconds,
             "cpu_seconds": self.cpu_seconds,
+        }
+
+
+class Latencies:
+    """Times from writing to reading."""
+
+    def __init__(self, size: int) -> None:
+        self._rest = bytes(size - 8)
+        self._taken: list[int] = []
+
+    def event(self) -> bytes:
+        """An event that is written now."""
+        return time.perf_counter_ns().to_bytes(8, "big") + self._rest
+
+    def read(self, event: bytes) -> None:
+        """An event was read."""
+        self._taken.append(time.perf_counter_ns() - int.from_bytes(event[:8], "big"))
+
+    def answer(self, clock: Clock) -> dict[str, float]:
+        """The answer to a request."""
+        taken = sorted(self._taken)
+        count = len(taken)
+        return clock.answer(count, count * (len(self._rest) + 8)) | {
+            "p50_ms": taken[count // 2] / 1e6,
+            "p99_ms": taken[count * 99 // 100] / 1e6,
+            "max_ms": taken[-1] / 1e6,
         }
 
 

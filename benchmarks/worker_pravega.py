@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
+import time
 from uuid import uuid4
 
 import pravega_client  # type: ignore[import-untyped]  # has no stubs
 
-from benchmarks.work import keys_of, measure, payload_pool, serve
+from benchmarks.work import Latencies, keys_of, measure, payload_pool, serve
 
 
 class Peer:
@@ -51,11 +53,46 @@ class Peer:
         reader.reader_offline()
         return clock.answer(events, nbytes)
 
+    async def latency(self, stream: str, size: int, count: int, rate: int) -> dict[str, float]:
+        """Write at a rate in a thread, and read at the same time."""
+        times = Latencies(size)
+        writer = self._manager.create_writer(self._scope, stream)
+        group = self._manager.create_reader_group(f"g{uuid4().hex}", self._scope, stream, False)
+        reader = group.create_reader("reader")
+
+        def write() -> None:
+            start = time.perf_counter()
+            for number in range(count):
+                time.sleep(max(0.0, start + number / rate - time.perf_counter()))
+                writer.write_event_bytes(times.event())
+
+        writer.write_event_bytes(bytes(size))
+        writer.flush()
+        found = -1
+        thread = threading.Thread(target=write)
+        with measure() as clock:
+            while found < count:
+                piece = await reader.get_segment_slice_async()
+                for event in piece:
+                    if found >= 0:
+                        times.read(event.data())
+                    else:
+                        # The reader has its segment.
+                        thread.start()
+                    found += 1
+                reader.release_segment(piece)
+        thread.join()
+        reader.reader_offline()
+        return times.answer(clock)
+
     def handle(self, words: list[str]) -> dict[str, float]:
         """Answer a request."""
         if words[0] == "append":
             size, count, keys = map(int, words[2:])
             return self.append(words[1], size, count, keys)
+        if words[0] == "latency":
+            size, count, rate = map(int, words[2:])
+            return asyncio.run(self.latency(words[1], size, count, rate))
         return asyncio.run(self.read(words[1], int(words[2])))
 
 

@@ -1,18 +1,30 @@
 """``pravega_wire`` as a benchmark participant: ``python -m benchmarks.worker_wire URI SCOPE MODE``.
 
 Modes: ``bulk`` (``write_events``; each event read becomes ``bytes``), ``each`` (one ``write_event`` for
-each event), ``batches`` (events stay in their batches), ``sync-bulk`` and ``sync-each`` (the blocking
-facade).
+each event), ``batches`` (events stay in their batches), ``arrow`` (a batch becomes an Arrow array),
+``payloads`` (of a group: the ``bytes`` of events that stay in their batches),
+``sync-bulk`` and ``sync-each`` (the blocking facade).
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from uuid import uuid4
 
 import trio
 
-from benchmarks.work import keys_of, measure, payload_pool, payloads, serve
-from pravega_wire import PravegaClient, PravegaConfig, open_client
+from benchmarks.work import Latencies, keys_of, measure, payload_pool, payloads, serve
+from pravega_wire import (
+    Event,
+    EventReader,
+    PravegaClient,
+    PravegaConfig,
+    ReaderGroupConfig,
+    SegmentEvents,
+    open_client,
+)
 from pravega_wire import sync as blocking
 
 
@@ -35,18 +47,109 @@ async def append(
     return clock.answer(count, count * size)
 
 
-async def read(client: PravegaClient, stream: str, *, batches: bool) -> dict[str, float]:
+async def read(client: PravegaClient, stream: str, mode: str) -> dict[str, float]:
     """Read everything."""
     events = nbytes = 0
     with measure() as clock:
         async for batch in await client.read_events(stream):
-            if batches:
+            if mode == "batches":
                 events += len(batch)
+                nbytes += batch.nbytes
+            elif mode == "arrow":
+                array = batch.to_arrow()
+                events += len(array)
                 nbytes += batch.nbytes
             else:
                 for payload in batch:
                     events += 1
                     nbytes += len(payload)
+    return clock.answer(events, nbytes)
+
+
+@asynccontextmanager
+async def group_reader(client: PravegaClient, stream: str) -> AsyncIterator[EventReader[bytes]]:
+    """A reader in a group of its own, which is deleted afterwards."""
+    name = f"g{uuid4().hex}"
+    await client.create_reader_group(name, ReaderGroupConfig.of([client.config.resolve(stream)]))
+    async with await client.reader_group(name) as group, group.reader("reader") as reader:
+        yield reader
+    await client.delete_reader_group(name)
+
+
+async def read_group(client: PravegaClient, stream: str, count: int, mode: str) -> dict[str, float]:
+    """Read so many events through a reader group."""
+    events = nbytes = 0
+    async with group_reader(client, stream) as reader:
+        with measure() as clock:
+            if mode in ("batches", "payloads"):
+                while events < count:
+                    batch = await reader.read_batch()
+                    if isinstance(batch, SegmentEvents) and mode == "batches":
+                        events += len(batch)
+                        nbytes += batch.events.nbytes
+                    elif isinstance(batch, SegmentEvents):
+                        for payload in batch:
+                            events += 1
+                            nbytes += len(payload)
+            else:
+                async for event in reader:
+                    events += 1
+                    nbytes += len(event.value)
+                    if events == count:
+                        break
+    return clock.answer(events, nbytes)
+
+
+async def latency(client: PravegaClient, stream: str, size: int, count: int, rate: int) -> dict[str, float]:
+    """Write at a rate, and read at the same time."""
+    times = Latencies(size)
+    async with (
+        group_reader(client, stream) as reader,
+        client.event_writer(stream) as writer,
+        trio.open_nursery() as nursery,
+    ):
+
+        async def write() -> None:
+            start = trio.current_time()
+            for number in range(count):
+                await trio.sleep_until(start + number / rate)
+                await writer.write_event(times.event())
+
+        # The reader has its segment when the first event has come.
+        await (await writer.write_event(bytes(size))).wait()
+        await reader.read_event()
+        with measure() as clock:
+            nursery.start_soon(write)
+            found = 0
+            while found < count:
+                event = await reader.read_event()
+                if isinstance(event, Event):
+                    times.read(event.value)
+                    found += 1
+    return times.answer(clock)
+
+
+@contextmanager
+def group_reader_blocking(
+    client: blocking.PravegaClient, stream: str
+) -> Iterator[blocking.EventReader[bytes]]:
+    """As :func:`group_reader`, through the facade."""
+    name = f"g{uuid4().hex}"
+    client.create_reader_group(name, ReaderGroupConfig.of([client.config.resolve(stream)]))
+    with client.reader_group(name) as group, group.reader("reader") as reader:
+        yield reader
+    client.delete_reader_group(name)
+
+
+def read_group_blocking(client: blocking.PravegaClient, stream: str, count: int) -> dict[str, float]:
+    """As :func:`read_group`, through the facade."""
+    events = nbytes = 0
+    with group_reader_blocking(client, stream) as reader, measure() as clock:
+        for event in reader:
+            events += 1
+            nbytes += len(event.value)
+            if events == count:
+                break
     return clock.answer(events, nbytes)
 
 
@@ -90,7 +193,12 @@ def main() -> None:
             if words[0] == "append":
                 size, count, keys = map(int, words[2:])
                 return await append(client, words[1], size, count, keys, each=mode == "each")
-            return await read(client, words[1], batches=mode == "batches")
+            if words[0] == "group":
+                return await read_group(client, words[1], int(words[2]), mode)
+            if words[0] == "latency":
+                size, count, rate = map(int, words[2:])
+                return await latency(client, words[1], size, count, rate)
+            return await read(client, words[1], mode)
 
     def handle(words: list[str]) -> dict[str, float]:
         if not mode.startswith("sync-"):
@@ -99,6 +207,8 @@ def main() -> None:
             if words[0] == "append":
                 size, count, keys = map(int, words[2:])
                 return append_blocking(client, words[1], size, count, keys, each=mode == "sync-each")
+            if words[0] == "group":
+                return read_group_blocking(client, words[1], int(words[2]))
             return read_blocking(client, words[1])
 
     serve(handle)

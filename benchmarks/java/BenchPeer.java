@@ -2,10 +2,14 @@ import com.sun.management.OperatingSystemMXBean;
 import io.pravega.client.BatchClientFactory;
 import io.pravega.client.ClientConfig;
 import io.pravega.client.EventStreamClientFactory;
+import io.pravega.client.admin.ReaderGroupManager;
 import io.pravega.client.batch.SegmentIterator;
 import io.pravega.client.batch.SegmentRange;
+import io.pravega.client.stream.EventStreamReader;
 import io.pravega.client.stream.EventStreamWriter;
 import io.pravega.client.stream.EventWriterConfig;
+import io.pravega.client.stream.ReaderConfig;
+import io.pravega.client.stream.ReaderGroupConfig;
 import io.pravega.client.stream.Stream;
 import io.pravega.client.stream.StreamCut;
 import io.pravega.client.stream.impl.ByteArraySerializer;
@@ -14,15 +18,21 @@ import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.lang.management.ManagementFactory;
 import java.net.URI;
+import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
 import java.util.Iterator;
 import java.util.Locale;
+import java.util.UUID;
+import java.util.concurrent.locks.LockSupport;
 
 /**
  * The Java client as a benchmark peer: it stays warm, one request a line on standard input.
  *
  * <p>{@code append stream size count keys} writes events through an EventStreamWriter and flushes;
- * {@code read stream} reads everything through the batch client. Columns are separated by tabs; the
+ * {@code read stream} reads everything through the batch client; {@code group stream count} reads as many
+ * events through a reader group of one; {@code latency stream size count rate} writes so many events a second
+ * and tells how long each took to a reader. Columns are separated by tabs; the
  * answer is one line of JSON. Payloads are those of {@code benchmarks/work.py}.
  */
 public final class BenchPeer {
@@ -57,6 +67,11 @@ public final class BenchPeer {
                                          Integer.parseInt(a[4]));
                 } else if (a[0].equals("read")) {
                     answer = peer.read(a[1]);
+                } else if (a[0].equals("group")) {
+                    answer = peer.group(a[1], Long.parseLong(a[2]));
+                } else if (a[0].equals("latency")) {
+                    answer = peer.latency(a[1], Integer.parseInt(a[2]), Integer.parseInt(a[3]),
+                                          Integer.parseInt(a[4]));
                 } else {
                     throw new IllegalArgumentException("no such command: " + a[0]);
                 }
@@ -119,6 +134,85 @@ public final class BenchPeer {
             }
             long end = System.nanoTime();
             return answer(events, bytes, end - start, SYSTEM.getProcessCpuTime() - cpu);
+        }
+    }
+
+    private String group(String stream, long expected) {
+        String group = "g" + UUID.randomUUID().toString().replace("-", "");
+        long events = 0;
+        long bytes = 0;
+        try (ReaderGroupManager manager = ReaderGroupManager.withScope(scope, config);
+             EventStreamClientFactory factory = EventStreamClientFactory.withScope(scope, config)) {
+            manager.createReaderGroup(group, ReaderGroupConfig.builder().stream(Stream.of(scope, stream)).build());
+            long cpu = SYSTEM.getProcessCpuTime();
+            long start = System.nanoTime();
+            long end;
+            try (EventStreamReader<byte[]> reader = factory.createReader(
+                     "reader", group, BYTES, ReaderConfig.builder().build())) {
+                while (events < expected) {
+                    byte[] event = reader.readNextEvent(1000).getEvent();
+                    if (event != null) {
+                        bytes += event.length;
+                        events++;
+                    }
+                }
+                end = System.nanoTime();
+                cpu = SYSTEM.getProcessCpuTime() - cpu;
+            }
+            manager.deleteReaderGroup(group);
+            return answer(events, bytes, end - start, cpu);
+        }
+    }
+
+    private String latency(String stream, int size, int count, int rate) throws Exception {
+        String group = "g" + UUID.randomUUID().toString().replace("-", "");
+        long[] taken = new long[count];
+        try (ReaderGroupManager manager = ReaderGroupManager.withScope(scope, config);
+             EventStreamClientFactory factory = EventStreamClientFactory.withScope(scope, config);
+             EventStreamWriter<byte[]> writer = factory.createEventWriter(
+                 stream, BYTES, EventWriterConfig.builder().build())) {
+            manager.createReaderGroup(group, ReaderGroupConfig.builder().stream(Stream.of(scope, stream)).build());
+            try (EventStreamReader<byte[]> reader = factory.createReader(
+                     "reader", group, BYTES, ReaderConfig.builder().build())) {
+                // The reader has its segment when the first event has come.
+                writer.writeEvent(new byte[size]).get();
+                while (reader.readNextEvent(1000).getEvent() == null) {
+                    continue;
+                }
+                Thread reading = new Thread(() -> {
+                    int read = 0;
+                    while (read < count) {
+                        byte[] event = reader.readNextEvent(1000).getEvent();
+                        if (event != null) {
+                            taken[read++] = System.nanoTime() - ByteBuffer.wrap(event).getLong();
+                        }
+                    }
+                });
+                long cpu = SYSTEM.getProcessCpuTime();
+                reading.start();
+                long start = System.nanoTime();
+                for (int i = 0; i < count; i++) {
+                    long due = start + i * 1_000_000_000L / rate;
+                    while (System.nanoTime() < due) {
+                        LockSupport.parkNanos(due - System.nanoTime());
+                    }
+                    byte[] event = new byte[size];
+                    ByteBuffer.wrap(event).putLong(System.nanoTime());
+                    writer.writeEvent(event);
+                }
+                reading.join();
+                long end = System.nanoTime();
+                cpu = SYSTEM.getProcessCpuTime() - cpu;
+                Arrays.sort(taken);
+                return String.format(
+                    Locale.ROOT,
+                    "{\"events\": %d, \"bytes\": %d, \"seconds\": %.6f, \"cpu_seconds\": %.6f, "
+                        + "\"p50_ms\": %.4f, \"p99_ms\": %.4f, \"max_ms\": %.4f}",
+                    count, (long) count * size, (end - start) / 1e9, cpu / 1e9,
+                    taken[count / 2] / 1e6, taken[count * 99 / 100] / 1e6, taken[count - 1] / 1e6);
+            } finally {
+                manager.deleteReaderGroup(group);
+            }
         }
     }
 

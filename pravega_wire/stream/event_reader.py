@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
+from time import monotonic
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar
 
@@ -182,7 +183,7 @@ class EventReader(Generic[T]):
         self._member = GroupMember(
             reader_id,
             str(group),
-            clock=time.monotonic,
+            clock=monotonic,
             wall_ms=lambda: time.time_ns() // 1_000_000,
             initial_delay=initial_delay,
         )
@@ -194,8 +195,14 @@ class EventReader(Generic[T]):
         # The batch that events are given out of, one by one.
         self._feed: _Feed | None = None
         self._batch: EventBatch | None = None
-        self._payloads: list[Any] = []
+        self._payloads: list[bytes] = []
+        self._segment = ""
+        # How many of them are given out, where that leads to, and how many of those count as read.
         self._index = 0
+        self._count = 0
+        self._at = 0
+        self._asked = 0
+        # What read_batch gave out, until more is asked for.
         self._taken: tuple[str, int] | None = None
         self._next_round = 0.0
         self._reading = False
@@ -271,6 +278,8 @@ class EventReader(Generic[T]):
         for feed in self._feeds.values():
             feed.scope.cancel()
         self._left = True
+        self._count = 0
+        self._note()
         await self._link.run(self._member.leave(None if position is None else position.offsets))
         self._closed = True
 
@@ -279,14 +288,20 @@ class EventReader(Generic[T]):
     @property
     def position(self) -> Position:
         """After the last event that was given out."""
+        self._note()
         return Position.of(self._member.positions(), self._member.ranges)
 
     @property
     def acknowledged_position(self) -> Position:
         """Before the last event, or batch, that was given out: it counts when the next is asked for."""
+        self._note()
         offsets = self._member.positions()
-        if self._taken is not None and self._taken[0] in offsets:
-            offsets[self._taken[0]] = self._taken[1]
+        taken = self._taken
+        if self._batch is not None and self._index > self._asked:
+            start = self._batch.starts[self._index - 1] - _HEADER_BYTES
+            taken = self._segment, self._batch.base_offset + start
+        if taken is not None and taken[0] in offsets:
+            offsets[taken[0]] = taken[1]
         return Position.of(offsets, self._member.ranges)
 
     @property
@@ -332,23 +347,26 @@ class EventReader(Generic[T]):
 
     def read_event_nowait(self) -> Event[T] | None:
         """The next event if it is at hand; None when it takes :meth:`read_event`."""
-        if self._index < len(self._payloads) and time.monotonic() < self._next_round and not self._left:
+        if self._index < self._count and monotonic() < self._next_round:
             return self._give_event()
         return None
 
     def _give_event(self) -> Event[T]:
-        batch, feed, index = self._batch, self._feed, self._index
-        assert batch is not None
-        assert feed is not None
+        # For each event: what can be done when it is asked for is not done here (see _note).
+        index = self._index
         self._index = index + 1
-        offset = batch.base_offset + batch.starts[index] - _HEADER_BYTES
-        after = batch.base_offset + batch.ends[index]
-        self._taken = feed.segment, offset
-        self._member.advance(feed.segment, after)
-        value = self._payloads[index]
+        value: Any = self._payloads[index]
+        length = len(value) + _HEADER_BYTES
+        offset = self._at
+        self._at = offset + length
         if self._deserialize is not None:
             value = self._deserialize(value)
-        return Event(value, feed.segment, offset, after - offset)
+        return Event(value, self._segment, offset, length)
+
+    def _note(self) -> None:
+        """Let the member know what was given out."""
+        if self._index and self._segment in self._member.offsets:
+            self._member.advance(self._segment, self._at)
 
     async def read_batch(self, timeout: float | None = None) -> SegmentEvents | ReachedCheckpoint | None:
         """The next events of one segment, as many as have arrived; otherwise as :meth:`read_event`."""
@@ -369,16 +387,27 @@ class EventReader(Generic[T]):
 
     async def __anext__(self) -> Event[T]:
         """The next event; ends at :attr:`end_of_data`."""
+        index = self._index
+        if index < self._count and monotonic() < self._next_round:
+            # _give_event, written out: a call for each event is a seventh of their number a second.
+            self._index = index + 1
+            value: Any = self._payloads[index]
+            length = len(value) + _HEADER_BYTES
+            offset = self._at
+            self._at = offset + length
+            if self._deserialize is not None:
+                value = self._deserialize(value)
+            return Event(value, self._segment, offset, length)
         while True:
-            event = self.read_event_nowait()
-            if event is not None:
-                return event
             found = await self._more(None)
             if isinstance(found, _Feed):
                 return self._give_event()
             if found is None:
                 raise StopAsyncIteration
             await self._tell(found)
+            event = self.read_event_nowait()
+            if event is not None:
+                return event
 
     async def batches(self) -> AsyncGenerator[SegmentEvents, None]:
         """All events, in batches: ``async for batch in reader.batches()``."""
@@ -403,12 +432,14 @@ class EventReader(Generic[T]):
         link = self._open_link()
         self._reading = True
         try:
+            self._note()
             self._taken = None
+            self._asked = self._index
             deadline = float("inf") if timeout is None else trio.current_time() + timeout
             while True:
-                if self._batch is not None and self._index >= len(self._payloads):
+                if self._index >= self._count:
                     self._drop_batch()
-                if self._member.busy or time.monotonic() >= self._member.due:
+                if self._member.busy or monotonic() >= self._member.due:
                     checkpoint = await self._round(link)
                     if checkpoint is not None:
                         return ReachedCheckpoint(checkpoint)
@@ -432,7 +463,7 @@ class EventReader(Generic[T]):
         self._wake = trio.Event()
         if any(feed.has_something for feed in self._feeds.values()):
             return
-        until_round = trio.current_time() + self._member.due - time.monotonic()
+        until_round = trio.current_time() + self._member.due - monotonic()
         with trio.move_on_at(min(deadline, until_round)):
             await self._wake.wait()
 
@@ -464,7 +495,7 @@ class EventReader(Generic[T]):
     def _drop_batch(self) -> None:
         self._feed = self._batch = None
         self._payloads = []
-        self._index = 0
+        self._index = self._count = self._asked = 0
 
     def _open_feed(self, segment: str, offset: int) -> None:
         assert self._nursery is not None
@@ -511,8 +542,12 @@ class EventReader(Generic[T]):
             if feed.ready:
                 batch = feed.ready.popleft()
                 feed.room.set()
-                self._feed, self._batch, self._index = feed, batch, 0
+                self._feed, self._batch = feed, batch
                 self._payloads = batch.to_list()
+                self._segment = segment
+                self._index = self._asked = 0
+                self._count = len(self._payloads)
+                self._at = batch.base_offset + batch.starts[0] - _HEADER_BYTES
                 return feed
             if feed.failure is not None:
                 self._failed(feed, feed.failure)
