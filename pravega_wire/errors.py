@@ -465,6 +465,10 @@ class CorruptedStateError(PravegaError):
     """Stored state (a ledger, a synchronizer record) cannot be what a correct program wrote."""
 
 
+class SealedStateError(CorruptedStateError):
+    """The stream that holds a shared state was sealed: nothing can be written to it any more."""
+
+
 class ReaderGroupError(PravegaError):
     """A reader group cannot do what was asked."""
 

@@ -126,7 +126,7 @@ def parse_events(
     :param segment: name for messages.
     :returns: the events, how many bytes they take, and how many bytes the event after them needs in
         all (8 as long as its header is not complete).
-    :raises DecodeError: a header is not that of an event.
+    :raises DecodeError: the first header is not that of an event. (Before a later one that is not, it stops.)
     """
     view = memoryview(buffer)
     if view.format != "B":
@@ -143,6 +143,10 @@ def parse_events(
     while at + _HEADER_BYTES <= size:
         kind, length = unpack(view, at)
         if kind != 0 or length < 0:
+            if at:
+                # The events before it are good: whoever goes on from there is told.
+                needed = _HEADER_BYTES
+                break
             raise DecodeError(
                 f"segment {segment or '?'}: no event begins at offset {base_offset + at} "
                 f"(type {kind}, length {length})",

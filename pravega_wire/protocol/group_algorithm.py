@@ -278,6 +278,7 @@ class GroupMember:
         self._given: str | None = None
         self._settling = False
         self._unsure = False
+        self._gone = False
         self._hasty = False
         self.positions_told = False
         now = clock()
@@ -346,8 +347,22 @@ class GroupMember:
 
         :param positions: where the reader has read to; default: everything that was given out counts as read.
         """
+        if self._gone:
+            # A reader of this name that is in the group now is somebody else.
+            return
         final = self.positions() if positions is None else positions
         yield Change(remove_reader(self.reader, final))
+
+    def give_up_joining(self, state: GroupState) -> Steps:
+        """Undo :meth:`join` when it was broken off, whether it is written, will be or never will.
+
+        A reader in the group that does nothing would hold up every checkpoint.
+
+        :param state: as it was fetched last.
+        """
+        if not state.assigned.get(self.reader):
+            # Whatever the state is: one that is fetched now need not show what is under way.
+            yield Announce([RemoveReader(self.reader, {})])
 
     def round(self, state: GroupState) -> Generator[Action, Any, str | None]:
         """What is to be done before the next event; returns a checkpoint to give to the user, or None.
@@ -357,7 +372,10 @@ class GroupMember:
         :raises ReinitializationRequiredError: this reader is not in the group any more.
         """
         if self._unsure:
-            # A round was broken off: what it wrote may be in the state or not.
+            # A round was broken off in a write, which may be stored or not, or come to be stored after it
+            # was looked for. After another write it is in the state, or never will be: it was made for the
+            # end of the stream as it was then.
+            yield Announce([self._distance()])
             state = yield from self._fetch()
         yield from self._take(state)
         now = self._clock()
@@ -402,11 +420,17 @@ class GroupMember:
 
     # --- the state ------------------------------------------------------------------------------
 
-    def _take(self, state: GroupState) -> Generator[Action, Any, None]:
-        """Make the own segments those that the state says."""
+    def _take(self, state: GroupState, *, more: bool = False) -> Generator[Action, Any, None]:
+        """Make the own segments those that the state says.
+
+        :param more: whether this reader may have acquired some; otherwise new ones are those of another
+            reader, which has the name after this one was declared offline.
+        """
         yield from ()
         owned = state.assigned.get(self.reader)
-        if owned is None:
+        mine = self.offsets.keys() | self.completed.keys()
+        if owned is None or not (more or owned.keys() <= mine):
+            self._gone = True
             raise ReinitializationRequiredError(
                 f"reader {self.reader} is not in group {self.group} any more: it was declared offline, or "
                 "the group was reset; open it again"
@@ -432,16 +456,16 @@ class GroupMember:
 
     def _fetch(self) -> Generator[Action, Any, GroupState]:
         state: GroupState = yield Fetch()
-        self._unsure = False
+        unsure, self._unsure = self._unsure, False
         self._fetch_at = self._clock() + state.config.group_refresh_ms / 1000
-        yield from self._take(state)
+        yield from self._take(state, more=unsure)
         return state
 
-    def _change(self, generate: Generate) -> Generator[Action, Any, GroupState]:
+    def _change(self, generate: Generate, *, more: bool = False) -> Generator[Action, Any, GroupState]:
         self._unsure = True
         state: GroupState = yield Change(generate)
         self._unsure = False
-        yield from self._take(state)
+        yield from self._take(state, more=more)
         return state
 
     def _distance(self, positions: Mapping[str, int] | None = None) -> UpdateDistanceToTail:
@@ -621,7 +645,7 @@ class GroupMember:
             taken = [AcquireSegment(self.reader, segment) for segment in segments]
             return [*taken, self._distance()]
 
-        state = yield from self._change(acquire)
+        state = yield from self._change(acquire, more=True)
         self._set_timers(state)
         self.positions_told = True
         return state

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from pravega_wire.errors import UnexpectedReplyError
+import trio
+
+from pravega_wire.errors import PravegaError, UnexpectedReplyError
 from pravega_wire.protocol import commands as c
 from pravega_wire.segment.failures import error_of
 from pravega_wire.segment.reader import CHUNK_BYTES, DEPTH, RangeReader
@@ -13,6 +15,7 @@ from pravega_wire.segment.store import SegmentStores, SegmentTarget
 __all__ = ["FollowingReader"]
 
 _UNKNOWN_END: Final = 2**63 - 1
+_STEADY_SECONDS: Final = 5.0
 
 
 class FollowingReader(RangeReader):
@@ -38,6 +41,19 @@ class FollowingReader(RangeReader):
     ) -> None:
         super().__init__(stores, target, start, end, chunk_bytes=chunk_bytes, depth=depth)
         self.sealed = False
+        self._connected_at = 0.0
+
+    async def _connect(self) -> None:
+        """See :class:`RangeReader`."""
+        await super()._connect()
+        self._connected_at = trio.current_time()
+
+    async def _recover(self, error: PravegaError) -> None:
+        """See :class:`RangeReader`."""
+        if self._flow is not None and trio.current_time() - self._connected_at >= _STEADY_SECONDS:
+            # Waiting is a success as well: this is no further attempt after the failure before.
+            self._backoff.reset()
+        await super()._recover(error)
 
     @property
     def at_end(self) -> bool:
@@ -81,4 +97,4 @@ class FollowingReader(RangeReader):
 
     def _ask_ahead(self) -> None:
         if not self._asked and self._next < self.end and len(self._chunks) < self._depth:
-            self._ask(self._next, min(self._chunk, self.end - self._next))
+            self._ask(self._next, min(self.chunk_bytes, self.end - self._next))

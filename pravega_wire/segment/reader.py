@@ -58,7 +58,7 @@ class RangeReader:
         self.offset = start
         self.end = end
         self._stores = stores
-        self._chunk = chunk_bytes
+        self.chunk_bytes = chunk_bytes
         self._depth = depth
         self._flow: Flow | None = None
         self._next = start
@@ -136,7 +136,7 @@ class RangeReader:
 
     def _ask_ahead(self) -> None:
         while self._next < self.end and len(self._asked) + len(self._chunks) < self._depth:
-            length = min(self._chunk, self.end - self._next)
+            length = min(self.chunk_bytes, self.end - self._next)
             self._ask(self._next, length)
             self._next += length
 
@@ -269,6 +269,9 @@ class EventRangeReader:
         :raises DecodeError: the bytes are not events. Others as :meth:`RangeReader.receive`.
         """
         while not self._ready:
+            if self._malformed():
+                # Raises: they are not the beginning of an event.
+                parse_events(bytes(self._rest), self._rest_offset, segment=self._reader.target.name)
             chunk = await self._reader.receive()
             if chunk is None:
                 self._reader.close()
@@ -281,6 +284,10 @@ class EventRangeReader:
                 return None
             self._take(chunk)
         return self._ready.pop(0)
+
+    def _malformed(self) -> bool:
+        """Whether parsing stopped at whole bytes."""
+        return len(self._rest) >= self._needed > 0
 
     def _take(self, chunk: memoryview) -> None:
         segment = self._reader.target.name

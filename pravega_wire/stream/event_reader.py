@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
@@ -19,7 +20,9 @@ from pravega_wire.errors import (
     DataLossError,
     InvalidArgumentError,
     PravegaError,
+    ReaderGroupNotFoundError,
     ReinitializationRequiredError,
+    RetriesExhaustedError,
 )
 from pravega_wire.groups import TimeWindow
 from pravega_wire.positions import EventPointer, Position
@@ -37,6 +40,8 @@ from pravega_wire.types import SEGMENT_READ, ScopedStream
 __all__ = ["Event", "EventReader", "ReachedCheckpoint", "SegmentEvents"]
 
 T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 DEFAULT_BUFFERED_BYTES: Final = 32 * 1024 * 1024
 _SMALLEST_CHUNK: Final = 64 * 1024
@@ -152,7 +157,8 @@ class EventReader(Generic[T]):
         without a word.
     :param on_checkpoint: called, and awaited if it gives an awaitable, with the names of checkpoints that
         iteration comes across.
-    :param max_buffered_bytes: what is read ahead, all segments together; at least 256 KiB for each.
+    :param max_buffered_bytes: what is read ahead, all segments together; at least 256 KiB for each. What was
+        read before further segments came is kept.
     """
 
     def __init__(
@@ -218,21 +224,27 @@ class EventReader(Generic[T]):
         link = await GroupLink.open(self._core, self.group)
         try:
             await link.run(self._member.join())
-        except trio.Cancelled:
-            # Perhaps it is in the group, where it would hold up every checkpoint.
-            with trio.move_on_after(_LEAVE_SECONDS, shield=True):
-                if (await link.fetch()).assigned.get(self.reader_id) == {}:
-                    await link.run(self._member.leave({}))
+        except BaseException as error:
             with trio.CancelScope(shield=True):
+                if isinstance(error, trio.Cancelled | RetriesExhaustedError):
+                    # Perhaps it is in the group.
+                    await self._give_up_joining(link)
                 await link.close()
-            raise
-        except PravegaError:
-            await link.close()
             raise
         self._link = link
         self._nursery_manager = trio.open_nursery()
         self._nursery = await self._nursery_manager.__aenter__()
         return self
+
+    async def _give_up_joining(self, link: GroupLink) -> None:
+        with trio.move_on_after(_LEAVE_SECONDS):
+            try:
+                await link.run(self._member.give_up_joining(await link.fetch()))
+            except PravegaError as error:
+                log.warning(
+                    "reader %s may have stayed in group %s, which reader_offline ends: %s",
+                    self.reader_id, self.group, error,
+                )  # fmt: skip
 
     async def __aexit__(
         self,
@@ -240,8 +252,8 @@ class EventReader(Generic[T]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        assert self._nursery is not None
-        assert self._link is not None
+        if self._nursery is None or self._link is None:
+            raise InvalidArgumentError(f"reader {self.reader_id} of {self.group} was not entered")
         leaving: PravegaError | None = None
         try:
             if error is None:
@@ -256,6 +268,11 @@ class EventReader(Generic[T]):
                     await self.close(None if error is None else self.acknowledged_position)
                 except PravegaError as problem:
                     leaving = leaving or problem
+            if not self._closed:
+                log.warning(
+                    "reader %s has not left group %s, which reader_offline does for it",
+                    self.reader_id, self.group,
+                )  # fmt: skip
             self._closed = True
             try:
                 # The nursery is told of no exception: its tasks do not fail, and what the body raised goes
@@ -280,7 +297,11 @@ class EventReader(Generic[T]):
         self._left = True
         self._count = 0
         self._note()
-        await self._link.run(self._member.leave(None if position is None else position.offsets))
+        try:
+            await self._link.run(self._member.leave(None if position is None else position.offsets))
+        except ReaderGroupNotFoundError:
+            # Deleted: there is nothing to leave.
+            pass
         self._closed = True
 
     # --- where it is ----------------------------------------------------------------------------
@@ -439,7 +460,7 @@ class EventReader(Generic[T]):
             while True:
                 if self._index >= self._count:
                     self._drop_batch()
-                if self._member.busy or monotonic() >= self._member.due:
+                if self._member.busy or monotonic() >= self._next_round:
                     checkpoint = await self._round(link)
                     if checkpoint is not None:
                         return ReachedCheckpoint(checkpoint)
@@ -450,6 +471,7 @@ class EventReader(Generic[T]):
                 if self._member.busy:
                     continue
                 if self._member.end_of_data:
+                    await trio.lowlevel.checkpoint()
                     return None
                 if trio.current_time() >= deadline:
                     await trio.lowlevel.checkpoint()
@@ -463,20 +485,23 @@ class EventReader(Generic[T]):
         self._wake = trio.Event()
         if any(feed.has_something for feed in self._feeds.values()):
             return
-        until_round = trio.current_time() + self._member.due - monotonic()
+        until_round = trio.current_time() + self._next_round - monotonic()
         with trio.move_on_at(min(deadline, until_round)):
             await self._wake.wait()
 
     async def _round(self, link: GroupLink) -> str | None:
+        # Until a whole round has succeeded nothing is given out: segments may be somebody else's by now.
+        self._next_round = float("-inf")
         try:
             checkpoint = await link.run(self._member.round(link.state))
         except ReinitializationRequiredError:
             self._member.offsets.clear()
             self._member.completed.clear()
-            self._follow_member()
             raise
-        self._follow_member()
-        self._next_round = float("-inf") if self._member.busy else self._member.due
+        finally:
+            self._follow_member()
+        if not self._member.busy:
+            self._next_round = self._member.due
         return checkpoint
 
     def _follow_member(self) -> None:
@@ -491,21 +516,26 @@ class EventReader(Generic[T]):
         for segment, offset in offsets.items():
             if segment not in self._feeds:
                 self._open_feed(segment, offset)
+        for feed in self._feeds.values():
+            feed.reader.chunk_bytes = self._chunk_bytes()
 
     def _drop_batch(self) -> None:
         self._feed = self._batch = None
         self._payloads = []
         self._index = self._count = self._asked = 0
 
+    def _chunk_bytes(self) -> int:
+        share = self._budget // (_CHUNKS_EACH * max(1, len(self._member.offsets)))
+        return max(_SMALLEST_CHUNK, min(CHUNK_BYTES, share))
+
     def _open_feed(self, segment: str, offset: int) -> None:
         assert self._nursery is not None
-        share = self._budget // (_CHUNKS_EACH * max(1, len(self._member.offsets)))
         reader = FollowingReader(
             self._core.stores,
             self._core.target(stream_of(segment), segment_id_of(segment), Access.READ),
             offset,
             self._member.ends.get(segment, NO_END),
-            chunk_bytes=max(_SMALLEST_CHUNK, min(CHUNK_BYTES, share)),
+            chunk_bytes=self._chunk_bytes(),
             depth=2,
         )
         feed = self._feeds[segment] = _Feed(segment, reader)
@@ -535,7 +565,7 @@ class EventReader(Generic[T]):
         if self._feed is not None:
             return self._feed
         for segment, feed in list(self._feeds.items()):
-            if not feed.has_something:
+            if not feed.has_something or segment not in self._feeds:
                 continue
             # The next call begins with another segment.
             self._feeds[segment] = self._feeds.pop(segment)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+import logging
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, Self, TypeVar
 
 import trio
 
 from pravega_wire.controller.types import ReaderGroupConfiguration
 from pravega_wire.errors import (
-    ControllerError,
+    NoSuchSegmentError,
     PermissionDeniedError,
+    PravegaError,
     ReaderGroupNotFoundError,
+    SealedStateError,
     StreamNotFoundError,
 )
 from pravega_wire.groups import ReaderGroupConfig, RetentionType, TimeWindow
@@ -55,6 +59,9 @@ __all__ = ["GroupLink", "initial_state", "to_controller"]
 R = TypeVar("R")
 
 _COMPACT_BYTES: Final = 512 * 1024
+_PUBLISH_SECONDS: Final = 10.0
+
+log = logging.getLogger(__name__)
 
 
 def state_stream(group: ScopedStream) -> ScopedStream:
@@ -184,19 +191,23 @@ class Topology:
         raise TypeError(f"{action} is no question to the controller")
 
     async def complete(self, offsets: dict[str, int]) -> dict[str, int]:
-        """See :func:`completed_cut`; what is given where the user may not ask for the ranges of segments.
+        """See :func:`completed_cut`; what is given where the user may not ask for the ranges of segments, or
+        where the stream is deleted.
 
         (isStreamCutValid would say what is whole, but a 0.13.0 controller fails on cuts of sealed streams.)
         """
         try:
             return await self.run(completed_cut(offsets))
-        except PermissionDeniedError:
+        except (PermissionDeniedError, StreamNotFoundError):
             return offsets
 
     async def successors(self, segment: str) -> Sequence[FollowingSegment]:
-        """What follows a sealed segment."""
-        stream = stream_of(segment)
-        found = await self._core.controller.get_successors(stream.scope, stream.name, segment_id_of(segment))
+        """What follows a sealed segment; nothing when the stream was deleted."""
+        stream, segment_id = stream_of(segment), segment_id_of(segment)
+        try:
+            found = await self._core.controller.get_successors(stream.scope, stream.name, segment_id)
+        except StreamNotFoundError:
+            return []
         return [
             FollowingSegment(
                 segment_name(stream.scope, stream.name, each.segment.segment_id),
@@ -240,21 +251,23 @@ class StreamWatermarks:
         self._read_to: Revision | None = None
         self._waiting: list[Watermark] = []
         self._window = WatermarkWindow()
+        self._lock = trio.Lock()
 
     async def window(self, state: GroupState) -> TimeWindow:
         """The time a group is at that has read to its state's last positions."""
-        self._window.move(
-            {
-                segment_id_of(segment): (offset, state.ranges.get(segment))
-                for segment, offset in state.last_read.items()
-                if stream_of(segment) == self.stream
-            }
-        )
-        while self._window.wants_more:
-            if not self._waiting and not await self._read_more():
-                break
-            self._window.add(self._waiting.pop())
-        return self._window.window
+        async with self._lock:
+            self._window.move(
+                {
+                    segment_id_of(segment): (offset, state.ranges.get(segment))
+                    for segment, offset in state.last_read.items()
+                    if stream_of(segment) == self.stream
+                }
+            )
+            while self._window.wants_more:
+                if not self._waiting and not await self._read_more():
+                    break
+                self._window.add(self._waiting.pop())
+            return self._window.window
 
     async def _read_more(self) -> bool:
         if self._marks is None:
@@ -263,14 +276,16 @@ class StreamWatermarks:
         if self._read_to is None:
             self._read_to = await self._marks.fetch_oldest_revision()
         found = []
-        reader = await self._marks.read_from(self._read_to)
+        read_to = self._read_to
+        reader = await self._marks.read_from(read_to)
         try:
             async for revision, payload in reader:
                 found.append(decode_watermark(payload))
-                self._read_to = revision
+                read_to = revision
         finally:
             await reader.aclose()
-        self._waiting = found[::-1]
+        # Both or neither, where this is cancelled.
+        self._read_to, self._waiting = read_to, found[::-1]
         return bool(found)
 
     async def close(self) -> None:
@@ -280,6 +295,27 @@ class StreamWatermarks:
 
 
 # --- the link -------------------------------------------------------------------------------------
+
+
+class _Watching(GroupStateFormat):
+    """Notes what named checkpoints came to, while updates are applied.
+
+    The last state that was fetched need not tell: a checkpoint may be complete and cleared by a later one
+    in updates that arrive together.
+    """
+
+    def __init__(self) -> None:
+        self.watched: set[str] = set()
+        self.found: dict[str, Mapping[str, int]] = {}
+
+    def apply(self, state: GroupState, update: GroupUpdate, revision: object) -> GroupState:
+        """See :class:`GroupStateFormat`."""
+        after = super().apply(state, update, revision)
+        for name in self.watched - self.found.keys():
+            positions = after.checkpoints.completed(name)
+            if positions is not None:
+                self.found[name] = positions
+        return after
 
 
 class GroupLink:
@@ -293,11 +329,14 @@ class GroupLink:
         core: ClientCore,
         group: ScopedStream,
         synchronizer: StateSynchronizer[GroupState, GroupInit, GroupUpdate],
+        watching: _Watching,
     ) -> None:
         self.core = core
         self.group = group
         self._synchronizer = synchronizer
+        self._watching = watching
         self._watermarks: dict[ScopedStream, StreamWatermarks] = {}
+        self._watermarks_of = 0
 
     @classmethod
     async def open(cls, core: ClientCore, group: ScopedStream) -> Self:
@@ -309,7 +348,8 @@ class GroupLink:
             raise ReaderGroupNotFoundError(
                 f"reader group {group} does not exist", scope=group.scope
             ) from error
-        link = cls(core, group, StateSynchronizer(log, GroupStateFormat()))
+        watching = _Watching()
+        link = cls(core, group, StateSynchronizer(log, watching), watching)
         try:
             await link.fetch()
         except BaseException:
@@ -331,21 +371,45 @@ class GroupLink:
 
     async def fetch(self) -> GroupState:
         """Read what others wrote."""
-        await self._synchronizer.fetch_updates()
+        with self._deletion():
+            await self._synchronizer.fetch_updates()
         return self.state
 
     async def change(self, action: Change) -> GroupState:
         """Write updates for the current state."""
-        return await self._synchronizer.update(action.generate)
+        with self._deletion():
+            return await self._synchronizer.update(action.generate)
 
     async def announce(self, updates: Sequence[GroupUpdate]) -> None:
         """Write updates whatever the state is."""
-        await self._synchronizer.update_unconditionally(updates)
+        with self._deletion():
+            await self._synchronizer.update_unconditionally(updates)
 
     async def wait_for_updates(self) -> GroupState:
         """Wait until somebody writes, and fetch it."""
-        await self._synchronizer.wait_for_updates()
+        with self._deletion():
+            await self._synchronizer.wait_for_updates()
         return self.state
+
+    @contextmanager
+    def _deletion(self) -> Iterator[None]:
+        """What the state's stream says when the group was deleted."""
+        try:
+            yield
+        except (NoSuchSegmentError, StreamNotFoundError, SealedStateError) as error:
+            raise ReaderGroupNotFoundError(
+                f"reader group {self.group} was deleted", scope=self.group.scope
+            ) from error
+
+    @contextmanager
+    def watch(self, checkpoint: str) -> Iterator[Mapping[str, Mapping[str, int]]]:
+        """Note a checkpoint's positions when it is complete; gives what was noted so far, by name."""
+        self._watching.watched.add(checkpoint)
+        try:
+            yield self._watching.found
+        finally:
+            self._watching.watched.discard(checkpoint)
+            self._watching.found.pop(checkpoint, None)
 
     async def run(self, steps: Generator[Action, Any, R]) -> R:
         """Carry out the steps of an algorithm; broken off when this is cancelled."""
@@ -393,25 +457,40 @@ class GroupLink:
         return result
 
     async def publish(self, cuts: Sequence[StreamCut], config: ReaderGroupConfig) -> None:
-        """Tell the controller that the group does not need what is before these cuts."""
-        for cut in await self.complete(cuts):
-            stream = cut.stream
-            try:
-                await self.core.controller.update_subscriber_stream_cut(
-                    stream.scope,
-                    stream.name,
-                    str(self.group),
-                    config.group_id,
-                    config.generation,
-                    cut.positions,
-                )
-            except ControllerError as error:
-                # Somebody resets the group, and its readers are about to find out.
-                if error.status != "GENERATION_MISMATCH":
-                    raise
+        """Tell the controller that the group does not need what is before these cuts, as far as it listens.
+
+        It does not for a stream that is sealed or deleted, or when the group is being reset; and reading does
+        not depend on it: after the next checkpoint there are newer cuts.
+        """
+        with trio.move_on_after(_PUBLISH_SECONDS) as scope:
+            for cut in cuts:
+                stream = cut.stream
+                try:
+                    [whole] = await self.complete([cut])
+                    await self.core.controller.update_subscriber_stream_cut(
+                        stream.scope,
+                        stream.name,
+                        str(self.group),
+                        config.group_id,
+                        config.generation,
+                        whole.positions,
+                    )
+                except PravegaError as error:
+                    log.info("stream %s does not drop what group %s has read: %s", stream, self.group, error)
+        if scope.cancelled_caught:
+            log.warning(
+                "group %s: no answer in %g s to what it has read; its streams may drop it later",
+                self.group, _PUBLISH_SECONDS,
+            )  # fmt: skip
 
     async def time_window(self, stream: ScopedStream) -> TimeWindow:
         """The time that the group is at in a stream, by its state."""
+        if self._watermarks_of != self.state.config.generation:
+            # Perhaps it begins again, where windows that have moved on do not go back to.
+            self._watermarks_of = self.state.config.generation
+            former, self._watermarks = self._watermarks, {}
+            for each in former.values():
+                await each.close()
         if stream not in self._watermarks:
             self._watermarks[stream] = StreamWatermarks(self.core, stream)
         return await self._watermarks[stream].window(self.state)

@@ -17,6 +17,7 @@ from pravega_wire.errors import (
     InvalidArgumentError,
     InvalidStreamCutError,
     ReaderGroupError,
+    StreamNotFoundError,
 )
 from pravega_wire.groups import ReaderGroupConfig, ReaderGroupMetrics, RetentionType, TimeWindow
 from pravega_wire.naming import validate_user_name
@@ -170,7 +171,11 @@ class ReaderGroup:
         total = 0
         for cut in await self._link.complete(cuts_of(state.checkpoints.last or state.positions())):
             end = state.config.ends.get(cut.stream)
-            ranges = await batch.segment_ranges(core, cut.stream, cut, end, "skip_to_head")
+            try:
+                ranges = await batch.segment_ranges(core, cut.stream, cut, end, "skip_to_head")
+            except StreamNotFoundError:
+                # Deleted since: nothing of it will be read.
+                continue
             total += sum(each.length for each in ranges)
         return total
 
@@ -284,23 +289,26 @@ class ReaderGroup:
                 )
             return [CreateCheckpoint(name)]
 
-        await self._change(begin)
-        positions = await self._completed(name)
+        with self._link.watch(name) as found:
+            await self._change(begin)
+            positions = await self._completed(name, found)
         await self._link.announce([ClearCheckpointsBefore(name)])
         return Checkpoint(name, tuple(await self._link.complete(cuts_of(positions))))
 
-    async def _completed(self, name: str) -> Mapping[str, int]:
-        """Wait for a checkpoint's positions."""
+    async def _completed(self, name: str, found: Mapping[str, Mapping[str, int]]) -> Mapping[str, int]:
+        """Wait for a checkpoint's positions.
+
+        :param found: what is noted as updates arrive: see :meth:`GroupLink.watch`.
+        """
         state = await self._link.fetch()
-        while not state.checkpoints.is_complete(name):
+        while name not in found:
+            if state.checkpoints.is_complete(name):
+                raise CheckpointError(
+                    f"checkpoint {name!r} of reader group {self.name} was given up: it was cancelled, or the "
+                    "group was reset"
+                )
             state = await self._link.wait_for_updates()
-        positions = state.checkpoints.completed(name)
-        if positions is None:
-            raise CheckpointError(
-                f"checkpoint {name!r} of reader group {self.name} was given up: it was cancelled, or the "
-                "group was reset"
-            )
-        return positions
+        return found[name]
 
     async def generate_stream_cuts(self) -> dict[ScopedStream, StreamCut]:
         """Ask every reader where it is now, without their users noticing.
@@ -310,8 +318,9 @@ class ReaderGroup:
         :raises CheckpointError: the group was reset meanwhile.
         """
         name = b64encode(secrets.token_bytes(32)).decode("ascii") + SILENT
-        await self._link.announce([CreateCheckpoint(name)])
-        positions = await self._completed(name)
+        with self._link.watch(name) as found:
+            await self._link.announce([CreateCheckpoint(name)])
+            positions = await self._completed(name, found)
         await self._link.announce([ClearCheckpointsBefore(name)])
         return {cut.stream: cut for cut in await self._link.complete(cuts_of(positions))}
 
@@ -378,6 +387,9 @@ class ReaderGroup:
     async def _replace(self, config: ReaderGroupConfig) -> bool:
         """The second half of a reset; False when somebody else has changed the configuration meanwhile."""
         core, group = self._link.core, self._link.group
+        # First, because the controller takes a configuration with streams that do not exist, and then the
+        # group has no state that fits it.
+        await initial_state(core, config)
         accepted = True
         try:
             generation = await core.controller.update_reader_group(to_controller(group, config))
@@ -389,6 +401,8 @@ class ReaderGroup:
             # answer was lost.
             stored = await load_config(core, group)
             accepted = stored == config and stored.generation == config.generation + 1
+            if not accepted and not await self._is_possible(stored):
+                return await self._replace(config.with_identity(stored.generation, stored.group_id))
         initial = await initial_state(core, stored)
 
         def write(state: GroupState) -> Sequence[GroupUpdate]:
@@ -396,6 +410,14 @@ class ReaderGroup:
 
         await self._link.change(Change(write))
         return accepted
+
+    async def _is_possible(self, config: ReaderGroupConfig) -> bool:
+        """Whether the streams of a configuration exist."""
+        try:
+            await initial_state(self._link.core, config)
+        except StreamNotFoundError:
+            return False
+        return True
 
     async def update_retention_stream_cut(self, cuts: Iterable[StreamCut]) -> None:
         """Allow the streams to drop what is before these cuts.

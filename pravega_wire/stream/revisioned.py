@@ -7,9 +7,9 @@ from uuid import UUID
 
 from pravega_wire.controller.tokens import Access
 from pravega_wire.errors import (
-    CorruptedStateError,
     DataLossError,
     InvalidArgumentError,
+    SealedStateError,
     SegmentSealedError,
     SegmentTruncatedError,
     StreamNotFoundError,
@@ -128,7 +128,7 @@ class RevisionedStream(Generic[T]):
     async def wait_beyond(self, revision: Revision) -> None:
         """Wait until there is a value after ``revision``, or what was there is truncated.
 
-        :raises CorruptedStateError: the stream was sealed, so there will be none.
+        :raises SealedStateError: the stream was sealed, so there will be none.
         """
         reader = FollowingReader(
             self._core.stores, self._target, self._offset(revision), chunk_bytes=HEADER_BYTES
@@ -141,8 +141,8 @@ class RevisionedStream(Generic[T]):
         finally:
             reader.close()
 
-    def _sealed(self) -> CorruptedStateError:
-        return CorruptedStateError(
+    def _sealed(self) -> SealedStateError:
+        return SealedStateError(
             f"revisioned stream {self.stream} was sealed", scope=self.stream.scope, stream=self.stream.name
         )
 
@@ -150,7 +150,7 @@ class RevisionedStream(Generic[T]):
         """Append ``value`` if ``latest`` is still the newest revision.
 
         :returns: the new revision, or None when somebody else wrote meanwhile.
-        :raises CorruptedStateError: the stream was sealed.
+        :raises SealedStateError: the stream was sealed.
         :raises RetriesExhaustedError: no answer; whether the value is stored is not known.
         """
         payload = self._serializer.serialize(value)

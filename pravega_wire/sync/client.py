@@ -85,11 +85,13 @@ def open_client(
     """
     portal = Portal("pravega client")
     try:
-        client, leave = portal.enter(twin.open_client(config, address_map=address_map))
+        client = portal.enter(twin.open_client(config, address_map=address_map))
         try:
-            yield PravegaClient(portal, client)
+            yield PravegaClient(portal, client.value)
         finally:
-            leave()
+            # What is still open would lose its client in the middle of its work.
+            portal.break_off(but=client)
+            client.leave()
     finally:
         portal.close()
 

@@ -7,16 +7,98 @@ import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 import trio
 
-from pravega_wire.errors import ClosedError, InvalidArgumentError
+from pravega_wire.errors import ClosedError, InvalidArgumentError, PravegaError
 
-__all__ = ["Portal"]
+__all__ = ["Held", "Portal"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+class _BrokenOff(Exception):
+    """Tells a context manager that its block has failed."""
+
+
+class Held(Generic[R]):
+    """A context manager that is entered in a task of the portal, until :meth:`leave`.
+
+    :ivar value: what entering it gave.
+    """
+
+    value: R
+
+    def __init__(self, portal: Portal, manager: AbstractAsyncContextManager[R]) -> None:
+        self._portal = portal
+        self._manager = manager
+        self._entered: Future[R] = Future()
+        self._left: Future[None] = Future()
+        self._leave = trio.Event()
+        self._failed = False
+        self._scope = trio.CancelScope()
+
+    async def run(self) -> None:
+        """The task."""
+        try:
+            with self._scope:
+                async with self._manager as value:
+                    self._entered.set_result(value)
+                    await self._leave.wait()
+                    if self._failed:
+                        raise _BrokenOff
+            self._end(ClosedError("this was broken off"), None)
+        except _BrokenOff as error:
+            self._end(error, None)
+        except BaseException as error:
+            self._end(error, error)
+            if isinstance(error, trio.Cancelled):
+                raise
+
+    def _end(self, entering: BaseException, leaving: BaseException | None) -> None:
+        self._portal.forget(self)
+        if not self._entered.done():
+            self._entered.set_exception(entering)
+        if leaving is None:
+            self._left.set_result(None)
+        else:
+            self._left.set_exception(leaving)
+
+    def wait_entered(self) -> None:
+        """Wait until it is entered."""
+        try:
+            self.value = self._entered.result()
+        except KeyboardInterrupt:
+            self.break_off()
+            raise
+
+    def leave(self, *, failed: bool = False) -> None:
+        """Leave it, and wait until that is done.
+
+        :param failed: whether the block was left by an exception, which goes on whatever comes of this.
+        """
+        self._portal.check()
+        self._failed = failed
+        try:
+            self._portal.soon(self._leave.set)
+            self._left.result()
+        except KeyboardInterrupt:
+            self.break_off()
+            raise
+        except PravegaError:
+            if not failed:
+                raise
+
+    def break_off(self) -> None:
+        """Cancel it, whether it is entered or not, and wait until that is done."""
+        try:
+            self._portal.check()
+            self._portal.soon(self._scope.cancel)
+            self._left.result()
+        except PravegaError:
+            pass
 
 
 class Portal:
@@ -31,6 +113,7 @@ class Portal:
         self._started: Future[trio.lowlevel.TrioToken] = Future()
         self._nursery: trio.Nursery | None = None
         self._stop: trio.Event | None = None
+        self._held: list[Held[Any]] = []
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
         self._token = self._started.result()
@@ -51,7 +134,8 @@ class Portal:
             await self._stop.wait()
             nursery.cancel_scope.cancel()
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Refuse a call from a thread or process that must not make it."""
         if os.getpid() != self._pid:
             raise ClosedError("this client belongs to the process it was made in, not to a fork")
         if threading.current_thread() is self._thread:
@@ -64,7 +148,7 @@ class Portal:
 
         :raises ClosedError: the portal is closed, or belongs to the parent of this process.
         """
-        self._check()
+        self.check()
         future: Future[R] = Future()
         scope = trio.CancelScope()
 
@@ -88,64 +172,55 @@ class Portal:
                 return
             self._nursery.start_soon(task)
 
-        self._soon(start)
+        self.soon(start)
         try:
             return future.result()
         except KeyboardInterrupt:
-            self._soon(scope.cancel)
+            self.soon(scope.cancel)
             try:
                 future.result()
             except ClosedError:
                 pass
             raise
 
+    def forget(self, held: Held[Any]) -> None:
+        """Something is not entered any more; called in the portal's thread."""
+        self._held.remove(held)
+
     def start_soon(self, function: Callable[[], Awaitable[Any]]) -> None:
         """Start a task that lives as long as the portal; called in the portal's thread."""
         assert self._nursery is not None
         self._nursery.start_soon(function)
 
-    def _soon(self, function: Callable[[], Any]) -> None:
+    def soon(self, function: Callable[[], Any]) -> None:
+        """Run a function in the portal's thread; does not wait for it."""
         try:
             self._token.run_sync_soon(function)
         except trio.RunFinishedError as error:
             raise ClosedError("the client is closed") from error
 
-    def enter(self, manager: AbstractAsyncContextManager[R]) -> tuple[R, Callable[[], None]]:
-        """Enter a context manager in a task of its own; returns its value and a function to leave.
+    def enter(self, manager: AbstractAsyncContextManager[R]) -> Held[R]:
+        """Enter a context manager in a task of its own.
 
-        Both ends run in that one task, as nurseries demand.
+        Both ends run in that one task, as nurseries demand. Ctrl-C meanwhile leaves it again.
         """
-        entered: Future[R] = Future()
-        left: Future[None] = Future()
-        leave = trio.Event()
-
-        async def hold() -> None:
-            try:
-                async with manager as value:
-                    entered.set_result(value)
-                    await leave.wait()
-                left.set_result(None)
-            except BaseException as error:
-                for future in (entered, left):
-                    if not future.done():
-                        future.set_exception(error)
-                if isinstance(error, trio.Cancelled):
-                    raise
+        held = Held(self, manager)
 
         async def begin() -> None:
             assert self._nursery is not None
-            self._nursery.start_soon(hold)
+            self._held.append(held)
+            self._nursery.start_soon(held.run)
             await trio.lowlevel.checkpoint()
 
         self.call(begin)
-        value = entered.result()
+        held.wait_entered()
+        return held
 
-        def close() -> None:
-            self._check()
-            self._soon(leave.set)
-            left.result()
-
-        return value, close
+    def break_off(self, *, but: Held[Any]) -> None:
+        """Leave what is still entered, as by an exception, the last one first."""
+        for held in reversed(list(self._held)):
+            if held is not but:
+                held.break_off()
 
     def close(self) -> None:
         """End the thread; calls under way fail with :class:`ClosedError`."""

@@ -13,7 +13,7 @@ from pravega_wire.stream.batch import OnTruncated
 from pravega_wire.stream.event_reader import DEFAULT_BUFFERED_BYTES, Event, ReachedCheckpoint, SegmentEvents
 from pravega_wire.stream.event_reader import EventReader as AsyncEventReader
 from pravega_wire.stream.reader_group import ReaderGroup as AsyncReaderGroup
-from pravega_wire.sync.portal import Portal
+from pravega_wire.sync.portal import Held, Portal
 from pravega_wire.types import ScopedStream, StreamCut
 
 __all__ = ["EventReader", "ReaderGroup"]
@@ -30,22 +30,18 @@ class EventReader(Generic[T]):
     def __init__(self, portal: Portal, reader: AsyncEventReader[T]) -> None:
         self._portal = portal
         self._twin = reader
-        self._leave: Callable[[], None] | None = None
+        self._held: Held[AsyncEventReader[T]] | None = None
 
     def __enter__(self) -> Self:
-        if self._leave is not None:
+        if self._held is not None:
             raise InvalidArgumentError(f"reader {self._twin.reader_id} can be entered once")
-        _, self._leave = self._portal.enter(self._twin)
+        self._held = self._portal.enter(self._twin)
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        assert self._leave is not None
-        try:
-            if error is not None:
-                # The async twin is not left by this exception, so it has to be told.
-                self._portal.call(self._twin.close, self._twin.acknowledged_position)
-        finally:
-            self._leave()
+        if self._held is None:
+            raise InvalidArgumentError(f"reader {self._twin.reader_id} was not entered")
+        self._held.leave(failed=error is not None)
 
     def close(self, position: Position | None = None) -> None:
         """Leave the group now; the context manager does it otherwise."""

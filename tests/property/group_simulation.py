@@ -1,8 +1,8 @@
 """A reader group without a server: a log for its state, segments with numbered events, and a clock.
 
 Runs :class:`GroupMember` as the real driver does. Fetches may be late, rounds may be broken off at any action
-(with its effect or without), readers may die with or without a last position, streams scale while they are
-read, and checkpoints are taken meanwhile.
+(with its effect, without, or with an effect that comes later), readers may die with or without a last
+position, streams scale while they are read, and checkpoints are taken meanwhile.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from pravega_wire.protocol.group_state import (
     GroupState,
     GroupUpdate,
     ReaderGroupStateInit,
+    ReleaseSegment,
     decode_group_record,
     encode_group_record,
 )
@@ -90,6 +91,17 @@ class Group:
         self.checkpoints: dict[str, dict[str, int]] = {}
         self.given: dict[tuple[str, str], dict[str, int]] = {}
         self.answers: dict[str, dict[str, int]] = {}
+        self.late = 0
+        # Conditional writes that nobody waits for any more: the length of the log they are for, and updates.
+        self.under_way: list[tuple[int, list[GroupUpdate]]] = []
+
+    def arrive(self) -> None:
+        """A write that is under way is stored, or refused because another one was faster."""
+        for expected, updates in self.under_way:
+            if expected == len(self.log):
+                self.late += 1
+                self.write(updates)
+        self.under_way.clear()
 
     def _add(self, segment: Segment) -> None:
         segment.number = self.next_number
@@ -177,6 +189,7 @@ class Reader:
         self.name = name
         self.known = len(group.states) - 1
         self.acknowledged: dict[str, int] = {}
+        self.unfinished = False
         self.member = GroupMember(
             name,
             "group",
@@ -198,8 +211,14 @@ class Reader:
                 action = steps.send(result)
             except StopIteration as stop:
                 return stop.value
-            broken = may_break and self.group.random.random() < 0.01
-            if broken and self.group.random.random() < 0.5:
+            # Writes in which segments are given up are few, and what matters most.
+            giving = isinstance(action, Change) and self.gives_up(action)
+            broken = may_break and self.group.random.random() < (0.3 if giving else 0.01)
+            if broken and self.group.random.random() < 0.7:
+                if isinstance(action, Change) and self.known == len(self.group.states) - 1:
+                    updates = action.generate(self.state)
+                    if updates and self.group.random.random() < 0.6:
+                        self.group.under_way.append((len(self.group.log), list(updates)))
                 steps.close()
                 raise Broken
             result = self.perform(action)
@@ -207,6 +226,9 @@ class Reader:
                 # The effect is there, and nobody was told.
                 steps.close()
                 raise Broken
+
+    def gives_up(self, action: Change) -> bool:
+        return any(isinstance(each, ReleaseSegment) for each in action.generate(self.state) or ())
 
     def perform(self, action: Action) -> Any:
         group = self.group
@@ -235,13 +257,17 @@ class Reader:
     def read(self) -> bool:
         """One read call; True when it gave something."""
         group, member = self.group, self.member
+        if group.under_way and group.random.random() < 0.1:
+            group.arrive()
         # What was given before is done with: see the promise on checkpoints.
         self.acknowledged = member.positions()
-        if member.busy or group.now >= member.due:
+        if member.busy or self.unfinished or group.now >= member.due:
+            self.unfinished = True
             try:
                 checkpoint = self.run(member.round(self.state))
             except Broken:
                 return False
+            self.unfinished = False
             if checkpoint is not None:
                 group.given[checkpoint, self.name] = member.positions()
                 return True

@@ -239,8 +239,13 @@ def test_events_as_arrow(payloads: list[bytes]) -> None:
 @pytest.mark.parametrize("before", [0, 1, 100])
 def test_what_is_no_event_is_named(header: tuple[int, int], before: int) -> None:
     data = frame_event(b"abc") * before + EVENT_HEADER.pack(*header) + b"12345"
+    taken = 0
+    if before:
+        # Good events before it are not lost.
+        batch, taken, _ = parse_events(data, 1000, segment="s/t/0.#epoch.0")
+        assert batch.to_list() == [b"abc"] * before
     with pytest.raises(DecodeError, match=f"offset {1000 + 11 * before} "):
-        parse_events(data, 1000, segment="s/t/0.#epoch.0")
+        parse_events(data[taken:], 1000 + taken, segment="s/t/0.#epoch.0")
 
 
 @given(st.lists(st.one_of(st.binary(max_size=30), st.just(b"same")), max_size=200))
