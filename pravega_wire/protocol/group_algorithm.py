@@ -251,6 +251,7 @@ class GroupMember:
     :param clock: seconds that only go forward. :param wall_ms: milliseconds since 1970.
     :param initial_delay: seconds to wait before the first segment is taken, so that readers which are started
         together share the segments without handing them over.
+    :param joined: how often readers of this name have joined, as far as the state is known.
     """
 
     def __init__(
@@ -262,6 +263,7 @@ class GroupMember:
         wall_ms: Callable[[], int],
         rng: random.Random | None = None,
         initial_delay: float = 0.0,
+        joined: Callable[[], int] = lambda: 0,
     ) -> None:
         self.reader = reader
         self.group = group
@@ -278,6 +280,8 @@ class GroupMember:
         self._given: str | None = None
         self._settling = False
         self._unsure = False
+        self._joined = joined
+        self._joined_as = 0
         self._gone = False
         self._hasty = False
         self.positions_told = False
@@ -340,6 +344,7 @@ class GroupMember:
         self._acquire_at = now + self._initial_delay + spread
         self._fetch_at = now + refresh
         self._unsure = False
+        self._joined_as = self._joined()
         yield from self._take(state)
 
     def leave(self, positions: Mapping[str, int] | None = None) -> Steps:
@@ -420,16 +425,12 @@ class GroupMember:
 
     # --- the state ------------------------------------------------------------------------------
 
-    def _take(self, state: GroupState, *, more: bool = False) -> Generator[Action, Any, None]:
-        """Make the own segments those that the state says.
-
-        :param more: whether this reader may have acquired some; otherwise new ones are those of another
-            reader, which has the name after this one was declared offline.
-        """
+    def _take(self, state: GroupState) -> Generator[Action, Any, None]:
+        """Make the own segments those that the state says."""
         yield from ()
         owned = state.assigned.get(self.reader)
-        mine = self.offsets.keys() | self.completed.keys()
-        if owned is None or not (more or owned.keys() <= mine):
+        # Another reader may have the name by now, after this one was declared offline.
+        if owned is None or self._joined() != self._joined_as:
             self._gone = True
             raise ReinitializationRequiredError(
                 f"reader {self.reader} is not in group {self.group} any more: it was declared offline, or "
@@ -456,16 +457,16 @@ class GroupMember:
 
     def _fetch(self) -> Generator[Action, Any, GroupState]:
         state: GroupState = yield Fetch()
-        unsure, self._unsure = self._unsure, False
+        self._unsure = False
         self._fetch_at = self._clock() + state.config.group_refresh_ms / 1000
-        yield from self._take(state, more=unsure)
+        yield from self._take(state)
         return state
 
-    def _change(self, generate: Generate, *, more: bool = False) -> Generator[Action, Any, GroupState]:
+    def _change(self, generate: Generate) -> Generator[Action, Any, GroupState]:
         self._unsure = True
         state: GroupState = yield Change(generate)
         self._unsure = False
-        yield from self._take(state, more=more)
+        yield from self._take(state)
         return state
 
     def _distance(self, positions: Mapping[str, int] | None = None) -> UpdateDistanceToTail:
@@ -645,7 +646,7 @@ class GroupMember:
             taken = [AcquireSegment(self.reader, segment) for segment in segments]
             return [*taken, self._distance()]
 
-        state = yield from self._change(acquire, more=True)
+        state = yield from self._change(acquire)
         self._set_timers(state)
         self.positions_told = True
         return state

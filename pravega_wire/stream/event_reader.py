@@ -192,6 +192,7 @@ class EventReader(Generic[T]):
             clock=monotonic,
             wall_ms=lambda: time.time_ns() // 1_000_000,
             initial_delay=initial_delay,
+            joined=lambda: 0 if self._link is None else self._link.joined(reader_id),
         )
         self._link: GroupLink | None = None
         self._nursery_manager: Any = None
@@ -221,7 +222,7 @@ class EventReader(Generic[T]):
         if self._link is not None or self._left:
             raise InvalidArgumentError(f"reader {self.reader_id} of {self.group} can be entered once")
         self._core.check_open()
-        link = await GroupLink.open(self._core, self.group)
+        self._link = link = await GroupLink.open(self._core, self.group)
         try:
             await link.run(self._member.join())
         except BaseException as error:
@@ -230,8 +231,8 @@ class EventReader(Generic[T]):
                     # Perhaps it is in the group.
                     await self._give_up_joining(link)
                 await link.close()
+            self._link = None
             raise
-        self._link = link
         self._nursery_manager = trio.open_nursery()
         self._nursery = await self._nursery_manager.__aenter__()
         return self

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Self, TypeVar
@@ -38,6 +39,7 @@ from pravega_wire.protocol.group_algorithm import (
     end_offsets,
 )
 from pravega_wire.protocol.group_state import (
+    AddReader,
     GroupInit,
     GroupState,
     GroupStateFormat,
@@ -298,18 +300,22 @@ class StreamWatermarks:
 
 
 class _Watching(GroupStateFormat):
-    """Notes what named checkpoints came to, while updates are applied.
+    """Notes what the last state that was fetched need not tell, while updates are applied.
 
-    The last state that was fetched need not tell: a checkpoint may be complete and cleared by a later one
-    in updates that arrive together.
+    :ivar joined: how often readers of a name have joined. :ivar watched: checkpoints that are waited for.
+    :ivar found: what they came to; one may be complete, and cleared by a later one, in updates that arrive
+        together.
     """
 
     def __init__(self) -> None:
+        self.joined: Counter[str] = Counter()
         self.watched: set[str] = set()
         self.found: dict[str, Mapping[str, int]] = {}
 
     def apply(self, state: GroupState, update: GroupUpdate, revision: object) -> GroupState:
         """See :class:`GroupStateFormat`."""
+        if isinstance(update, AddReader):
+            self.joined[update.reader] += 1
         after = super().apply(state, update, revision)
         for name in self.watched - self.found.keys():
             positions = after.checkpoints.completed(name)
@@ -400,6 +406,10 @@ class GroupLink:
             raise ReaderGroupNotFoundError(
                 f"reader group {self.group} was deleted", scope=self.group.scope
             ) from error
+
+    def joined(self, reader: str) -> int:
+        """How often readers of this name have joined, as far as it is known here."""
+        return self._watching.joined[reader]
 
     @contextmanager
     def watch(self, checkpoint: str) -> Iterator[Mapping[str, Mapping[str, int]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import pytest
 import trio
@@ -34,7 +35,9 @@ from pravega_wire.errors import (
     ReinitializationRequiredError,
     StreamNotFoundError,
 )
+from pravega_wire.protocol import group_algorithm
 from pravega_wire.protocol.group_algorithm import Change
+from pravega_wire.protocol.group_state import GroupUpdate, UpdateCheckpointPublished
 from pravega_wire.stream.group_link import GroupLink
 from pravega_wire.testing import FaultProxy
 from tests.faults.support import assert_exactly, event_of
@@ -682,25 +685,46 @@ def test_a_round_that_fails_gives_nothing_out_that_is_released(
         async with guarded(config) as client, open_client(config) as other_client:
             await client.create_stream("s", 4)
             await write(client, "s", 0, 8000)
-            group = await group_of(client, "s", automatic_checkpoint_ms=200, group_refresh_ms=100)
-            broken = 0
-            change = GroupLink.change
+            group = await group_of(
+                client,
+                "s",
+                automatic_checkpoint_ms=200,
+                group_refresh_ms=100,
+                retention=RetentionType.AUTOMATIC_RELEASE_AT_LAST_CHECKPOINT,
+            )
+            released = broken = 0
+            change, announce = GroupLink.change, GroupLink.announce
 
-            async def break_off(link: GroupLink, action: Change) -> object:
+            async def note(link: GroupLink, action: Change) -> object:
+                nonlocal released
+                before = len(link.state.assigned.get("a", ()))
+                after = await change(link, action)
+                if link.core is client._core and len(after.assigned.get("a", ())) < before:
+                    released += action.generate.__name__ == "release"
+                return after
+
+            async def break_off(link: GroupLink, updates: Sequence[GroupUpdate]) -> None:
                 nonlocal broken
-                result = await change(link, action)
-                if link.core is client._core and broken < 3 and result.unassigned and not link.state.future:
-                    updates = action.generate  # of a release: it is written, and this reader is not told
-                    if updates.__name__ == "release":
-                        broken += 1
-                        raise PermissionDeniedError("broken off")
-                return result
+                # What comes after a segment is released: the other one leaves it to this one to publish cuts.
+                if link.core is not client._core and isinstance(updates[0], UpdateCheckpointPublished):
+                    return
+                if link.core is client._core and released > broken:
+                    broken = released
+                    raise PermissionDeniedError("broken off")
+                await announce(link, updates)
 
-            monkeypatch.setattr(GroupLink, "change", break_off)
+            # It gives up the segment that it is giving events out of.
+            readers: dict[str, EventReader[bytes]] = {}
+            monkeypatch.setattr(
+                group_algorithm, "hash_to_range", lambda name, seed: float(name == readers["a"]._segment)
+            )
+            monkeypatch.setattr(GroupLink, "change", note)
+            monkeypatch.setattr(GroupLink, "announce", break_off)
             seen: list[bytes] = []
 
             async def read(name: str, of: PravegaClient) -> None:
                 async with await of.reader_group("g") as its, its.reader(name) as reader:
+                    readers[name] = reader
                     while not reader.end_of_data:
                         with trio.move_on_after(1):
                             try:
