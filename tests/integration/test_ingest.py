@@ -36,6 +36,7 @@ from pravega_wire.ingest import (
     FixedCount,
     IngestRecord,
     LengthBefore,
+    Observer,
     Progress,
     Sample,
     SequenceSource,
@@ -275,37 +276,50 @@ def test_transaction_aborted_under_way_is_done_again(
 def test_recovery_while_the_transaction_is_committing(config: PravegaConfig, tmp_path: Path) -> None:
     """The next ingester comes right after a commit was accepted, which takes the server a while.
 
-    Eight times, so that it comes early enough at least once; the first commit on a stream takes a second.
+    At least eight times, and until it has come early enough once; each time into a stream of its own, whose
+    first commit takes the longest. The next file goes after the first one meanwhile.
     """
-    for number in range(8):
-        write_numbers(tmp_path / "in", f"{number}.txt", 500, number * 500)
 
     class Stop(Exception):
         pass
 
     async def main() -> None:
-        states = []
+        states: list[TxnStatus] = []
         async with guarded(config) as client:
-            await client.create_stream("data", 10)
-            await client.create_stream("sync", 1)
 
-            async def observer(stage: Stage, record: IngestRecord) -> None:
-                if stage is Stage.RECOVERED and record.item:
-                    # If it is committing now it was when ingestion decided.
-                    states.append(await client.transaction_status("data", record.transaction))
-                if stage is Stage.COMMITTING:
-                    raise Stop
+            async def ingest(data: str, observer: Observer) -> Progress:
+                ingester = FileIngester(
+                    client, data, f"{data}-sync", key=key_of, create=False, observer=observer
+                )
+                return await ingester.run(tmp_path / data)
 
-            for _ in range(8):
-                ingester = FileIngester(client, "data", "sync", key=key_of, create=False, observer=observer)
+            while len(states) < 8 or TxnStatus.COMMITTING not in states:
+                data = f"data{len(states)}"
+                await client.create_stream(data, 10)
+                await client.create_stream(f"{data}-sync", 1)
+                write_numbers(tmp_path / data, "1.txt", 500)
+                write_numbers(tmp_path / data, "2.txt", 500, 500)
+
+                async def look(stage: Stage, record: IngestRecord, data: str = data) -> None:
+                    if stage is Stage.RECOVERED:
+                        # If it is committing now it was when ingestion decided.
+                        states.append(await client.transaction_status(data, record.transaction))
+
+                async def next_one(
+                    stage: Stage,
+                    record: IngestRecord,
+                    data: str = data,
+                    look: Observer = look,
+                ) -> None:
+                    if stage is Stage.COMMITTING:
+                        progress = await ingest(data, look)
+                        assert (progress.skipped, progress.done, progress.total) == (1, 1, 2)
+                        raise Stop
+
                 with pytest.raises(Stop):
-                    await ingester.run(tmp_path / "in")
-            assert await FileIngester(client, "data", "sync", key=key_of).run(tmp_path / "in") == Progress(
-                skipped=8, total=8
-            )
-            assert await stored(client) == list(range(4000))
+                    await ingest(data, next_one)
+                assert await stored(client, data) == list(range(1000))
             assert set(states) <= {TxnStatus.COMMITTING, TxnStatus.COMMITTED}
-            assert TxnStatus.COMMITTING in states
 
     trio.run(main)
 
