@@ -11,7 +11,7 @@ Runtime errors (``OSError``, ``ssl``, ``h2``, ``trio`` resource errors) are mapp
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 from uuid import UUID
 
 __all__ = [
@@ -451,6 +451,13 @@ class IngestError(PravegaError):
     """
 
     item: str = ""
+
+    @classmethod
+    def about(cls, item: str, message: str, **names: Any) -> Self:
+        """An error that names ``item``; the others are the names of :class:`PravegaError`."""
+        error = cls(message, **names)
+        error.item = item
+        return error
 
 
 class IngestedSourceChangedError(IngestError):

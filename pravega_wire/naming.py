@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from typing import Final
 from uuid import UUID
 
 from pravega_wire.errors import InvalidArgumentError
 
 __all__ = [
+    "TABLE_SUFFIX",
     "epoch_of",
     "generalized_segment_id",
     "number_of",
@@ -18,6 +20,9 @@ __all__ = [
     "validate_scope_name",
     "validate_user_name",
 ]
+
+TABLE_SUFFIX: Final = "_kvtable"
+"""Of a key-value table's name, in the names of its segments."""
 
 _USER_NAME = re.compile(r"[A-Za-z0-9.\-]+\Z")
 _INTERNAL_NAME = re.compile(r"_?[A-Za-z0-9.\-]+\Z")

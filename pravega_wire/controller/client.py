@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 from uuid import UUID
 
 import trio
@@ -54,7 +54,7 @@ from pravega_wire.errors import (
     TransportError,
 )
 from pravega_wire.grpc.status import StatusCode, error_for_status, is_retried
-from pravega_wire.naming import validate_scope_name, validate_stream_name, validate_user_name
+from pravega_wire.naming import TABLE_SUFFIX, validate_scope_name, validate_stream_name, validate_user_name
 from pravega_wire.policies import (
     RetentionPolicy,
     RetentionType,
@@ -80,7 +80,6 @@ MIN_LEASE_MS = 10_000
 MAX_LEASE_MS = 600_000
 _NONE = pb.StreamInfo.NONE
 _READ_WRITE = pb.StreamInfo.READ_WRITE
-_TABLE_SUFFIX = "_kvtable"
 
 
 @asynccontextmanager
@@ -609,14 +608,9 @@ class ControllerClient:
 
         :param stream: for a segment of a key-value table, the table's name and ``_kvtable``.
         """
-        validate_scope_name(scope)
-        validate_stream_name(stream.removesuffix(_TABLE_SUFFIX))
         reply = await self._call(
             "getURI",
-            pb.SegmentId(
-                streamInfo=pb.StreamInfo(scope=scope, stream=stream, accessOperation=_NONE),
-                segmentId=segment_id,
-            ),
+            pb.SegmentId(streamInfo=_owner_info(scope, stream, _NONE), segmentId=segment_id),
             pb.NodeUri,
             f"segment {segment_id} of {scope}/{stream}",
         )
@@ -718,11 +712,9 @@ class ControllerClient:
 
         :param stream: for the segments of a key-value table, the table's name and ``_kvtable``.
         """
-        validate_scope_name(scope)
-        validate_stream_name(stream.removesuffix(_TABLE_SUFFIX))
         reply = await self._call(
             "getDelegationToken",
-            pb.StreamInfo(scope=scope, stream=stream, accessOperation=cast(Any, access.value)),
+            _owner_info(scope, stream, access.value),
             pb.DelegationToken,
             f"stream {scope}/{stream}",
         )
@@ -1184,6 +1176,13 @@ def _info(scope: str, stream: str, access: Any = pb.StreamInfo.UNSPECIFIED) -> p
     validate_scope_name(scope)
     validate_stream_name(stream)
     return pb.StreamInfo(scope=scope, stream=stream, accessOperation=access)
+
+
+def _owner_info(scope: str, stream: str, access: Any) -> pb.StreamInfo:
+    """As :func:`_info`, also of what the segments of a key-value table belong to."""
+    info = _info(scope, stream.removesuffix(TABLE_SUFFIX), access)
+    info.stream = stream
+    return info
 
 
 def _segment(scope: str, stream: str, segment_id: int, access: Any) -> pb.SegmentId:

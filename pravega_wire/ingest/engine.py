@@ -177,11 +177,13 @@ class Engine:
         )
 
     def _named(self, kind: type[IngestError], record: IngestRecord, message: str) -> IngestError:
-        error = kind(
-            message, scope=self.stream.scope, stream=self.stream.name, transaction=record.transaction
+        return kind.about(
+            record.item or record.title,
+            message,
+            scope=self.stream.scope,
+            stream=self.stream.name,
+            transaction=record.transaction,
         )
-        error.item = record.item or record.title
-        return error
 
     def _unknown(self, record: IngestRecord) -> IngestError:
         return self._named(

@@ -142,9 +142,7 @@ def check_done(files: Sequence[Found], record: IngestRecord, done: bool, on_chan
 
 
 def _changed(record: IngestRecord, message: str) -> IngestedSourceChangedError:
-    error = IngestedSourceChangedError(message)
-    error.item = record.item
-    return error
+    return IngestedSourceChangedError.about(record.item, message)
 
 
 class _FilePart(Part):
@@ -172,13 +170,10 @@ class _FilePart(Part):
         try:
             found = await trio.to_thread.run_sync(self._file.path.stat)
         except OSError as error:
-            raise self._error(f"{self.title} cannot be read: {error.strerror or error}") from error
+            raise IngestError.about(
+                self._file.name, f"{self.title} cannot be read: {error.strerror or error}"
+            ) from error
         return found.st_size, found.st_mtime_ns
-
-    def _error(self, message: str) -> IngestError:
-        error = IngestError(message)
-        error.item = self._file.name
-        return error
 
     async def begin(self) -> SampleReader:
         self.close()
@@ -202,7 +197,10 @@ class _FilePart(Part):
 
     async def end(self, count: int) -> None:
         if await self._now() != self._stamp:
-            raise self._error(f"{self.title} has changed while it was read: ingest it when it is complete")
+            raise IngestError.about(
+                self._file.name,
+                f"{self.title} has changed while it was read: ingest it when it is complete",
+            )
 
     def close(self) -> None:
         if self._reader is not None:

@@ -81,7 +81,7 @@ def csv_rows(
             rows = csv.reader(source, delimiter=delimiter, strict=True)
 
             def wrong(what: object) -> IngestError:
-                return _about(path, f"file {path}, line {rows.line_num}: {what}")
+                return IngestError.about(str(path), f"file {path}, line {rows.line_num}: {what}")
 
             try:
                 header = next(rows, None)
@@ -104,7 +104,9 @@ def csv_rows(
                 raise wrong(error) from error
             except UnicodeError as error:
                 # Found in a block of many lines, before any of them is read.
-                raise _about(path, f"file {path}, somewhere after line {rows.line_num}: {error}") from error
+                raise IngestError.about(
+                    str(path), f"file {path}, somewhere after line {rows.line_num}: {error}"
+                ) from error
 
     # Found out now, not in the first file.
     try:
@@ -115,12 +117,6 @@ def csv_rows(
             f"CSV with encoding {encoding!r}, delimiter {delimiter!r}: {error}"
         ) from error
     return parse
-
-
-def _about(path: Path | str, message: str) -> IngestError:
-    error = IngestError(message)
-    error.item = str(path)
-    return error
 
 
 class SampleReader:
@@ -149,7 +145,7 @@ class SampleReader:
                 case (str() | None as key, bytes() as event):
                     found.append((self._default_key if key is None else key, event))
                 case _:
-                    raise _about(
+                    raise IngestError.about(
                         self._title,
                         f"{self._title}: a sample is a pair of routing key (str or None) and event (bytes), "
                         f"not {sample!r:.100}",
@@ -171,7 +167,7 @@ class SampleReader:
             try:
                 self._ready = await trio.to_thread.run_sync(self._fill)
             except OSError as error:
-                raise _about(
+                raise IngestError.about(
                     self._title, f"{self._title} cannot be read: {error.strerror or error}"
                 ) from error
         return self._next < len(self._ready)

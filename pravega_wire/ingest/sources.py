@@ -129,7 +129,9 @@ class _SourcePart(Part):
         elif isinstance(self._method, LengthBefore):
             self._length = self._method.length(self.position)
             if self._length < 0:
-                raise self._error(f"the length computed for position {self.position} is {self._length}")
+                raise IngestError.about(
+                    self.title, f"the length computed for position {self.position} is {self._length}"
+                )
             if self._length == 0:
                 return None
         reader = self._feed.at(self.position)
@@ -139,15 +141,11 @@ class _SourcePart(Part):
             raise self._short(0)
         return None
 
-    def _error(self, message: str) -> IngestError:
-        error = IngestError(message)
-        error.item = self.title
-        return error
-
     def _short(self, count: int) -> IngestError:
-        return self._error(
+        return IngestError.about(
+            self.title,
             f"the length computed for position {self.position} is {self._length}, and the source gives "
-            f"{count} samples from there"
+            f"{count} samples from there",
         )
 
     def record(self) -> IngestRecord:

@@ -284,7 +284,6 @@ class GroupMember:
         self._joined_as = 0
         self._gone = False
         self._hasty = False
-        self.positions_told = False
         now = clock()
         self._release_at = now + UNIT
         self._acquire_at = now
@@ -343,9 +342,8 @@ class GroupMember:
         spread = min(self._initial_delay, refresh) * self._random.random()
         self._acquire_at = now + self._initial_delay + spread
         self._fetch_at = now + refresh
-        self._unsure = False
         self._joined_as = self._joined()
-        yield from self._take(state)
+        self._take(state)
 
     def leave(self, positions: Mapping[str, int] | None = None) -> Steps:
         """Leave the group.
@@ -380,9 +378,8 @@ class GroupMember:
             # A round was broken off in a write, which may be stored or not, or come to be stored after it
             # was looked for. After another write it is in the state, or never will be: it was made for the
             # end of the stream as it was then.
-            yield Announce([self._distance()])
-            state = yield from self._fetch()
-        yield from self._take(state)
+            state = yield from self._announce(self._distance())
+        self._take(state)
         now = self._clock()
         if now >= self._config_at:
             state = yield from self._follow_config(state)
@@ -416,18 +413,15 @@ class GroupMember:
         if self._clock() >= self._acquire_at:
             state = yield from self._acquire(state)
         if self._clock() >= self._lag_at:
-            yield Announce([self._distance()])
-            state = yield from self._fetch()
+            state = yield from self._announce(self._distance())
             self._reset_lag(state)
-            self.positions_told = True
         self.end_of_data = state.end_of_data
         return None
 
     # --- the state ------------------------------------------------------------------------------
 
-    def _take(self, state: GroupState) -> Generator[Action, Any, None]:
+    def _take(self, state: GroupState) -> None:
         """Make the own segments those that the state says."""
-        yield from ()
         owned = state.assigned.get(self.reader)
         # Another reader may have the name by now, after this one was declared offline.
         if owned is None or self._joined() != self._joined_as:
@@ -459,14 +453,18 @@ class GroupMember:
         state: GroupState = yield Fetch()
         self._unsure = False
         self._fetch_at = self._clock() + state.config.group_refresh_ms / 1000
-        yield from self._take(state)
+        self._take(state)
         return state
+
+    def _announce(self, update: GroupUpdate) -> Generator[Action, Any, GroupState]:
+        yield Announce([update])
+        return (yield from self._fetch())
 
     def _change(self, generate: Generate) -> Generator[Action, Any, GroupState]:
         self._unsure = True
         state: GroupState = yield Change(generate)
         self._unsure = False
-        yield from self._take(state)
+        self._take(state)
         return state
 
     def _distance(self, positions: Mapping[str, int] | None = None) -> UpdateDistanceToTail:
@@ -554,8 +552,7 @@ class GroupMember:
             and state.checkpoints.last
         ):
             yield Publish(cuts_of(state.checkpoints.last), state.config)
-            yield Announce([UpdateCheckpointPublished(True)])
-            state = yield from self._fetch()
+            state = yield from self._announce(UpdateCheckpointPublished(True))
         return state
 
     def _report(self, state: GroupState, segment: str) -> Generator[Action, Any, GroupState]:
@@ -648,5 +645,4 @@ class GroupMember:
 
         state = yield from self._change(acquire)
         self._set_timers(state)
-        self.positions_told = True
         return state

@@ -40,6 +40,7 @@ from pravega_wire.stream.batch import Bound, OnTruncated, StreamReader
 from pravega_wire.stream.byte_stream import ByteStreamReader, ByteStreamWriter
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.event_writer import EventWriter
+from pravega_wire.stream.group_link import STATE_PREFIX
 from pravega_wire.stream.key_value_table import KeyValueTable, check_configuration
 from pravega_wire.stream.reader_group import ReaderGroup
 from pravega_wire.stream.revisioned import RevisionedStream
@@ -597,7 +598,9 @@ class PravegaClient:
         :raises ScopeNotFoundError: no such scope.
         """
         streams = await self.list_streams(scope, internal=True)
-        return [each.name.removeprefix("_RG") for each in streams if each.name.startswith("_RG")]
+        return [
+            each.name.removeprefix(STATE_PREFIX) for each in streams if each.name.startswith(STATE_PREFIX)
+        ]
 
     # --- revisioned streams ---------------------------------------------------------------------
 

@@ -338,11 +338,7 @@ class EventReader(Generic[T]):
 
     async def time_window(self, stream: ScopedStream | str) -> TimeWindow:
         """The event times that the group is at in a stream: see :meth:`ReaderGroup.time_window`."""
-        link = self._open_link()
-        name = self._core.config.resolve(stream)
-        if name not in link.state.config.starts:
-            raise InvalidArgumentError(f"reader group {self.group} does not read stream {name}")
-        return await link.time_window(name)
+        return await self._open_link().time_window(self._core.config.resolve(stream))
 
     def _open_link(self) -> GroupLink:
         if self._left or self._link is None:
@@ -427,9 +423,6 @@ class EventReader(Generic[T]):
             if found is None:
                 raise StopAsyncIteration
             await self._tell(found)
-            event = self.read_event_nowait()
-            if event is not None:
-                return event
 
     async def batches(self) -> AsyncGenerator[SegmentEvents, None]:
         """All events, in batches: ``async for batch in reader.batches()``."""
@@ -471,10 +464,7 @@ class EventReader(Generic[T]):
                     return feed
                 if self._member.busy:
                     continue
-                if self._member.end_of_data:
-                    await trio.lowlevel.checkpoint()
-                    return None
-                if trio.current_time() >= deadline:
+                if self._member.end_of_data or trio.current_time() >= deadline:
                     await trio.lowlevel.checkpoint()
                     return None
                 await self._wait(deadline)
@@ -517,8 +507,9 @@ class EventReader(Generic[T]):
         for segment, offset in offsets.items():
             if segment not in self._feeds:
                 self._open_feed(segment, offset)
+        chunk_bytes = self._chunk_bytes()
         for feed in self._feeds.values():
-            feed.reader.chunk_bytes = self._chunk_bytes()
+            feed.reader.chunk_bytes = chunk_bytes
 
     def _drop_batch(self) -> None:
         self._feed = self._batch = None

@@ -12,6 +12,7 @@ import trio
 
 from pravega_wire.controller.types import ReaderGroupConfiguration
 from pravega_wire.errors import (
+    InvalidArgumentError,
     NoSuchSegmentError,
     PermissionDeniedError,
     PravegaError,
@@ -60,6 +61,9 @@ __all__ = ["GroupLink", "initial_state", "to_controller"]
 
 R = TypeVar("R")
 
+STATE_PREFIX: Final = "_RG"
+"""Of a group's name, in the name of the stream that its state is in."""
+
 _COMPACT_BYTES: Final = 512 * 1024
 _PUBLISH_SECONDS: Final = 10.0
 
@@ -68,7 +72,7 @@ log = logging.getLogger(__name__)
 
 def state_stream(group: ScopedStream) -> ScopedStream:
     """The stream that a group's state is in."""
-    return ScopedStream(group.scope, f"_RG{group.name}")
+    return ScopedStream(group.scope, STATE_PREFIX + group.name)
 
 
 def group_name(name: ScopedStream) -> ScopedStream:
@@ -494,7 +498,12 @@ class GroupLink:
             )  # fmt: skip
 
     async def time_window(self, stream: ScopedStream) -> TimeWindow:
-        """The time that the group is at in a stream, by its state."""
+        """The time that the group is at in a stream, by its state.
+
+        :raises InvalidArgumentError: the group does not read the stream.
+        """
+        if stream not in self.state.config.starts:
+            raise InvalidArgumentError(f"reader group {self.group} does not read stream {stream}")
         if self._watermarks_of != self.state.config.generation:
             # Perhaps it begins again, where windows that have moved on do not go back to.
             self._watermarks_of = self.state.config.generation

@@ -31,7 +31,7 @@ from pravega_wire.errors import (
     TableValueTooLargeError,
 )
 from pravega_wire.hashing import hash_bytes_to_range
-from pravega_wire.naming import segment_name
+from pravega_wire.naming import TABLE_SUFFIX, segment_name
 from pravega_wire.positions import KeyValueVersion
 from pravega_wire.protocol import commands as c
 from pravega_wire.segment.store import Backoff, SegmentTarget
@@ -71,9 +71,6 @@ K = TypeVar("K")
 T = TypeVar("T")
 K_co = TypeVar("K_co", covariant=True)
 V_co = TypeVar("V_co", covariant=True)
-
-_SUFFIX: Final = "_kvtable"
-# Of a table's name, in the names of its segments.
 
 DEFAULT_PAGE_SIZE: Final = 100
 _AT_ONCE: Final = 8
@@ -271,19 +268,13 @@ class KeyValueTable(Generic[P, S, V]):
         found = await core.controller.get_current_segments_key_value_table(name.scope, name.name)
         if not found:
             raise DecodeError(f"the controller names no segments of key-value table {name}", scope=name.scope)
-        parts = name.name + _SUFFIX
+        parts = name.name + TABLE_SUFFIX
         # Segment stores compare a token's resource with the name of the segment as far as a "/": one for the
         # table's own name is refused by a 0.13.0 store.
         token = core.tokens.source(name.scope, parts, Access.READ_WRITE)
         segments = []
         for each in found:
-            target = SegmentTarget(
-                name=segment_name(name.scope, parts, each.segment_id),
-                scope=name.scope,
-                stream=parts,
-                segment_id=each.segment_id,
-                token=token,
-            )
+            target = SegmentTarget.of(segment_name(name.scope, parts, each.segment_id), token)
             table = TableSegment(core.stores, target, sole_writer=sole_writer)
             segments.append(_Segment(each.segment_id, each.high, table))
         return cls(core, name, configuration, segments, primary_keys, secondary_keys, values)
@@ -311,14 +302,14 @@ class KeyValueTable(Generic[P, S, V]):
 
     def _checked(self, what: str, data: bytes, expected: int) -> bytes:
         if len(data) != expected:
-            error = TableKeyLengthError(
-                f"key-value table {self._name}: a {what} has {expected} bytes, this one has {len(data)}",
-                scope=self._name.scope,
-            )
-            error.length = len(data)
-            error.expected = expected
-            raise error
+            raise self._wrong_length(f"a {what} has {expected} bytes, this one has", len(data), expected)
         return data
+
+    def _wrong_length(self, what: str, length: int, expected: int) -> TableKeyLengthError:
+        error = TableKeyLengthError(f"key-value table {self._name}: {what} {length}", scope=self._name.scope)
+        error.length = length
+        error.expected = expected
+        return error
 
     def _primary_bytes(self, primary: P) -> bytes:
         data = self._bytes("primary key", self._primary_keys, primary)
@@ -449,27 +440,35 @@ class KeyValueTable(Generic[P, S, V]):
         Each entry is as it was at some moment during the call, not all at the same.
         """
         wanted = [self._key_bytes(key) for key in keys]
-        found: dict[bytes, TableEntry[P, S, V] | None] = dict.fromkeys(wanted)
         by_segment: dict[_Segment, list[bytes]] = {}
-        for data in found:
+        for data in dict.fromkeys(wanted):
             by_segment.setdefault(self._segment_of_key(data), []).append(data)
+        with self._named():
+            read = await self._read_all(by_segment)
+        found = {
+            data: None if entry is None else self._entry_of(self._segment_of_key(data), entry)
+            for data, entry in read.items()
+        }
+        return [found[data] for data in wanted]
 
-        def reading(segment: _Segment, part: list[bytes]) -> Callable[[], Awaitable[None]]:
+    async def _read_all(self, wanted: Mapping[_Segment, Sequence[bytes]]) -> dict[bytes, c.TableEntry | None]:
+        """The entries of any number of keys; None for those that have none."""
+        found: dict[bytes, c.TableEntry | None] = {}
+
+        def reading(segment: _Segment, part: Sequence[bytes]) -> Callable[[], Awaitable[None]]:
             async def read() -> None:
-                for data, entry in zip(part, await segment.table.read(part), strict=True):
-                    found[data] = None if entry is None else self._entry_of(segment, entry)
+                found.update(zip(part, await segment.table.read(part), strict=True))
 
             return read
 
-        with self._named():
-            await _all_of(
-                [
-                    reading(segment, of_segment[start : start + MAX_KEYS_PER_READ])
-                    for segment, of_segment in by_segment.items()
-                    for start in range(0, len(of_segment), MAX_KEYS_PER_READ)
-                ]
-            )
-        return [found[data] for data in wanted]
+        await _all_of(
+            [
+                reading(segment, keys[start : start + MAX_KEYS_PER_READ])
+                for segment, keys in wanted.items()
+                for start in range(0, len(keys), MAX_KEYS_PER_READ)
+            ]
+        )
+        return found
 
     async def exists(self, key: P | tuple[P, S]) -> bool:
         """Whether there is an entry of this key; its value is not fetched."""
@@ -732,26 +731,13 @@ class KeyValueTable(Generic[P, S, V]):
             ]
             if not keys:
                 return ()
-            found = [entry for entry in await self._read_all(table, keys) if entry is not None]
+            read = await self._read_all({segment: keys})
+            found = [entry for entry in map(read.__getitem__, keys) if entry is not None]
             if found:
                 return found
             # All of them have been removed meanwhile, which says nothing about what follows.
             first = _following(keys[-1])
         return ()
-
-    async def _read_all(self, table: TableSegment, keys: Sequence[bytes]) -> list[c.TableEntry | None]:
-        """The entries of any number of keys of one segment."""
-        found: list[c.TableEntry | None] = [None] * len(keys)
-
-        def reading(start: int) -> Callable[[], Awaitable[None]]:
-            async def read() -> None:
-                part = keys[start : start + MAX_KEYS_PER_READ]
-                found[start : start + len(part)] = await table.read(part)
-
-            return read
-
-        await _all_of([reading(start) for start in range(0, len(keys), MAX_KEYS_PER_READ)])
-        return found
 
     def _range(
         self,
@@ -794,13 +780,7 @@ class KeyValueTable(Generic[P, S, V]):
 
     def _padded(self, what: str, prefix: bytes, length: int) -> tuple[bytes, bytes]:
         if len(prefix) > length:
-            error = TableKeyLengthError(
-                f"key-value table {self._name}: a {what} key has {length} bytes, its prefix {len(prefix)}",
-                scope=self._name.scope,
-            )
-            error.length = len(prefix)
-            error.expected = length
-            raise error
+            raise self._wrong_length(f"a {what} key has {length} bytes, its prefix", len(prefix), length)
         return prefix.ljust(length, b"\0"), prefix.ljust(length, b"\xff")
 
     def _iterator(

@@ -6,6 +6,7 @@ import secrets
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any, Self, TypeVar, overload
 from uuid import uuid4
 
@@ -195,9 +196,7 @@ class ReaderGroup:
         :raises InvalidArgumentError: the group does not read the stream.
         """
         name = self._link.core.config.resolve(stream)
-        state = await self._link.fetch()
-        if name not in state.config.starts:
-            raise InvalidArgumentError(f"reader group {self.name} does not read stream {name}")
+        await self._link.fetch()
         return await self._link.time_window(name)
 
     # --- readers --------------------------------------------------------------------------------
@@ -389,7 +388,7 @@ class ReaderGroup:
         core, group = self._link.core, self._link.group
         # First, because the controller takes a configuration with streams that do not exist, and then the
         # group has no state that fits it.
-        await initial_state(core, config)
+        initial = await initial_state(core, config)
         accepted = True
         try:
             generation = await core.controller.update_reader_group(to_controller(group, config))
@@ -401,23 +400,18 @@ class ReaderGroup:
             # answer was lost.
             stored = await load_config(core, group)
             accepted = stored == config and stored.generation == config.generation + 1
-            if not accepted and not await self._is_possible(stored):
-                return await self._replace(config.with_identity(stored.generation, stored.group_id))
-        initial = await initial_state(core, stored)
+            if not accepted:
+                try:
+                    initial = await initial_state(core, stored)
+                except StreamNotFoundError:
+                    return await self._replace(config.with_identity(stored.generation, stored.group_id))
+        initial = replace(initial, config=stored)
 
         def write(state: GroupState) -> Sequence[GroupUpdate]:
             return [initial] if stored.generation > state.config.generation else []
 
         await self._link.change(Change(write))
         return accepted
-
-    async def _is_possible(self, config: ReaderGroupConfig) -> bool:
-        """Whether the streams of a configuration exist."""
-        try:
-            await initial_state(self._link.core, config)
-        except StreamNotFoundError:
-            return False
-        return True
 
     async def update_retention_stream_cut(self, cuts: Iterable[StreamCut]) -> None:
         """Allow the streams to drop what is before these cuts.

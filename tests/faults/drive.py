@@ -17,15 +17,10 @@ from pravega_wire import PravegaClient, PravegaConfig, open_client
 from pravega_wire.errors import PravegaError
 from pravega_wire.testing import PravegaCluster
 from tests.faults.soak import verify
+from tests.faults.support import scale_to
 
 Step = Callable[[PravegaClient, str], Awaitable[None]]
 ROOT = Path(__file__).resolve().parents[2]
-
-
-async def _scale_to(client: PravegaClient, stream: str, count: int) -> None:
-    """Replace all segments by ``count`` of equal width."""
-    active = [each.segment_id for each in await client.active_segments(stream)]
-    await client.scale_stream(stream, active, [(i / count, (i + 1) / count) for i in range(count)])
 
 
 def _start(config: PravegaConfig, stream: str, seconds: float, processes: int) -> list[subprocess.Popen[str]]:
@@ -47,7 +42,7 @@ def _steps(cluster: PravegaCluster, say: Callable[[str], None]) -> Iterator[Step
     def scale(count: int) -> Step:
         async def step(client: PravegaClient, stream: str) -> None:
             say(f"scale to {count}")
-            await _scale_to(client, stream, count)
+            await scale_to(client, stream, count)
 
         return step
 

@@ -33,6 +33,17 @@ async def read_all(client: PravegaClient, stream: str) -> list[bytes]:
     return payloads
 
 
+def equal_ranges(count: int) -> list[tuple[float, float]]:
+    """The key space in ``count`` parts of equal width."""
+    return [(each / count, (each + 1) / count) for each in range(count)]
+
+
+async def scale_to(client: PravegaClient, stream: str, count: int) -> None:
+    """Replace all segments by ``count`` of equal width."""
+    active = [each.segment_id for each in await client.active_segments(stream)]
+    await client.scale_stream(stream, active, equal_ranges(count))
+
+
 def assert_exactly(payloads: Iterable[bytes], count: int) -> None:
     """Events 0 to ``count - 1`` are there once each, in order per key."""
     found = numbers_by_key(payloads)

@@ -64,8 +64,19 @@ def value_of(entry: object) -> Any:
     return entry.value
 
 
-async def never_arrives(proxy: FaultProxy, call: Callable[[], Awaitable[Any]]) -> Any:
-    """What a call comes to whose first request is lost on its way to the server."""
+async def nothing() -> None:
+    """Nothing happens meanwhile."""
+
+
+async def never_arrives(
+    proxy: FaultProxy,
+    call: Callable[[], Awaitable[Any]],
+    meanwhile: Callable[[], Awaitable[object]] = nothing,
+) -> Any:
+    """What a call comes to whose first request is lost on its way to the server.
+
+    :param meanwhile: what happens before the loss is noticed.
+    """
     outcome: list[Any] = []
 
     async def run() -> None:
@@ -80,6 +91,7 @@ async def never_arrives(proxy: FaultProxy, call: Callable[[], Awaitable[Any]]) -
             nursery.start_soon(run)
             # The request has been sent, and nothing comes back.
             await trio.testing.wait_all_tasks_blocked(0.05)
+            await meanwhile()
             assert proxy.cut_all() >= 1
             proxy.resume()
     finally:
@@ -214,25 +226,18 @@ def test_somebody_else_writes_before_it_is_read_back(config: PravegaConfig, faul
             seen = await sound.key_value_table("theirs")
             table = await broken.key_value_table("theirs")
             version = await table.insert(b"aaaa", b"0")
-            outcome: list[BaseException] = []
+            theirs: list[object] = []
 
-            async def change() -> None:
-                with pytest.raises(TableOutcomeUnknownError) as unknown:
-                    await table.put(b"aaaa", b"mine", version)
-                outcome.append(unknown.value)
+            async def somebody_else() -> None:
+                theirs.append(await seen.put(b"aaaa", b"theirs", version))
 
-            fault_proxy.pause()
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(change)
-                await trio.testing.wait_all_tasks_blocked(0.05)
-                theirs = await seen.put(b"aaaa", b"theirs", version)
-                fault_proxy.cut_all()
-                fault_proxy.resume()
-            [error] = outcome
+            error = await never_arrives(
+                fault_proxy, lambda: table.put(b"aaaa", b"mine", version), somebody_else
+            )
             assert isinstance(error, TableOutcomeUnknownError)
             [found] = error.found
             assert isinstance(found, TableEntry)
-            assert (found.value, found.version) == (b"theirs", theirs)
+            assert [found.value, found.version] == [b"theirs", *theirs]
             # Theirs was not overwritten.
             assert await seen.get(b"aaaa") == found
 
@@ -247,21 +252,11 @@ def test_reading_back_fails_too(config: PravegaConfig, fault_proxy: FaultProxy) 
         async with both(short, fault_proxy) as (broken, sound):
             table = await broken.key_value_table("silent")
             version = await table.insert(b"aaaa", b"0")
-            outcome: list[BaseException] = []
 
-            async def change() -> None:
-                with pytest.raises(TableOutcomeUnknownError) as unknown:
-                    await table.put(b"aaaa", b"1", version)
-                outcome.append(unknown.value)
-
-            fault_proxy.pause()
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(change)
-                await trio.testing.wait_all_tasks_blocked(0.05)
+            async def refuse() -> None:
                 fault_proxy.refuse()
-                fault_proxy.cut_all()
-                fault_proxy.resume()
-            [error] = outcome
+
+            error = await never_arrives(fault_proxy, lambda: table.put(b"aaaa", b"1", version), refuse)
             assert isinstance(error, TableOutcomeUnknownError)
             assert error.found == ()
             with pytest.raises(RetriesExhaustedError, match="silent"):

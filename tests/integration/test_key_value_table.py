@@ -38,6 +38,7 @@ from pravega_wire.segment.table import MAX_VALUE_BYTES
 from pravega_wire.serializers import JsonSerializer, Utf8Serializer
 from pravega_wire.stream.key_value_table import Modification
 from pravega_wire.types import ScopedStream
+from tests.cancelling import cancelled_at
 from tests.integration.conftest import guarded
 
 Bytes = KeyValueTable[bytes, bytes, bytes]
@@ -678,33 +679,6 @@ def test_one_insert_of_many_wins_and_every_pop_gives_something_else(config: Prav
             assert value_of(await table.get(b"repl")) in total
 
     trio.run(main)
-
-
-class CancelAt(trio.abc.Instrument):
-    """Cancels a scope when one task comes to its ``step``-th stop."""
-
-    def __init__(self, task: trio.lowlevel.Task, scope: trio.CancelScope, step: int) -> None:
-        self.task = task
-        self.scope = scope
-        self.left = step
-
-    def after_task_step(self, task: trio.lowlevel.Task) -> None:
-        if task is self.task:
-            self.left -= 1
-            if self.left == 0:
-                self.scope.cancel()
-
-
-async def cancelled_at(step: int, call: Callable[[], Awaitable[object]]) -> bool:
-    """Whether the call was cancelled at its ``step``-th stop; else it has ended before."""
-    with trio.CancelScope() as scope:
-        instrument = CancelAt(trio.lowlevel.current_task(), scope, step)
-        trio.lowlevel.add_instrument(instrument)
-        try:
-            await call()
-        finally:
-            trio.lowlevel.remove_instrument(instrument)
-    return scope.cancelled_caught
 
 
 def test_cancellation_at_every_stop(config: PravegaConfig) -> None:

@@ -40,14 +40,9 @@ from pravega_wire.protocol.group_algorithm import Change
 from pravega_wire.protocol.group_state import GroupUpdate, UpdateCheckpointPublished
 from pravega_wire.stream.group_link import GroupLink
 from pravega_wire.testing import FaultProxy
-from tests.faults.support import assert_exactly, event_of
+from tests.cancelling import cancelled_at
+from tests.faults.support import assert_exactly, event_of, scale_to
 from tests.integration.conftest import guarded
-
-PARTS = {
-    1: [(0.0, 1.0)],
-    2: [(0.0, 0.5), (0.5, 1.0)],
-    4: [(0.0, 0.25), (0.25, 0.5), (0.5, 0.75), (0.75, 1.0)],
-}
 
 
 async def write(client: PravegaClient, stream: str, start: int, end: int) -> None:
@@ -55,11 +50,6 @@ async def write(client: PravegaClient, stream: str, start: int, end: int) -> Non
         for number in range(start, end):
             await writer.write_event(*event_of(number))
         await writer.flush()
-
-
-async def scale_to(client: PravegaClient, stream: str, segments: int) -> None:
-    active = await client.active_segments(stream)
-    await client.scale_stream(stream, [each.segment_id for each in active], PARTS[segments])
 
 
 async def group_of(client: PravegaClient, *streams: str | StreamCut, **settings: object) -> ReaderGroup:
@@ -595,21 +585,6 @@ def test_time_windows_follow_the_writers(config: PravegaConfig) -> None:
     trio.run(main)
 
 
-class CancelAtStep(trio.abc.Instrument):
-    """Cancels a scope before a task's step of this number."""
-
-    def __init__(self, scope: trio.CancelScope, step: int) -> None:
-        self._task = trio.lowlevel.current_task()
-        self._scope = scope
-        self._left = step
-
-    def before_task_step(self, task: trio.lowlevel.Task) -> None:
-        if task is self._task:
-            self._left -= 1
-            if self._left == 0:
-                self._scope.cancel()
-
-
 def test_joining_that_is_cancelled_leaves_no_reader_behind(config: PravegaConfig) -> None:
     """At each step of the task, several times: writes that are under way may be stored afterwards."""
 
@@ -618,16 +593,14 @@ def test_joining_that_is_cancelled_leaves_no_reader_behind(config: PravegaConfig
             await client.create_stream("s", 2)
             async with await group_of(client, "s") as group:
                 entered = cancelled = 0
+
+                async def join() -> None:
+                    nonlocal entered
+                    async with group.reader("a"):
+                        entered += 1
+
                 for step in [*range(1, 40)] * 3:
-                    with trio.CancelScope() as scope:
-                        instrument = CancelAtStep(scope, step)
-                        trio.lowlevel.add_instrument(instrument)
-                        try:
-                            async with group.reader("a"):
-                                entered += 1
-                        finally:
-                            trio.lowlevel.remove_instrument(instrument)
-                    cancelled += scope.cancelled_caught
+                    cancelled += await cancelled_at(step, join, going_on=True)
                     # Whoever comes next finds the name free.
                     async with group.reader("a"):
                         pass

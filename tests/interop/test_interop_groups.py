@@ -24,7 +24,7 @@ from pravega_wire.protocol.formats import (
     encode_checkpoint,
 )
 from pravega_wire.sync import PravegaClient
-from tests.faults.support import assert_exactly, event_of
+from tests.faults.support import assert_exactly, equal_ranges, event_of
 from tests.interop.java_peer import JavaPeer, java_command, start_java_peer
 from tests.property.group_simulation import STREAM
 from tests.property.test_group_model import run_group
@@ -172,7 +172,7 @@ def write(client: PravegaClient, start: int, end: int) -> None:
 
 def scale(client: PravegaClient, segments: int) -> None:
     active = [each.segment_id for each in client.active_segments("s")]
-    client.scale_stream("s", active, [(each / segments, (each + 1) / segments) for each in range(segments)])
+    client.scale_stream("s", active, equal_ranges(segments))
 
 
 def all_events(readers: Sequence[ReaderProcess]) -> list[Seen]:
@@ -333,13 +333,8 @@ def plain(record: g.GroupUpdate) -> g.GroupUpdate:
 
 def check_same(peer: JavaPeer, records: Sequence[g.GroupUpdate]) -> None:
     again, compacted = replayed(peer, records)
-    first = records[0]
-    assert isinstance(first, g.ReaderGroupStateInit | g.CompactReaderGroupState)
     assert [plain(each) for each in again] == [plain(each) for each in records]
-    state = g.GroupState.begin(first)
-    for each in records[1:]:
-        state = state.apply(each)
-    assert plain(compacted) == plain(state.compacted())
+    assert plain(compacted) == plain(group_state_after(records).compacted())
 
 
 seen_types: set[type] = set()
@@ -378,7 +373,7 @@ def test_java_makes_the_same_state_of_whole_lives(
 
 def group_state_after(records: Sequence[g.GroupUpdate]) -> g.GroupState:
     first = records[0]
-    assert isinstance(first, g.ReaderGroupStateInit)
+    assert isinstance(first, g.ReaderGroupStateInit | g.CompactReaderGroupState)
     state = g.GroupState.begin(first)
     for each in records[1:]:
         state = state.apply(each)
