@@ -92,6 +92,8 @@ def test_children_do_not_outlive_their_parent(
         stderr=subprocess.DEVNULL,
         text=True,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
+        # Where the tests run in the background of a shell, it would be ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
         assert parent.stdout is not None
