@@ -13,6 +13,7 @@ block leaves at once, otherwise it gathers until one comes back or it is large.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
 from time import perf_counter
@@ -145,16 +146,19 @@ class Block:
     :ivar parts: framed events (header and payload), in pieces, until the block is closed.
     :ivar places: what routes each event, for sending it on to a successor segment: its routing key, or a
         position in the key space, or None for anywhere.
+    :ivar numbers: a number for each event, ascending, where the caller numbers them; else empty.
     :ivar atomic: the events stay in one block, whatever happens.
     """
 
     __slots__ = (
-        "_payload", "ack", "atomic", "count", "extra", "last_number", "parts", "places", "sent", "size",
+        "_payload", "ack", "atomic", "count", "extra", "last_number", "numbers", "parts", "places", "sent",
+        "size",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.parts: list[bytes | memoryview] = []
         self.places: list[Place] = []
+        self.numbers: list[int] = []
         self.size = 0
         self.count = 0
         self.last_number = 0
@@ -198,10 +202,26 @@ class Block:
         other = Block()
         other.parts = list(self.parts) or [self._payload]
         other.places = self.places
+        other.numbers = self.numbers
         other.size = self.size
         other.count = self.count
         other.atomic = self.atomic
         return other
+
+    def drop_through(self, number: int) -> tuple[int, int]:
+        """Leave out the events with numbers up to this one; returns how many bytes and events that were."""
+        count = bisect_right(self.numbers, number)
+        rest = list(self.events())[count:]
+        dropped = self.size - sum(len(framed) for framed, _ in rest)
+        if self.parts:
+            self.parts = [framed for framed, _ in rest]
+        else:
+            self._payload = self._payload[dropped:]
+        self.places = self.places[count:]
+        self.numbers = self.numbers[count:]
+        self.size -= dropped
+        self.count -= count
+        return dropped, count
 
     def settle(self) -> None:
         """The block's events are stored."""
@@ -233,6 +253,9 @@ class SegmentAppender:
     """Appends to one segment; :meth:`run` must be running in the owner's nursery.
 
     All methods but :meth:`run` are synchronous and are called from the same trio thread.
+
+    :ivar last_stored_number: the last event number that the segment is known to hold of this writer id; 0 for
+        none, None before the first set-up.
     """
 
     def __init__(
@@ -318,7 +341,7 @@ class SegmentAppender:
             else:
                 self._forced = False
                 return
-            self._next_number += block.count
+            self._next_number = block.numbers[-1] if block.numbers else self._next_number + block.count
             block.last_number = self._next_number
             block.sent = perf_counter()
             under_way.append(block)
@@ -331,10 +354,31 @@ class SegmentAppender:
         self._disrupt(ClosedError(f"writing to {self.target.name} has ended"))
         self._work.set()
 
+    def leave_out(self, number: int) -> None:
+        """Drop events, numbered by the caller, that another process with the same writer id has stored."""
+        waiting = [*self._under_way, *self._full]
+        if self.open.numbers and self.open.numbers[0] <= number:
+            self.close_block()
+            waiting.append(self._full[-1])
+        for block in waiting:
+            if not block.numbers or block.numbers[0] > number:
+                return
+            size, count = block.drop_through(number)
+            if block in self._under_way:
+                self._under_way_bytes -= size
+            elif not block.count:
+                self._full.popleft()
+            if not block.count:
+                block.settle()
+            self._owner.acknowledged(size, count, 0.0)
+
     # --- replies --------------------------------------------------------------------------------
 
     def on_reply(self, reply: c.Command) -> bool:
         """See :class:`FlowHandler`."""
+        if self._finished:
+            # Its blocks are the owner's now.
+            return True
         if type(reply) is c.DataAppended:
             self._acknowledge(reply)
         elif type(reply) is c.AppendSetup:
@@ -369,6 +413,7 @@ class SegmentAppender:
             )
             return
         self.segment_length = reply.current_segment_write_offset
+        self.last_stored_number = number
         self._settle_through(number)
         self.pump()
 
@@ -410,7 +455,10 @@ class SegmentAppender:
                 self._owner.failed(self, failure)
                 return
             if not self.unacknowledged:
-                # Nobody waits for anything: connect again when there is something to send.
+                # Nobody waits for anything: connect again when there is something to send. How long that
+                # takes is not time in which appending has failed.
+                backoff.reset()
+            while not self.unacknowledged and not self._finished:
                 self._work = trio.Event()
                 await self._work.wait()
             self.reconnects += 1
@@ -431,6 +479,8 @@ class SegmentAppender:
         """One connection's worth of appending; returns what ended it."""
         stores = self._stores
         self._begin_session()
+        if self._finished:
+            return ClosedError(f"writing to {self.target.name} has ended")
         try:
             endpoint = await stores.endpoint(self.target)
         except PravegaError as error:
@@ -476,8 +526,9 @@ class SegmentAppender:
         assert self._setup is not None
         assert self._flow is not None
         last = self._setup.last_event_number
-        self.last_stored_number = None if last == _NEW_WRITER else last
+        self.last_stored_number = max(last, 0)
         self._settle_through(last)
+        self.leave_out(last)
         for block in self._under_way:
             self._flow.connection.send_parts(
                 list(block.resend_parts(self._writer_bytes, self._flow.base_request_id))

@@ -58,6 +58,28 @@ def test_fifty_connections_lost_before_the_acknowledgement(
     trio.run(main)
 
 
+def test_a_segment_that_nothing_is_written_to_does_not_fail_the_writer(
+    config: PravegaConfig, fault_proxy: FaultProxy
+) -> None:
+    """Its connection is lost now and then, over a longer time than an operation may take."""
+    patient = replace(config, operation_timeout=1.0)
+
+    async def main() -> None:
+        async with through(patient, fault_proxy) as client:
+            await client.create_stream("idle", 2)
+            async with client.event_writer("idle", max_outstanding_bytes=1000) as writer:
+                for number in range(4):
+                    for _ in range(50):
+                        # All of one key; waiting for room urges the other segment's appender as well.
+                        await writer.write_event(b"%d" % number * 100, "key")
+                    await writer.flush()
+                    fault_proxy.cut_all()
+                    await trio.sleep(0.6)
+            assert len(await read_all(client, "idle")) == 200
+
+    trio.run(main)
+
+
 def test_every_acknowledgement_alone_is_lost_once(config: PravegaConfig, fault_proxy: FaultProxy) -> None:
     """One event under way at a time: each is stored, cut off, and found again at the next set-up."""
 
