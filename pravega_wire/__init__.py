@@ -25,6 +25,7 @@ from pravega_wire.stream.key_value_table import (
     TableMapping,
 )
 from pravega_wire.stream.reader_group import ReaderGroup
+from pravega_wire.stream.resumable import ResumableWriter
 from pravega_wire.stream.revisioned import RevisionedStream
 from pravega_wire.stream.routing import WriterMetrics
 from pravega_wire.stream.synchronizer import StateFormat, StateSynchronizer
@@ -56,6 +57,7 @@ __all__ = [
     "ReaderGroupConfig",
     "ReaderGroupMetrics",
     "Remove",
+    "ResumableWriter",
     "RetentionPolicy",
     "RetentionType",
     "Revision",

@@ -276,6 +276,10 @@ class NotFoundError(ControllerError):
     """The thing asked for does not exist."""
 
 
+class WriterHistoryLostError(ControllerError):
+    """What a resumable writer has stored cannot be found out: the segments that knew were truncated away."""
+
+
 class ScopeNotFoundError(NotFoundError):
     """The scope does not exist."""
 

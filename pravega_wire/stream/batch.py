@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Literal, Self
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Literal, Self, TypeVar
 
 import trio
 
@@ -24,7 +24,11 @@ from pravega_wire.segment.reader import EventRangeReader, RangeReader
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.types import ScopedStream, SegmentRange, StreamCut
 
-__all__ = ["Bound", "OnTruncated", "StreamReader", "head", "last_segments", "segment_ranges", "tail"]
+__all__ = [
+    "Bound", "OnTruncated", "StreamReader", "head", "last_segments", "look_up_all", "segment_ranges", "tail",
+]  # fmt: skip
+
+T = TypeVar("T")
 
 Bound = StreamCut | str | None
 """A cut, its text, ``"earliest"``, ``"latest"``, or None for the default of its place."""
@@ -38,25 +42,37 @@ async def segment_infos(
     core: ClientCore, stream: ScopedStream, segment_ids: Sequence[int]
 ) -> dict[int, StreamSegmentInfo | None]:
     """Lengths and start offsets of segments, by id; None for one that does not exist."""
-    found: dict[int, StreamSegmentInfo | None] = {}
+
+    async def look_up(segment_id: int) -> StreamSegmentInfo | None:
+        target = core.target(stream, segment_id, Access.READ)
+        try:
+            return await SegmentMetadata(core.stores, target).info()
+        except NoSuchSegmentError:
+            return None
+
+    return await look_up_all(look_up, segment_ids)
+
+
+async def look_up_all(look_up: Callable[[int], Awaitable[T]], segment_ids: Sequence[int]) -> dict[int, T]:
+    """The answer for each segment, several asked at a time.
+
+    :raises PravegaError: of the first that fails, as it was raised.
+    """
+    found: dict[int, T] = {}
     limit = trio.CapacityLimiter(_CONCURRENT_LOOKUPS)
 
-    async def look_up(segment_id: int) -> None:
+    async def run(segment_id: int) -> None:
         async with limit:
-            target = core.target(stream, segment_id, Access.READ)
-            try:
-                found[segment_id] = await SegmentMetadata(core.stores, target).info()
-            except NoSuchSegmentError:
-                found[segment_id] = None
+            found[segment_id] = await look_up(segment_id)
 
     if len(segment_ids) == 1:
         # The usual case; without a nursery an error comes out as it is.
-        await look_up(segment_ids[0])
+        await run(segment_ids[0])
         return found
     try:
         async with trio.open_nursery() as nursery:
             for segment_id in segment_ids:
-                nursery.start_soon(look_up, segment_id)
+                nursery.start_soon(run, segment_id)
     except BaseExceptionGroup as group:
         raise lone(group) from None
     return found

@@ -43,6 +43,7 @@ from pravega_wire.stream.event_writer import EventWriter
 from pravega_wire.stream.group_link import STATE_PREFIX
 from pravega_wire.stream.key_value_table import KeyValueTable, check_configuration
 from pravega_wire.stream.reader_group import ReaderGroup
+from pravega_wire.stream.resumable import ResumableWriter
 from pravega_wire.stream.revisioned import RevisionedStream
 from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES, Partitioner
 from pravega_wire.stream.synchronizer import StateSynchronizer, Synchronized
@@ -376,6 +377,39 @@ class PravegaClient:
             partitioner=partitioner,
             note_time_every=note_time_every,
             large_events=large_events,
+        )
+
+    def resumable_writer(
+        self,
+        stream: StreamName,
+        writer_id: UUID,
+        *,
+        first_event_number: int | None = None,
+        max_outstanding_bytes: int = DEFAULT_MAX_OUTSTANDING_BYTES,
+        partitioner: Partitioner = routing_key_position,
+        note_time_every: float | None = None,
+    ) -> ResumableWriter:
+        """A writer of a numbered sequence of events that another process may go on with.
+
+        ::
+
+            async with client.resumable_writer("s/t", writer_id) as writer:
+                for event, key in source(start_after=writer.last_stored):
+                    await writer.write_event(event, key)
+
+        :param writer_id: names the sequence; keep it where the next process finds it.
+        :param first_event_number: number of the first event that will be written, from 1; default: the one
+            after the last that is known to be stored. Starting earlier is harmless, starting later leaves
+            events out.
+        """
+        return ResumableWriter(
+            self._core,
+            self._resolve(stream),
+            writer_id,
+            first_event_number,
+            max_outstanding_bytes=max_outstanding_bytes,
+            partitioner=partitioner,
+            note_time_every=note_time_every,
         )
 
     # --- transactions ---------------------------------------------------------------------------

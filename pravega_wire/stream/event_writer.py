@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 from typing import Self
 from uuid import uuid4
 
 import trio
 
 from pravega_wire.controller.tokens import Access
-from pravega_wire.controller.types import NoteTimeStatus
+from pravega_wire.controller.types import NoteTimeStatus, SegmentWithRange
 from pravega_wire.errors import (
     ControllerError,
     InvalidArgumentError,
@@ -77,20 +78,24 @@ class EventWriter(RoutedWriter):
 
         :raises StreamNotFoundError: no such stream. :raises StreamSealedError: it is sealed.
         """
-        if self._opened:
-            return self
+        if not self._opened:
+            self._begin(await self._current_segments())
+        return self
+
+    async def _current_segments(self) -> list[SegmentWithRange]:
         self._core.check_open()
-        stream = self.stream
-        segments = await self._core.controller.get_current_segments(stream.scope, stream.name)
+        segments = await self._core.controller.get_current_segments(self.stream.scope, self.stream.name)
         if not segments:
             raise self._stream_sealed()
+        return segments
+
+    def _begin(self, segments: Sequence[SegmentWithRange]) -> None:
         self._set_routes(
             [Route(segment.low, segment.high, self._appender(segment.segment_id)) for segment in segments]
         )
         self._opened = True
         if self._note_time_every is not None:
-            self._nursery.start_soon(self._note_times, name=f"time of the writer of {stream}")
-        return self
+            self._nursery.start_soon(self._note_times, name=f"time of the writer of {self.stream}")
 
     async def _write_large(self, event: bytes, routing_key: str | None) -> Ack:
         """See :class:`RoutedWriter`; an event over the limit is stored when this returns."""

@@ -153,7 +153,7 @@ class _Groups(dict[str, _Group]):
         if key is None:
             return self.at(random())
         if not isinstance(key, str):
-            raise _no_key(key)
+            raise no_key(key)
         group = self.at(self._position_of(key))
         if len(self) < _REMEMBERED_KEYS:
             self[key] = group
@@ -248,13 +248,13 @@ class RoutedWriter:
         if self._error is not None:
             raise self._error
         if type(event) is not bytes:
-            event = _as_bytes(event)
+            event = as_bytes(event)
         length = len(event)
         if length > MAX_EVENT_BYTES:
             return await self._write_large(event, routing_key)
         header = self._headers[length]
         if routing_key is not None and not isinstance(routing_key, str):
-            raise _no_key(routing_key)
+            raise no_key(routing_key)
         appender = self._only or self._groups[routing_key].appender  # type: ignore[index]  # as in _select
         size = length + HEADER_BYTES
         block = appender.open
@@ -306,7 +306,7 @@ class RoutedWriter:
                     break
                 self._check()
                 if set(map(type, chunk)) != {bytes}:
-                    chunk = list(map(_as_bytes, chunk))
+                    chunk = list(map(as_bytes, chunk))
                 lengths = list(map(len, chunk))
                 largest = max(lengths)
                 if keys is not None:
@@ -316,7 +316,7 @@ class RoutedWriter:
                     if not set(map(type, chunk_keys)) <= _KEY_TYPES:
                         for key in chunk_keys:
                             if key is not None and not isinstance(key, str):
-                                raise _no_key(key)
+                                raise no_key(key)
                     places: list[Place] = chunk_keys  # type: ignore[assignment]  # checked above
                 else:
                     places = [routing_keys] * len(chunk)  # type: ignore[list-item]  # one key, or None
@@ -438,15 +438,9 @@ class RoutedWriter:
                 block.extra.append(ack)
             self.events_written += count
             self.bytes_written += size - HEADER_BYTES * count
-            self._outstanding += size
-            self._since_yield += size
             first = end
             appender.pump()
-            if self._outstanding > self._limit:
-                await self._wait_for_room()
-            elif self._since_yield > _YIELD_BYTES:
-                self._since_yield = 0
-                await trio.lowlevel.checkpoint()
+            await self._accepted(size)
             self._check()
 
     async def write_batch(self, events: Iterable[bytes], routing_key: str | None = None) -> Ack:
@@ -457,7 +451,7 @@ class RoutedWriter:
         :raises EventTooLargeError: over the limit; nothing was written.
         """
         self._check()
-        payloads = [event if type(event) is bytes else _as_bytes(event) for event in events]
+        payloads = [event if type(event) is bytes else as_bytes(event) for event in events]
         size = sum(map(len, payloads)) + HEADER_BYTES * len(payloads)
         if size > MAX_EVENT_BYTES + HEADER_BYTES:
             raise too_large(size, "a batch")
@@ -466,7 +460,7 @@ class RoutedWriter:
             block.settle()
             return block.ack
         if routing_key is not None and not isinstance(routing_key, str):
-            raise _no_key(routing_key)
+            raise no_key(routing_key)
         block.atomic = True
         block.size = size
         block.count = len(payloads)
@@ -477,12 +471,19 @@ class RoutedWriter:
         appender.add_block(block)
         self.events_written += block.count
         self.bytes_written += size - HEADER_BYTES * block.count
+        appender.pump()
+        await self._accepted(size)
+        return block.ack
+
+    async def _accepted(self, size: int) -> None:
+        """Account for bytes that were given to an appender; wait for room, or let others run."""
         self._outstanding += size
         self._since_yield += size
-        appender.pump()
         if self._outstanding > self._limit:
             await self._wait_for_room()
-        return block.ack
+        elif self._since_yield > _YIELD_BYTES:
+            self._since_yield = 0
+            await trio.lowlevel.checkpoint()
 
     async def _write_chunk(
         self,
@@ -685,11 +686,11 @@ class RoutedWriter:
         self._fail(ClosedError(f"the writer of {self._name} is closed"))
 
 
-def _as_bytes(event: object) -> bytes:
+def as_bytes(event: object) -> bytes:
     if isinstance(event, bytes | bytearray | memoryview):
         return bytes(event)
     raise InvalidArgumentError(f"an event is bytes, not {type(event).__name__}")
 
 
-def _no_key(key: object) -> InvalidArgumentError:
+def no_key(key: object) -> InvalidArgumentError:
     return InvalidArgumentError(f"a routing key is a string or None, not {type(key).__name__}")

@@ -31,6 +31,7 @@ from pravega_wire.stream.batch import Bound, OnTruncated, StreamReader
 from pravega_wire.stream.client import StreamInfo, StreamName
 from pravega_wire.stream.event_writer import EventWriter as AsyncEventWriter
 from pravega_wire.stream.key_value_table import KeyValueTable as AsyncKeyValueTable
+from pravega_wire.stream.resumable import ResumableWriter as AsyncResumableWriter
 from pravega_wire.stream.revisioned import RevisionedStream as AsyncRevisionedStream
 from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES, Partitioner, WriterMetrics
 from pravega_wire.stream.synchronizer import StateSynchronizer as AsyncStateSynchronizer
@@ -60,6 +61,7 @@ __all__ = [
     "EventWriter",
     "PravegaClient",
     "ReaderGroup",
+    "ResumableWriter",
     "RevisionedStream",
     "StagingWriter",
     "StateSynchronizer",
@@ -227,6 +229,38 @@ class EventWriter(_RoutedWriter):
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         self._portal.call(self._twin.__aexit__, kind, error, trace)
+
+
+class ResumableWriter(EventWriter):
+    """Blocking twin of :class:`pravega_wire.ResumableWriter`."""
+
+    def __init__(self, portal: Portal, writer: AsyncResumableWriter) -> None:
+        super().__init__(portal, writer)
+        self._resumable = writer
+
+    @property
+    def id(self) -> UUID:
+        """The caller's id."""
+        return self._resumable.id
+
+    @property
+    def next_event_number(self) -> int:
+        """Number that the next event gets."""
+        return self._resumable.next_event_number
+
+    @property
+    def events_skipped(self) -> int:
+        """Events that were stored already."""
+        return self._resumable.events_skipped
+
+    @property
+    def last_stored(self) -> int:
+        """Every event up to this number was stored when the writer was opened; 0 for none."""
+        return self._resumable.last_stored
+
+    def last_stored_of(self, routing_key: str) -> int:
+        """Of this key every event up to this number was stored when the writer was opened, and none after."""
+        return self._resumable.last_stored_of(routing_key)
 
 
 class StagingWriter(_RoutedWriter):
@@ -527,6 +561,29 @@ class PravegaClient:
                 partitioner=partitioner,
                 note_time_every=note_time_every,
                 large_events=large_events,
+            ),
+        )
+
+    def resumable_writer(
+        self,
+        stream: StreamName,
+        writer_id: UUID,
+        *,
+        first_event_number: int | None = None,
+        max_outstanding_bytes: int = DEFAULT_MAX_OUTSTANDING_BYTES,
+        partitioner: Partitioner = routing_key_position,
+        note_time_every: float | None = None,
+    ) -> ResumableWriter:
+        """A writer of a numbered sequence of events that another process may go on with."""
+        return ResumableWriter(
+            self._portal,
+            self._twin.resumable_writer(
+                stream,
+                writer_id,
+                first_event_number=first_event_number,
+                max_outstanding_bytes=max_outstanding_bytes,
+                partitioner=partitioner,
+                note_time_every=note_time_every,
             ),
         )
 

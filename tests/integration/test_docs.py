@@ -77,3 +77,11 @@ def test_the_example_of_reader_groups_md(pravega_server: PravegaServer, tmp_path
     script = tmp_path / "example.py"
     script.write_text(blocks("docs/reader-groups.md")[0])
     assert run(pravega_server, str(script)) == f"{sum(range(1000))}\n"
+
+
+def test_the_example_of_writers_md(pravega_server: PravegaServer, tmp_path: Path) -> None:
+    script = tmp_path / "example.py"
+    script.write_text(blocks("docs/writers.md")[0])
+    assert run(pravega_server, str(script)) == "stored up to 0\nstored up to 1000\n"
+    with sync.open_client(pravega_server.config("journal")) as client:
+        assert sum(map(len, client.read_events("lines"))) == 1000

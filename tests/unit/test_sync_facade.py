@@ -12,6 +12,7 @@ from pravega_wire.stream.event_reader import EventReader
 from pravega_wire.stream.event_writer import EventWriter
 from pravega_wire.stream.key_value_table import KeyValueTable, TableFamily, TableIterator
 from pravega_wire.stream.reader_group import ReaderGroup
+from pravega_wire.stream.resumable import ResumableWriter
 from pravega_wire.stream.revisioned import RevisionedStream
 from pravega_wire.stream.synchronizer import StateSynchronizer
 from pravega_wire.stream.transaction import StagingWriter, Transaction
@@ -26,11 +27,15 @@ INTERNAL = {
     # what the blocking iterator of a table takes items from
     "at_hand", "load", "take",
 }  # fmt: skip
-ATTRIBUTES = {"txn_id", "staging_id", "events_acknowledged", "events_written", "bytes_written"}
+ATTRIBUTES = {
+    "txn_id", "staging_id", "events_acknowledged", "events_written", "bytes_written",
+    "id", "next_event_number", "events_skipped",
+}  # fmt: skip
 """Of the async classes' instances, which reflection on a class does not see."""
 PAIRS = [
     (PravegaClient, blocking.PravegaClient),
     (EventWriter, blocking.EventWriter),
+    (ResumableWriter, blocking.ResumableWriter),
     (Transaction, blocking.Transaction),
     (StagingWriter, blocking.StagingWriter),
     (RevisionedStream, blocking.RevisionedStream),
