@@ -1,7 +1,9 @@
 """Writers on a failing cluster for a long time: ``python -m benchmarks.soak [--minutes 10] [--processes 4]``.
 
 Segments are scaled up and down, connections are cut at random, a segment store and the controller are killed
-and started again. In the end every acknowledged event must be there once, in order per key.
+and started again. In the end every acknowledged event must be there once, in order per key. With
+``--transactions`` the processes write transactions, half of them committed and half aborted, and are killed
+themselves; the next process resumes by id.
 """
 
 from __future__ import annotations
@@ -11,14 +13,16 @@ import sys
 import time
 
 from pravega_wire.testing import cluster
-from tests.faults.drive import run_soak
+from tests.faults.drive import run_soak, run_transaction_soak
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.soak", description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--processes", type=int, default=4)
+    parser.add_argument("--transactions", action="store_true")
     arguments = parser.parse_args()
+    run = run_transaction_soak if arguments.transactions else run_soak
     started = time.monotonic()
 
     def say(text: str) -> None:
@@ -26,7 +30,7 @@ def main() -> int:
 
     with cluster() as server:
         try:
-            run_soak(server, seconds=arguments.minutes * 60, processes=arguments.processes, say=say)
+            run(server, seconds=arguments.minutes * 60, processes=arguments.processes, say=say)
         except AssertionError as error:
             print(f"error: {error}", file=sys.stderr)
             return 1

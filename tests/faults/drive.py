@@ -1,12 +1,17 @@
-"""Drives the soak: starts the writers, scales, kills and restarts, and checks the outcome."""
+"""Drives the soaks: starts the processes, scales, kills and restarts, and checks the outcome."""
 
 from __future__ import annotations
 
 import json
+import random
+import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
 from itertools import cycle
 from pathlib import Path
 from uuid import uuid4
@@ -15,28 +20,25 @@ import trio
 
 from pravega_wire import PravegaClient, PravegaConfig, open_client
 from pravega_wire.errors import PravegaError
+from pravega_wire.stream.batch import lone
 from pravega_wire.testing import PravegaCluster
-from tests.faults.soak import verify
+from tests.faults import soak, transaction_soak
 from tests.faults.support import scale_to
 
 Step = Callable[[PravegaClient, str], Awaitable[None]]
+Say = Callable[[str], None]
 ROOT = Path(__file__).resolve().parents[2]
+STREAM = "events"
 
 
-def _start(config: PravegaConfig, stream: str, seconds: float, processes: int) -> list[subprocess.Popen[str]]:
-    return [
-        subprocess.Popen(
-            [
-                sys.executable, "-m", "tests.faults.soak", "worker", config.controller_uri,
-                str(config.default_scope), stream, f"w{number}", str(seconds),
-            ],
-            stdout=subprocess.PIPE, text=True, cwd=ROOT,
-        )
-        for number in range(processes)
-    ]  # fmt: skip
+def _process(module: str, *arguments: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", f"tests.faults.{module}", *map(str, arguments)],
+        stdout=subprocess.PIPE, text=True, cwd=ROOT,
+    )  # fmt: skip
 
 
-def _steps(cluster: PravegaCluster, say: Callable[[str], None]) -> Iterator[Step]:
+def _steps(cluster: PravegaCluster, say: Say) -> Iterator[Step]:
     """What happens to the cluster: scales over and over, a store killed twice and the controller once."""
 
     def scale(count: int) -> Step:
@@ -67,32 +69,54 @@ def _steps(cluster: PravegaCluster, say: Callable[[str], None]) -> Iterator[Step
     yield from cycle((scale(4), scale(2), scale(1)))
 
 
-def run_soak(cluster: PravegaCluster, *, seconds: float, processes: int, say: Callable[[str], None]) -> int:
+@asynccontextmanager
+async def _stream(cluster: PravegaCluster) -> AsyncIterator[tuple[PravegaClient, PravegaConfig]]:
+    scope = f"soak-{uuid4().hex[:8]}"
+    config = PravegaConfig.from_defaults(controller_uri=cluster.controller_uri, scope=scope, env={})
+    async with open_client(config) as client:
+        await client.create_scope(scope)
+        await client.create_stream(STREAM, 1)
+        yield client, config
+
+
+async def _disturb(cluster: PravegaCluster, client: PravegaClient, seconds: float, say: Say) -> None:
+    """One blow after the other until the time is up."""
+    end = time.monotonic() + seconds
+    for step in _steps(cluster, say):
+        # Time to recover from one blow before the next: a store's containers move in 35 s.
+        await trio.sleep(max(4.0, seconds / 14))
+        if time.monotonic() > end:
+            break
+        try:
+            await step(client, STREAM)
+        except PravegaError as error:
+            # A disturbance that fails because of the one before it is nothing to the writers.
+            say(f"not done: {error}")
+    say("waiting for the processes")
+
+
+def run_soak(cluster: PravegaCluster, *, seconds: float, processes: int, say: Say) -> int:
     """Run writers for so long while the cluster is disturbed; returns the number of events, all checked.
 
     :raises AssertionError: an acknowledged event is missing, doubled, or out of order.
     """
-    scope, stream = f"soak-{uuid4().hex[:8]}", "events"
-    config = PravegaConfig.from_defaults(controller_uri=cluster.controller_uri, scope=scope, env={})
 
     async def main() -> int:
-        async with open_client(config) as client:
-            await client.create_scope(scope)
-            await client.create_stream(stream, 1)
-            writers = _start(config, stream, seconds, processes)
+        async with _stream(cluster) as (client, config):
+            writers = [
+                _process(
+                    "soak",
+                    "worker",
+                    config.controller_uri,
+                    config.default_scope,
+                    STREAM,
+                    f"w{number}",
+                    seconds,
+                )
+                for number in range(processes)
+            ]
             try:
-                end = time.monotonic() + seconds
-                for step in _steps(cluster, say):
-                    # Time to recover from one blow before the next: a store's containers move in 35 s.
-                    await trio.sleep(max(4.0, seconds / 14))
-                    if time.monotonic() > end:
-                        break
-                    try:
-                        await step(client, stream)
-                    except PravegaError as error:
-                        # A disturbance that fails because of the one before it is nothing to the writers.
-                        say(f"not done: {error}")
-                say("waiting for the writers")
+                await _disturb(cluster, client, seconds, say)
                 counts = []
                 for writer in writers:
                     out, _ = await trio.to_thread.run_sync(writer.communicate)
@@ -103,8 +127,69 @@ def run_soak(cluster: PravegaCluster, *, seconds: float, processes: int, say: Ca
                 for writer in writers:
                     writer.kill()
             say("checking")
-            return await verify(client, stream, counts)
+            return await soak.verify(client, STREAM, counts)
 
     total = trio.run(main)
     say(f"{total} events, each once and in order")
     return total
+
+
+def run_transaction_soak(
+    cluster: PravegaCluster, *, seconds: float, processes: int, say: Say
+) -> Counter[str]:
+    """As :func:`run_soak` with transactions, and the processes are killed as well.
+
+    :returns: how many transactions were committed and aborted, and how many processes were killed.
+    :raises AssertionError: something of a committed transaction is missing, doubled or out of order, or
+        something of another one is there.
+    """
+    chance = random.Random(1)
+    outcome: Counter[str] = Counter()
+
+    async def main() -> None:
+        end = time.monotonic() + seconds
+        with tempfile.TemporaryDirectory() as directory:
+            journals = {f"w{number}": Path(directory, f"w{number}") for number in range(processes)}
+            async with _stream(cluster) as (client, config):
+
+                async def keep_running(name: str, journal: Path) -> None:
+                    """Start the process again as often as it is killed, by itself or here."""
+                    while True:
+                        worker = _process(
+                            "transaction_soak", config.controller_uri, config.default_scope, STREAM, name,
+                            max(0.0, end - time.monotonic()), journal,
+                        )  # fmt: skip
+                        try:
+                            with trio.move_on_after(chance.uniform(2.0, 20.0)) as limit:
+                                await trio.to_thread.run_sync(worker.wait, abandon_on_cancel=True)
+                            if limit.cancelled_caught and time.monotonic() < end:
+                                worker.kill()
+                            code = await trio.to_thread.run_sync(worker.wait)
+                        finally:
+                            worker.kill()
+                        if code == 0:
+                            return
+                        if code != -signal.SIGKILL:
+                            raise AssertionError(f"process {name} ended with {code}")
+                        outcome["killed"] += 1
+
+                async with trio.open_nursery() as nursery:
+                    for name, journal in journals.items():
+                        nursery.start_soon(keep_running, name, journal)
+                    await _disturb(cluster, client, seconds, say)
+                say("checking")
+                found = {name: transaction_soak.Journal(path) for name, path in journals.items()}
+                outcome["committed"] = await transaction_soak.verify(client, STREAM, found)
+                outcome["aborted"] = sum(
+                    step == "aborted" for journal in found.values() for _, _, step in journal.lines
+                )
+
+    try:
+        trio.run(main)
+    except BaseExceptionGroup as group:
+        raise lone(group) from group
+    say(
+        f"{outcome['committed']} transactions committed, {outcome['aborted']} aborted, {outcome['killed']} "
+        "processes killed; everything committed is there once and in order, and nothing else"
+    )
+    return outcome

@@ -1,9 +1,9 @@
-"""The short form of ``benchmarks/soak.py``: several writing processes, and everything around them fails."""
+"""The short forms of ``benchmarks/soak.py``: several processes, and everything around them fails."""
 
 from __future__ import annotations
 
 from pravega_wire.testing import PravegaCluster
-from tests.faults.drive import run_soak
+from tests.faults.drive import run_soak, run_transaction_soak
 
 
 def test_writers_survive_scales_cuts_and_killed_processes(
@@ -11,3 +11,12 @@ def test_writers_survive_scales_cuts_and_killed_processes(
 ) -> None:
     total = run_soak(pravega_cluster, seconds=45, processes=3, say=lambda text: None)
     assert total > 1000
+
+
+def test_transactions_survive_them_too_and_their_own_processes_killed(
+    pravega_cluster: PravegaCluster,
+) -> None:
+    outcome = run_transaction_soak(pravega_cluster, seconds=45, processes=3, say=lambda text: None)
+    assert outcome["committed"] > 10
+    assert outcome["aborted"] > 10
+    assert outcome["killed"] > 2
