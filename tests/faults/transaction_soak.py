@@ -20,7 +20,7 @@ from uuid import UUID
 import trio
 
 from pravega_wire import PravegaClient, PravegaConfig, Transaction, TxnStatus, open_client
-from pravega_wire.errors import TransactionAbortedError, TransactionUnknownError
+from pravega_wire.errors import RetriesExhaustedError, TransactionAbortedError, TransactionUnknownError
 from pravega_wire.testing import FaultProxy
 
 KEYS = 6
@@ -158,6 +158,17 @@ class Worker:
         self.journal.note(number, txn_id, "aborted")
 
 
+async def first_contact(client: PravegaClient, stream: str) -> None:
+    """Wait for a controller: a client that has never reached one gives up after some seconds."""
+    with trio.fail_after(120):
+        while True:
+            try:
+                await client.active_segments(stream)
+            except RetriesExhaustedError:
+                continue
+            return
+
+
 async def work(uri: str, scope: str, stream: str, name: str, seconds: float, journal: Path) -> None:
     """What one process does."""
     config = PravegaConfig.from_defaults(controller_uri=uri, scope=scope, env={})
@@ -174,6 +185,7 @@ async def work(uri: str, scope: str, stream: str, name: str, seconds: float, jou
                     proxy.cut_all()
 
             nursery.start_soon(cut)
+            await first_contact(client, stream)
             await Worker(client, stream, name, Journal(journal)).run(seconds)
             nursery.cancel_scope.cancel()
 
