@@ -23,11 +23,11 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from benchmarks.peers import Participant, ParticipantError, cpu_seconds, java_command, python_command
 from benchmarks.report import latencies, table
-from benchmarks.work import HEADER_BYTES
+from benchmarks.work import COUNTER_BYTES, HEADER_BYTES, POOL
 from pravega_wire import PravegaConfig
 from pravega_wire.sync import PravegaClient, open_client
 from pravega_wire.testing import cluster, find_java, standalone
@@ -40,7 +40,12 @@ READ_EVENTS = {100: 2_000_000, 1000: 250_000, 100_000: 2500}
 SPARK_SIZE = 1000
 SPARK_READ_EVENTS, SPARK_WRITE_EVENTS = 250_000, 120_000
 LATENCY_EVENTS, LATENCY_RATE = 2000, 400
-GROUPS = ("append", "read", "group", "latency", "spark")
+ACK_EVENTS = 2000
+TRANSACTIONS, TRANSACTION_EVENTS, TRANSACTION_SIZE = 30, 1000, 100
+SYNCHRONIZER_UPDATES, SYNCHRONIZER_TASKS = 1600, (1, 8)
+GROUPS = ("append", "read", "group", "latency", "acks", "transactions", "synchronizer", "spark")
+# Their records' CPU time of the servers would be of more than what is measured.
+_PARTLY = ("group", "latency", "acks", "transactions", "synchronizer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,22 @@ ENTRANTS = {
         Entrant("pravega_wire"),
         # With four segments its reader waits for ever.
         Entrant("pravega 0.3.8 default", segments=(1,)),
+    ),
+    "acks": (
+        Entrant("java"),
+        Entrant("pravega_wire"),
+        Entrant("pravega_wire sync"),
+        Entrant("pravega 0.3.8 default", share=0.25),
+    ),
+    "transactions": (
+        Entrant("java"),
+        Entrant("pravega_wire"),
+        Entrant("pravega_wire write_event"),
+        Entrant("pravega 0.3.8"),
+    ),
+    "synchronizer": (
+        Entrant("java"),
+        Entrant("pravega_wire"),
     ),
 }
 
@@ -201,15 +222,21 @@ class Bench:
         except ParticipantError as error:
             record["error"] = str(error)
             return record
-        # Of groups and latency a part of the request is not measured.
-        if before is not None and after is not None and operation not in ("group", "latency"):
+        if before is not None and after is not None and operation.partition(",")[0] not in _PARTLY:
             record["server_cpu_seconds"] = after - before
         return record | answer
 
-    def add(self, record: dict[str, Any], *, events: int, stored: int | None = None) -> None:
-        """Check a record against what must have happened, and keep it."""
+    def add(
+        self, record: dict[str, Any], *, events: int, stored: int | None = None, whole: int | None = None
+    ) -> None:
+        """Check a record against what must have happened, and keep it.
+
+        :param stored: bytes that are in the stream now.
+        :param whole: and how many there must be; default: those of the events.
+        """
         payload = events * record["size"]
-        whole = events * (record["size"] + HEADER_BYTES)
+        if whole is None:
+            whole = events * (record["size"] + HEADER_BYTES)
         if "error" not in record:
             if record["participant"] == "raw frames" and record["operation"] == "read":
                 # It counts bytes as they are stored and knows no events.
@@ -248,7 +275,9 @@ class Bench:
         return {
             entrant.participant: entrant
             for entrant in ENTRANTS[operation]
-            if self.available(entrant.participant) and size in entrant.sizes and segments in entrant.segments
+            if self.available(entrant.participant)
+            and (size in entrant.sizes or size not in SIZES)
+            and segments in entrant.segments
         }
 
     def run_append(self) -> None:
@@ -300,6 +329,60 @@ class Bench:
                             "latency", stream, size, count, LATENCY_RATE,
                         )  # fmt: skip
                         self.add(record, events=count)
+
+    def run_acks(self) -> None:
+        """How long one append takes that is awaited before the next one."""
+        for segments in SEGMENTS:
+            for size in SIZES[:2]:
+                self.say(f"acks {size} B, {segments} segment(s)")
+                entrants = self.entrants("acks", size, segments)
+                for number, name in self.turns(list(entrants)):
+                    count = self.scaled(ACK_EVENTS * entrants[name].share)
+                    keys = KEYS if segments > 1 else 0
+                    with self.stream(segments) as stream:
+                        record = self.measure(
+                            "acks", size, segments, name, number, self.participant(name),
+                            "acks", stream, size, count, keys,
+                        )  # fmt: skip
+                        whole = (count + POOL) * (size + HEADER_BYTES)
+                        self.add(record, events=count, stored=self.stored_bytes(stream), whole=whole)
+
+    def run_transactions(self) -> None:
+        """How long a transaction takes, one after the other."""
+        size, events = TRANSACTION_SIZE, TRANSACTION_EVENTS
+        count = max(2, round(TRANSACTIONS * self.scale))
+        for segments in SEGMENTS:
+            self.say(f"transactions of {events} events of {size} B, {segments} segment(s)")
+            keys = KEYS if segments > 1 else 0
+            for number, name in self.turns(list(self.entrants("transactions", size, segments))):
+                with self.stream(segments) as stream:
+                    record = self.measure(
+                        "transactions", size, segments, name, number, self.participant(name),
+                        "transactions", stream, size, events, count, keys,
+                    )  # fmt: skip
+                    for txn_id in record.pop("transactions", ()):
+                        self.client.wait_committed(stream, UUID(txn_id))
+                    whole = (count + 1) * events * (size + HEADER_BYTES)
+                    stored = self.stored_bytes(stream)
+                    self.add(record, events=count * events, stored=stored, whole=whole)
+
+    def run_synchronizer(self) -> None:
+        """Conditional updates of one state, by one task and by several at once."""
+        for tasks in SYNCHRONIZER_TASKS:
+            operation = f"synchronizer, {tasks} task{'s' * (tasks > 1)}"
+            self.say(operation)
+            each = self.scaled(SYNCHRONIZER_UPDATES) // tasks
+            for number, name in self.turns(list(self.entrants("synchronizer", COUNTER_BYTES, 1))):
+                with self.stream(1) as stream:
+                    record = self.measure(
+                        operation, COUNTER_BYTES, 1, name, number, self.participant(name),
+                        "synchronizer", stream, tasks, each,
+                    )  # fmt: skip
+                    # A record's kind, and for an update its length, come before the number.
+                    start, update = (HEADER_BYTES + extra + COUNTER_BYTES for extra in (4, 8))
+                    whole = start + (each + 1) * tasks * update
+                    stored = self.stored_bytes(stream)
+                    self.add(record, events=each * tasks, stored=stored, whole=whole)
 
     def fill(self, stream: str, size: int, count: int) -> None:
         """Append events without measuring."""
@@ -442,6 +525,9 @@ def main() -> int:
             ("read", bench.run_read),
             ("group", partial(bench.run_read, "group")),
             ("latency", bench.run_latency),
+            ("acks", bench.run_acks),
+            ("transactions", bench.run_transactions),
+            ("synchronizer", bench.run_synchronizer),
             ("spark", bench.run_spark),
         ):
             if group in arguments.work:

@@ -18,6 +18,12 @@ _COLUMNS = (
     "operation", "event", "seg", "participant", "events/s", "min", "max", "MB/s", "ratio",
     "events/CPU s", "peak MB", "server CPU",
 )  # fmt: skip
+_TIMES_COLUMNS = (
+    "operation", "event", "seg", "participant", "p50 ms", "min", "max", "p99 ms", "min", "max", "max ms",
+    "events/s", "ratio", "events/CPU s",
+)  # fmt: skip
+_PREFIXES = {"": "", "done_": ", done"}
+# Names of times in records begin with the one; the operation's name in the table ends with the other.
 
 
 def _short(value: float) -> str:
@@ -74,22 +80,38 @@ def table(records: Iterable[Record]) -> str:
 
 
 def latencies(records: Iterable[Record]) -> str:
-    """A Markdown table of times from writing to reading, medians over rounds; "" when there are none."""
-    groups: dict[tuple[int, int, str], list[Record]] = {}
+    """A Markdown table of how long things took, medians over rounds; "" when there are none.
+
+    Where a transaction was waited for, its time until it was committed has a row of its own. Events per
+    second and their ratio to the reference are of the whole work; where a rate was given they say nothing
+    and are left out.
+    """
+    groups: dict[tuple[str, int, int, str], list[Record]] = {}
     for record in records:
-        if not record.get("warm_up") and "p50_ms" in record:
-            groups.setdefault((record["size"], record["segments"], record["participant"]), []).append(record)
+        if not record.get("warm_up") and "error" not in record and "p50_ms" in record:
+            key = (record["operation"], record["size"], record["segments"], record["participant"])
+            groups.setdefault(key, []).append(record)
     if not groups:
         return ""
-    rows: list[Sequence[str]] = [
-        ("operation", "event", "seg", "participant", "p50 ms", "min", "max", "p99 ms", "min", "max", "max ms")
-    ]
-    for (size, segments, participant), group in groups.items():
-        cells: list[str] = ["latency", _size(size), str(segments), participant]
-        for name in ("p50_ms", "p99_ms"):
-            every = [record[name] for record in group]
-            cells += [f"{value:.2f}" for value in (median(every), min(every), max(every))]
-        rows.append([*cells, f"{max(record['max_ms'] for record in group):.2f}"])
+    rates = {key: median(record["events_per_second"] for record in group) for key, group in groups.items()}
+    rows: list[Sequence[str]] = [_TIMES_COLUMNS]
+    for key, group in groups.items():
+        operation, size, segments, participant = key
+        reference = rates.get((operation, size, segments, REFERENCE))
+        rate, ratio = _short(rates[key]), "" if reference is None else f"{rates[key] / reference:.2f}"
+        if operation == "latency":
+            rate = ratio = ""
+        cpu = _median(group, lambda r: r["events"] / r["cpu_seconds"], "cpu_seconds", _short)
+        for prefix, what in _PREFIXES.items():
+            if f"{prefix}p50_ms" not in group[0]:
+                continue
+            cells: list[str] = [operation + what, _size(size), str(segments), participant]
+            for name in (f"{prefix}p50_ms", f"{prefix}p99_ms"):
+                every = [record[name] for record in group]
+                cells += [f"{value:.2f}" for value in (median(every), min(every), max(every))]
+            cells.append(f"{max(record[f'{prefix}max_ms'] for record in group):.2f}")
+            rows.append([*cells, rate, ratio, cpu])
+            rate = ratio = cpu = ""
     return _markdown(rows)
 
 

@@ -6,6 +6,14 @@
 - ``group<TAB>stream<TAB>count``: so many events, through a reader group of one reader.
 - ``latency<TAB>stream<TAB>size<TAB>count<TAB>rate``: so many events a second, each with the time in its first
   8 bytes; the answer tells how long they took from the call that wrote them until a reader had them.
+- ``acks<TAB>stream<TAB>size<TAB>count<TAB>keys``: events as those of ``append``, each awaited before the
+  next one is written. The first ``POOL`` are not measured, and are written besides: they connect.
+- ``transactions<TAB>stream<TAB>size<TAB>events<TAB>count<TAB>keys``: ``count`` transactions of so many
+  events, one after the other, after one that is not measured; the answer tells the times from before the
+  transaction was begun until its commit returned, and until its state is "committed".
+- ``synchronizer<TAB>stream<TAB>tasks<TAB>count``: ``tasks`` at once, each with a synchronizer of its own, add
+  1 to the counter in ``stream``, ``count`` times each, after once that is not measured. State and updates
+  are ``COUNTER_BYTES`` long. As number of events the participant gives what the counter says in the end.
 """
 
 from __future__ import annotations
@@ -13,17 +21,20 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import cycle, islice
 
 __all__ = [
-    "HEADER_BYTES", "POOL", "Clock", "Latencies", "keys_of", "measure", "payload_pool", "payloads", "serve",
+    "COUNTER_BYTES", "HEADER_BYTES", "POOL", "Clock", "Latencies", "keys_of", "measure", "payload_pool",
+    "payloads", "serve", "times",
 ]  # fmt: skip
 
 POOL = 64
 HEADER_BYTES = 8
+COUNTER_BYTES = 16
+"""A number of 8 bytes in the Java client's versioned form."""
 
 
 def payload_pool(size: int) -> list[bytes]:
@@ -78,13 +89,19 @@ class Latencies:
 
     def answer(self, clock: Clock) -> dict[str, float]:
         """The answer to a request."""
-        taken = sorted(self._taken)
-        count = len(taken)
-        return clock.answer(count, count * (len(self._rest) + 8)) | {
-            "p50_ms": taken[count // 2] / 1e6,
-            "p99_ms": taken[count * 99 // 100] / 1e6,
-            "max_ms": taken[-1] / 1e6,
-        }
+        count = len(self._taken)
+        return clock.answer(count, count * (len(self._rest) + 8)) | times(self._taken)
+
+
+def times(taken: Sequence[int], prefix: str = "") -> dict[str, float]:
+    """Quantiles of times in nanoseconds, for an answer, under names that begin with ``prefix``."""
+    ordered = sorted(taken)
+    count = len(ordered)
+    return {
+        f"{prefix}p50_ms": ordered[count // 2] / 1e6,
+        f"{prefix}p99_ms": ordered[count * 99 // 100] / 1e6,
+        f"{prefix}max_ms": ordered[-1] / 1e6,
+    }
 
 
 @contextmanager
@@ -97,7 +114,7 @@ def measure() -> Iterator[Clock]:
     clock.cpu_seconds = time.process_time() - cpu
 
 
-def serve(handle: Callable[[list[str]], dict[str, float]]) -> None:
+def serve(handle: Callable[[list[str]], Mapping[str, object]]) -> None:
     """Answer requests until standard input ends."""
     print(json.dumps({"ready": True}), flush=True)
     for line in sys.stdin:

@@ -2,7 +2,9 @@
 
 Modes: ``default`` waits for each event, which is what its writer does unless told otherwise; ``window``
 lets it have up to 64 MiB (at most 100 000 events) under way, its fastest way of writing. Its reader
-knows no end of a stream, so ``read`` has the number of events as a second argument.
+knows no end of a stream, so ``read`` has the number of events as a second argument. It does not tell
+when a transaction is committed, only that it is no longer open, so ``transactions`` ends each with the
+return of its commit and tells their ids.
 """
 
 from __future__ import annotations
@@ -11,11 +13,13 @@ import asyncio
 import sys
 import threading
 import time
-from uuid import uuid4
+from collections.abc import Mapping
+from time import perf_counter_ns
+from uuid import UUID, uuid4
 
 import pravega_client  # type: ignore[import-untyped]  # has no stubs
 
-from benchmarks.work import Latencies, keys_of, measure, payload_pool, serve
+from benchmarks.work import POOL, Latencies, keys_of, measure, payload_pool, serve, times
 
 
 class Peer:
@@ -55,7 +59,7 @@ class Peer:
 
     async def latency(self, stream: str, size: int, count: int, rate: int) -> dict[str, float]:
         """Write at a rate in a thread, and read at the same time."""
-        times = Latencies(size)
+        latencies = Latencies(size)
         writer = self._manager.create_writer(self._scope, stream)
         group = self._manager.create_reader_group(f"g{uuid4().hex}", self._scope, stream, False)
         reader = group.create_reader("reader")
@@ -64,7 +68,7 @@ class Peer:
             start = time.perf_counter()
             for number in range(count):
                 time.sleep(max(0.0, start + number / rate - time.perf_counter()))
-                writer.write_event_bytes(times.event())
+                writer.write_event_bytes(latencies.event())
 
         writer.write_event_bytes(bytes(size))
         writer.flush()
@@ -75,7 +79,7 @@ class Peer:
                 piece = await reader.get_segment_slice_async()
                 for event in piece:
                     if found >= 0:
-                        times.read(event.data())
+                        latencies.read(event.data())
                     else:
                         # The reader has its segment.
                         thread.start()
@@ -83,9 +87,51 @@ class Peer:
                 reader.release_segment(piece)
         thread.join()
         reader.reader_offline()
-        return times.answer(clock)
+        return latencies.answer(clock)
 
-    def handle(self, words: list[str]) -> dict[str, float]:
+    def acks(self, stream: str, size: int, count: int, keys: int) -> dict[str, float]:
+        """Each event when the one before it is stored: the writer waits by itself."""
+        writer = self._manager.create_writer(self._scope, stream)
+        pool = payload_pool(size)
+        names = list(keys_of(keys, keys) or [None])
+        taken = []
+        for number in range(POOL):
+            writer.write_event_bytes(pool[number], names[number % len(names)])
+        with measure() as clock:
+            for number in range(count):
+                start = perf_counter_ns()
+                writer.write_event_bytes(pool[number & 63], names[number % len(names)])
+                taken.append(perf_counter_ns() - start)
+        return clock.answer(count, count * size) | times(taken)
+
+    def transactions(
+        self, stream: str, size: int, events: int, count: int, keys: int
+    ) -> Mapping[str, object]:
+        """Begin, write and commit, one transaction after the other."""
+        writer = self._manager.create_transaction_writer(self._scope, stream, uuid4().int >> 1)
+        pool = payload_pool(size)
+        names = list(keys_of(keys, keys) or [None])
+        taken: list[int] = []
+        ids: list[str] = []
+
+        def one() -> None:
+            start = perf_counter_ns()
+            transaction = writer.begin_txn()
+            for number in range(events):
+                transaction.write_event_bytes(pool[number & 63], names[number % len(names)])
+            transaction.commit()
+            taken.append(perf_counter_ns() - start)
+            ids.append(str(UUID(int=transaction.get_txn_id())))
+
+        one()
+        taken.clear()
+        with measure() as clock:
+            for _ in range(count):
+                one()
+        done = clock.answer(count * events, count * events * size) | times(taken)
+        return {**done, "transactions": ids}
+
+    def handle(self, words: list[str]) -> Mapping[str, object]:
         """Answer a request."""
         if words[0] == "append":
             size, count, keys = map(int, words[2:])
@@ -93,6 +139,10 @@ class Peer:
         if words[0] == "latency":
             size, count, rate = map(int, words[2:])
             return asyncio.run(self.latency(words[1], size, count, rate))
+        if words[0] == "acks":
+            return self.acks(words[1], *map(int, words[2:]))
+        if words[0] == "transactions":
+            return self.transactions(words[1], *map(int, words[2:]))
         return asyncio.run(self.read(words[1], int(words[2])))
 
 

@@ -10,12 +10,24 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from time import perf_counter_ns
 from uuid import uuid4
 
 import trio
 
-from benchmarks.work import Latencies, keys_of, measure, payload_pool, payloads, serve
+from benchmarks.work import (
+    COUNTER_BYTES,
+    POOL,
+    Latencies,
+    keys_of,
+    measure,
+    payload_pool,
+    payloads,
+    serve,
+    times,
+)
 from pravega_wire import (
     Event,
     EventReader,
@@ -23,6 +35,9 @@ from pravega_wire import (
     PravegaConfig,
     ReaderGroupConfig,
     SegmentEvents,
+    StateFormat,
+    StateSynchronizer,
+    VersionedSerializer,
     open_client,
 )
 from pravega_wire import sync as blocking
@@ -102,7 +117,7 @@ async def read_group(client: PravegaClient, stream: str, count: int, mode: str) 
 
 async def latency(client: PravegaClient, stream: str, size: int, count: int, rate: int) -> dict[str, float]:
     """Write at a rate, and read at the same time."""
-    times = Latencies(size)
+    latencies = Latencies(size)
     async with (
         group_reader(client, stream) as reader,
         client.event_writer(stream) as writer,
@@ -113,7 +128,7 @@ async def latency(client: PravegaClient, stream: str, size: int, count: int, rat
             start = trio.current_time()
             for number in range(count):
                 await trio.sleep_until(start + number / rate)
-                await writer.write_event(times.event())
+                await writer.write_event(latencies.event())
 
         # The reader has its segment when the first event has come.
         await (await writer.write_event(bytes(size))).wait()
@@ -124,9 +139,98 @@ async def latency(client: PravegaClient, stream: str, size: int, count: int, rat
             while found < count:
                 event = await reader.read_event()
                 if isinstance(event, Event):
-                    times.read(event.value)
+                    latencies.read(event.value)
                     found += 1
-    return times.answer(clock)
+    return latencies.answer(clock)
+
+
+async def acks(client: PravegaClient, stream: str, size: int, count: int, keys: int) -> dict[str, float]:
+    """Append one event after the other, each when the one before it is stored."""
+    pool = payload_pool(size)
+    names = list(keys_of(keys, keys) or [None])
+    taken = []
+    async with client.event_writer(stream) as writer:
+        for number in range(POOL):
+            await (await writer.write_event(pool[number], names[number % len(names)])).wait()
+        with measure() as clock:
+            for number in range(count):
+                start = perf_counter_ns()
+                await (await writer.write_event(pool[number & 63], names[number % len(names)])).wait()
+                taken.append(perf_counter_ns() - start)
+    return clock.answer(count, count * size) | times(taken)
+
+
+async def transactions(
+    client: PravegaClient, stream: str, size: int, events: int, count: int, keys: int, *, each: bool
+) -> dict[str, float]:
+    """Begin, write, commit, and wait until it is committed; one transaction after the other."""
+    pool = payload_pool(size)
+    names = list(keys_of(keys, keys) or [None])
+    returned, committed = [], []
+
+    async def one() -> None:
+        start = perf_counter_ns()
+        transaction = await client.begin_transaction(stream)
+        if each:
+            for number in range(events):
+                await transaction.write_event(pool[number & 63], names[number % len(names)])
+        else:
+            await transaction.write_events(payloads(size, events), keys_of(keys, events))
+        await transaction.commit()
+        returned.append(perf_counter_ns() - start)
+        await transaction.wait_committed()
+        committed.append(perf_counter_ns() - start)
+
+    await one()
+    returned.clear()
+    committed.clear()
+    with measure() as clock:
+        for _ in range(count):
+            await one()
+    return clock.answer(count * events, count * events * size) | times(returned) | times(committed, "done_")
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """The state of the synchronizer; as an update, what to add to it."""
+
+    value: int
+
+
+_LONG = VersionedSerializer(Counter, [[("value", "int64")]])
+COUNTER: StateFormat[Counter, Counter] = StateFormat(
+    _LONG, _LONG, lambda state, update: Counter(state.value + update.value)
+)
+
+
+async def synchronizer(client: PravegaClient, stream: str, tasks: int, count: int) -> dict[str, float]:
+    """Add 1 in several tasks at once, each with a synchronizer of its own."""
+    taken = []
+
+    async def add(shared: StateSynchronizer[Counter, Counter, Counter]) -> None:
+        for _ in range(count):
+            start = perf_counter_ns()
+            await shared.update(lambda state: [Counter(1)])
+            taken.append(perf_counter_ns() - start)
+
+    async with AsyncExitStack() as stack:
+        every = [
+            await stack.enter_async_context(await client.state_synchronizer(stream, COUNTER))
+            for _ in range(tasks)
+        ]
+        for shared in every:
+            await shared.initialize(Counter(0))
+        # They connect.
+        for shared in every:
+            await shared.fetch_updates()
+            await shared.update(lambda state: [Counter(1)])
+        with measure() as clock:
+            async with trio.open_nursery() as nursery:
+                for shared in every:
+                    nursery.start_soon(add, shared)
+        state = await every[0].fetch_updates()
+    total = 0 if state is None else state.value - tasks
+    return clock.answer(total, total * COUNTER_BYTES) | times(taken)
 
 
 @contextmanager
@@ -172,6 +276,24 @@ def append_blocking(
     return clock.answer(count, count * size)
 
 
+def acks_blocking(
+    client: blocking.PravegaClient, stream: str, size: int, count: int, keys: int
+) -> dict[str, float]:
+    """As :func:`acks`, through the facade."""
+    pool = payload_pool(size)
+    names = list(keys_of(keys, keys) or [None])
+    taken = []
+    with client.event_writer(stream) as writer:
+        for number in range(POOL):
+            writer.write_event(pool[number], names[number % len(names)]).wait()
+        with measure() as clock:
+            for number in range(count):
+                start = perf_counter_ns()
+                writer.write_event(pool[number & 63], names[number % len(names)]).wait()
+                taken.append(perf_counter_ns() - start)
+    return clock.answer(count, count * size) | times(taken)
+
+
 def read_blocking(client: blocking.PravegaClient, stream: str) -> dict[str, float]:
     """As :func:`read`, through the facade."""
     events = nbytes = 0
@@ -198,6 +320,14 @@ def main() -> None:
             if words[0] == "latency":
                 size, count, rate = map(int, words[2:])
                 return await latency(client, words[1], size, count, rate)
+            if words[0] == "acks":
+                size, count, keys = map(int, words[2:])
+                return await acks(client, words[1], size, count, keys)
+            if words[0] == "transactions":
+                size, events, count, keys = map(int, words[2:])
+                return await transactions(client, words[1], size, events, count, keys, each=mode == "each")
+            if words[0] == "synchronizer":
+                return await synchronizer(client, words[1], *map(int, words[2:]))
             return await read(client, words[1], mode)
 
     def handle(words: list[str]) -> dict[str, float]:
@@ -209,6 +339,8 @@ def main() -> None:
                 return append_blocking(client, words[1], size, count, keys, each=mode == "sync-each")
             if words[0] == "group":
                 return read_group_blocking(client, words[1], int(words[2]))
+            if words[0] == "acks":
+                return acks_blocking(client, words[1], *map(int, words[2:]))
             return read_blocking(client, words[1])
 
     serve(handle)

@@ -2,28 +2,44 @@ import com.sun.management.OperatingSystemMXBean;
 import io.pravega.client.BatchClientFactory;
 import io.pravega.client.ClientConfig;
 import io.pravega.client.EventStreamClientFactory;
+import io.pravega.client.SynchronizerClientFactory;
 import io.pravega.client.admin.ReaderGroupManager;
 import io.pravega.client.batch.SegmentIterator;
 import io.pravega.client.batch.SegmentRange;
+import io.pravega.client.state.InitialUpdate;
+import io.pravega.client.state.Revision;
+import io.pravega.client.state.Revisioned;
+import io.pravega.client.state.StateSynchronizer;
+import io.pravega.client.state.SynchronizerConfig;
+import io.pravega.client.state.Update;
 import io.pravega.client.stream.EventStreamReader;
 import io.pravega.client.stream.EventStreamWriter;
 import io.pravega.client.stream.EventWriterConfig;
 import io.pravega.client.stream.ReaderConfig;
 import io.pravega.client.stream.ReaderGroupConfig;
 import io.pravega.client.stream.Stream;
+import io.pravega.client.stream.Serializer;
 import io.pravega.client.stream.StreamCut;
+import io.pravega.client.stream.Transaction;
+import io.pravega.client.stream.TransactionalEventStreamWriter;
 import io.pravega.client.stream.impl.ByteArraySerializer;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
+import java.io.Serializable;
 import java.lang.management.ManagementFactory;
 import java.net.URI;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Iterator;
+import java.util.List;
 import java.util.Locale;
 import java.util.UUID;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
 import java.util.concurrent.locks.LockSupport;
 
 /**
@@ -32,11 +48,13 @@ import java.util.concurrent.locks.LockSupport;
  * <p>{@code append stream size count keys} writes events through an EventStreamWriter and flushes;
  * {@code read stream} reads everything through the batch client; {@code group stream count} reads as many
  * events through a reader group of one; {@code latency stream size count rate} writes so many events a second
- * and tells how long each took to a reader. Columns are separated by tabs; the
- * answer is one line of JSON. Payloads are those of {@code benchmarks/work.py}.
+ * and tells how long each took to a reader; {@code acks}, {@code transactions} and {@code synchronizer} are described
+ * in {@code benchmarks/work.py}. Columns are separated by tabs; the answer is one line of JSON. Payloads are those of
+ * that file.
  */
 public final class BenchPeer {
     private static final int POOL = 64;
+    private static final int COUNTER_BYTES = 16;
     private static final ByteArraySerializer BYTES = new ByteArraySerializer();
     private static final OperatingSystemMXBean SYSTEM =
         (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
@@ -72,6 +90,14 @@ public final class BenchPeer {
                 } else if (a[0].equals("latency")) {
                     answer = peer.latency(a[1], Integer.parseInt(a[2]), Integer.parseInt(a[3]),
                                           Integer.parseInt(a[4]));
+                } else if (a[0].equals("acks")) {
+                    answer = peer.acks(a[1], Integer.parseInt(a[2]), Integer.parseInt(a[3]),
+                                       Integer.parseInt(a[4]));
+                } else if (a[0].equals("transactions")) {
+                    answer = peer.transactions(a[1], Integer.parseInt(a[2]), Integer.parseInt(a[3]),
+                                               Integer.parseInt(a[4]), Integer.parseInt(a[5]));
+                } else if (a[0].equals("synchronizer")) {
+                    answer = peer.synchronizer(a[1], Integer.parseInt(a[2]), Integer.parseInt(a[3]));
                 } else {
                     throw new IllegalArgumentException("no such command: " + a[0]);
                 }
@@ -84,17 +110,27 @@ public final class BenchPeer {
         System.exit(0);
     }
 
-    private String append(String stream, int size, int count, int keys) {
+    private static byte[][] payloadPool(int size) {
         byte[][] pool = new byte[POOL][size];
         for (int k = 0; k < POOL; k++) {
             for (int i = 0; i < size; i++) {
                 pool[k][i] = (byte) (31 * i + 7 + k);
             }
         }
+        return pool;
+    }
+
+    private static String[] keyNames(int keys) {
         String[] names = new String[keys];
         for (int k = 0; k < keys; k++) {
             names[k] = "key-" + k;
         }
+        return names;
+    }
+
+    private String append(String stream, int size, int count, int keys) {
+        byte[][] pool = payloadPool(size);
+        String[] names = keyNames(keys);
         try (EventStreamClientFactory factory = EventStreamClientFactory.withScope(scope, config);
              EventStreamWriter<byte[]> writer = factory.createEventWriter(
                  stream, BYTES, EventWriterConfig.builder().build())) {
@@ -203,23 +239,251 @@ public final class BenchPeer {
                 reading.join();
                 long end = System.nanoTime();
                 cpu = SYSTEM.getProcessCpuTime() - cpu;
-                Arrays.sort(taken);
-                return String.format(
-                    Locale.ROOT,
-                    "{\"events\": %d, \"bytes\": %d, \"seconds\": %.6f, \"cpu_seconds\": %.6f, "
-                        + "\"p50_ms\": %.4f, \"p99_ms\": %.4f, \"max_ms\": %.4f}",
-                    count, (long) count * size, (end - start) / 1e9, cpu / 1e9,
-                    taken[count / 2] / 1e6, taken[count * 99 / 100] / 1e6, taken[count - 1] / 1e6);
+                return answer(count, (long) count * size, end - start, cpu, times("", taken));
             } finally {
                 manager.deleteReaderGroup(group);
             }
         }
     }
 
+    private String acks(String stream, int size, int count, int keys) throws Exception {
+        byte[][] pool = payloadPool(size);
+        String[] names = keyNames(keys);
+        long[] taken = new long[count];
+        try (EventStreamClientFactory factory = EventStreamClientFactory.withScope(scope, config);
+             EventStreamWriter<byte[]> writer = factory.createEventWriter(
+                 stream, BYTES, EventWriterConfig.builder().build())) {
+            // They connect.
+            for (int i = 0; i < POOL; i++) {
+                if (keys == 0) {
+                    writer.writeEvent(pool[i]).get();
+                } else {
+                    writer.writeEvent(names[i % keys], pool[i]).get();
+                }
+            }
+            long cpu = SYSTEM.getProcessCpuTime();
+            long start = System.nanoTime();
+            for (int i = 0; i < count; i++) {
+                long before = System.nanoTime();
+                if (keys == 0) {
+                    writer.writeEvent(pool[i % POOL]).get();
+                } else {
+                    writer.writeEvent(names[i % keys], pool[i % POOL]).get();
+                }
+                taken[i] = System.nanoTime() - before;
+            }
+            long end = System.nanoTime();
+            cpu = SYSTEM.getProcessCpuTime() - cpu;
+            return answer(count, (long) count * size, end - start, cpu, times("", taken));
+        }
+    }
+
+    private String transactions(String stream, int size, int events, int count, int keys) throws Exception {
+        byte[][] pool = payloadPool(size);
+        String[] names = keyNames(keys);
+        long[] returned = new long[count];
+        long[] committed = new long[count];
+        try (EventStreamClientFactory factory = EventStreamClientFactory.withScope(scope, config);
+             TransactionalEventStreamWriter<byte[]> writer = factory.createTransactionalEventWriter(
+                 stream, BYTES, EventWriterConfig.builder().build())) {
+            transaction(writer, pool, names, events);
+            long cpu = SYSTEM.getProcessCpuTime();
+            long start = System.nanoTime();
+            for (int i = 0; i < count; i++) {
+                long[] times = transaction(writer, pool, names, events);
+                returned[i] = times[0];
+                committed[i] = times[1];
+            }
+            long end = System.nanoTime();
+            cpu = SYSTEM.getProcessCpuTime() - cpu;
+            return answer((long) count * events, (long) count * events * size, end - start, cpu,
+                          times("", returned) + times("done_", committed));
+        }
+    }
+
+    /** Nanoseconds from the beginning until commit has returned, and until the transaction is committed. */
+    private static long[] transaction(TransactionalEventStreamWriter<byte[]> writer, byte[][] pool, String[] names,
+                                      int events) throws Exception {
+        long start = System.nanoTime();
+        Transaction<byte[]> transaction = writer.beginTxn();
+        if (names.length == 0) {
+            for (int i = 0; i < events; i++) {
+                transaction.writeEvent(pool[i % POOL]);
+            }
+        } else {
+            for (int i = 0; i < events; i++) {
+                transaction.writeEvent(names[i % names.length], pool[i % POOL]);
+            }
+        }
+        transaction.commit();
+        long returned = System.nanoTime() - start;
+        // The pauses are those of wait_committed in pravega_wire/stream/transaction.py.
+        double pause = 0.005;
+        Transaction.Status status;
+        while ((status = transaction.checkStatus()) != Transaction.Status.COMMITTED) {
+            if (status != Transaction.Status.COMMITTING) {
+                throw new IllegalStateException("the transaction is " + status);
+            }
+            LockSupport.parkNanos((long) (pause * 1e9));
+            pause = Math.min(1.0, pause * 1.5);
+        }
+        return new long[] {returned, System.nanoTime() - start};
+    }
+
+    private String synchronizer(String stream, int tasks, int count) throws Exception {
+        long[] taken = new long[tasks * count];
+        List<StateSynchronizer<Counter>> every = new ArrayList<>();
+        ExecutorService threads = Executors.newFixedThreadPool(tasks);
+        try (SynchronizerClientFactory factory = SynchronizerClientFactory.withScope(scope, config)) {
+            for (int task = 0; task < tasks; task++) {
+                StateSynchronizer<Counter> shared = factory.createStateSynchronizer(
+                    stream, new AddSerializer(), new StartSerializer(), SynchronizerConfig.builder().build());
+                every.add(shared);
+                shared.initialize(new Start(0));
+            }
+            // They connect.
+            for (StateSynchronizer<Counter> shared : every) {
+                shared.fetchUpdates();
+                shared.updateState((state, updates) -> {
+                    updates.add(new Add(1));
+                });
+            }
+            List<Future<?>> running = new ArrayList<>();
+            long cpu = SYSTEM.getProcessCpuTime();
+            long start = System.nanoTime();
+            for (int task = 0; task < tasks; task++) {
+                StateSynchronizer<Counter> shared = every.get(task);
+                int first = task * count;
+                running.add(threads.submit(() -> {
+                    for (int i = 0; i < count; i++) {
+                        long before = System.nanoTime();
+                        shared.updateState((state, updates) -> {
+                            updates.add(new Add(1));
+                        });
+                        taken[first + i] = System.nanoTime() - before;
+                    }
+                }));
+            }
+            for (Future<?> each : running) {
+                each.get();
+            }
+            long end = System.nanoTime();
+            cpu = SYSTEM.getProcessCpuTime() - cpu;
+            every.get(0).fetchUpdates();
+            long total = every.get(0).getState().value - tasks;
+            return answer(total, total * COUNTER_BYTES, end - start, cpu, times("", taken));
+        } finally {
+            threads.shutdownNow();
+            for (StateSynchronizer<Counter> shared : every) {
+                shared.close();
+            }
+        }
+    }
+
+    /** What the synchronizers share. */
+    static final class Counter implements Revisioned {
+        final String stream;
+        final Revision revision;
+        final long value;
+
+        Counter(String stream, Revision revision, long value) {
+            this.stream = stream;
+            this.revision = revision;
+            this.value = value;
+        }
+
+        @Override
+        public String getScopedStreamName() {
+            return stream;
+        }
+
+        @Override
+        public Revision getRevision() {
+            return revision;
+        }
+    }
+
+    static final class Start implements InitialUpdate<Counter> {
+        final long value;
+
+        Start(long value) {
+            this.value = value;
+        }
+
+        @Override
+        public Counter create(String stream, Revision revision) {
+            return new Counter(stream, revision, value);
+        }
+    }
+
+    static final class Add implements Update<Counter> {
+        final long amount;
+
+        Add(long amount) {
+            this.amount = amount;
+        }
+
+        @Override
+        public Counter applyTo(Counter old, Revision revision) {
+            return new Counter(old.stream, revision, old.value + amount);
+        }
+    }
+
+    /** A versioned record that holds one long. */
+    static ByteBuffer record(long value) {
+        ByteBuffer buffer = ByteBuffer.allocate(COUNTER_BYTES);
+        buffer.put((byte) 0).put((byte) 0).put((byte) 1).put((byte) 0).putInt(8).putLong(value).flip();
+        return buffer;
+    }
+
+    static long value(ByteBuffer buffer) {
+        return buffer.position(buffer.position() + 8).getLong();
+    }
+
+    static final class StartSerializer implements Serializer<Start>, Serializable {
+        @Override
+        public ByteBuffer serialize(Start start) {
+            return record(start.value);
+        }
+
+        @Override
+        public Start deserialize(ByteBuffer buffer) {
+            return new Start(value(buffer));
+        }
+    }
+
+    static final class AddSerializer implements Serializer<Add>, Serializable {
+        @Override
+        public ByteBuffer serialize(Add add) {
+            return record(add.amount);
+        }
+
+        @Override
+        public Add deserialize(ByteBuffer buffer) {
+            return new Add(value(buffer));
+        }
+    }
+
     private static String answer(long events, long bytes, long nanos, long cpuNanos) {
+        return answer(events, bytes, nanos, cpuNanos, "");
+    }
+
+    private static String answer(long events, long bytes, long nanos, long cpuNanos, String more) {
         return String.format(
             Locale.ROOT,
-            "{\"events\": %d, \"bytes\": %d, \"seconds\": %.6f, \"cpu_seconds\": %.6f}",
-            events, bytes, nanos / 1e9, cpuNanos / 1e9);
+            "{\"events\": %d, \"bytes\": %d, \"seconds\": %.6f, \"cpu_seconds\": %.6f%s}",
+            events, bytes, nanos / 1e9, cpuNanos / 1e9, more);
+    }
+
+    /** Quantiles of times in nanoseconds, as more members of an answer. */
+    private static String times(String prefix, long[] taken) {
+        long[] ordered = taken.clone();
+        Arrays.sort(ordered);
+        int count = ordered.length;
+        return String.format(
+            Locale.ROOT,
+            ", \"%sp50_ms\": %.4f, \"%sp99_ms\": %.4f, \"%smax_ms\": %.4f",
+            prefix, ordered[count / 2] / 1e6, prefix, ordered[count * 99 / 100] / 1e6,
+            prefix, ordered[count - 1] / 1e6);
     }
 }
