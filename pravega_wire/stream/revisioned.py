@@ -5,16 +5,20 @@ from __future__ import annotations
 from typing import Generic, Self, TypeVar
 from uuid import UUID
 
+import trio
+
 from pravega_wire.controller.tokens import Access
 from pravega_wire.errors import (
     DataLossError,
     InvalidArgumentError,
+    PravegaError,
     SealedStateError,
     SegmentSealedError,
     SegmentTruncatedError,
     StreamNotFoundError,
 )
-from pravega_wire.protocol.events import EventBatch
+from pravega_wire.protocol import commands as c
+from pravega_wire.protocol.events import EventBatch, parse_events
 from pravega_wire.segment.appender import HEADER_BYTES
 from pravega_wire.segment.conditional import ConditionalAppender
 from pravega_wire.segment.following import FollowingReader
@@ -32,6 +36,9 @@ MARK_ATTRIBUTE = UUID("7df9a874-246c-c9d6-9397-cdd19ead68c5")
 """Segment attribute of the mark: the hash of "RevisionStreamClientMark" (client formats v0.13.0)."""
 
 _READ_BYTES = 256 * 1024
+
+_NEWS_SECONDS = 1.0
+# So long a value that is on its way is waited for before its loss is thought of.
 
 
 class RevisionedStream(Generic[T]):
@@ -98,7 +105,9 @@ class RevisionedStream(Generic[T]):
 
         :raises DataLossError: values after ``start`` were truncated.
         """
-        return await self.read_range(start, await self.fetch_latest_revision())
+        first = self._offset(start)
+        info = await self._metadata.info()
+        return self._read(first, info.write_offset, info)
 
     async def read_range(self, start: Revision, end: Revision) -> RevisionReader[T]:
         """Values after ``start`` up to and with the one that produced ``end``.
@@ -107,6 +116,13 @@ class RevisionedStream(Generic[T]):
         """
         first, last = self._offset(start), self._offset(end)
         info = await self._metadata.info()
+        if first >= info.start_offset and last > info.write_offset:
+            raise InvalidArgumentError(
+                f"revision {end.to_text()} is beyond the end ({info.write_offset}) of the stream"
+            )
+        return self._read(first, last, info)
+
+    def _read(self, first: int, last: int, info: c.StreamSegmentInfo) -> RevisionReader[T]:
         if first < info.start_offset:
             error = DataLossError(
                 f"{self._target.name}: values from offset {first} were truncated, the oldest "
@@ -116,14 +132,44 @@ class RevisionedStream(Generic[T]):
             error.start_offset = info.start_offset
             error.offset = first
             raise error
-        if last > info.write_offset:
-            raise InvalidArgumentError(
-                f"revision {end.to_text()} is beyond the end ({info.write_offset}) of the stream"
-            )
         reader = RangeReader(
             self._core.stores, self._target, first, max(first, last), chunk_bytes=_READ_BYTES
         )
         return RevisionReader(EventRangeReader(reader), self._target.name, self._serializer)
+
+    async def read_news(self, revision: Revision) -> list[tuple[Revision, T]] | None:
+        """All values after ``revision``, by a single question, where somebody is known to have written more.
+
+        The store answers a conditional append that came too late before the value that was faster can be
+        read; it holds this question until then.
+
+        :returns: values with the revisions they produced; None when one answer does not have them all, or
+            there was none: :meth:`read_from` reads them in any case, and says what is wrong.
+        """
+        offset = self._offset(revision)
+        with trio.move_on_after(_NEWS_SECONDS):
+            try:
+                reply = await self._core.stores.once(
+                    self._target,
+                    lambda request_id, token: c.ReadSegment(
+                        segment=self._target.name,
+                        offset=offset,
+                        suggested_length=_READ_BYTES,
+                        delegation_token=token,
+                        request_id=request_id,
+                    ),
+                    c.SegmentRead,
+                    doing="reading",
+                )
+                batch, consumed, _ = parse_events(reply.data, offset, segment=self._target.name)
+            except PravegaError:
+                return None
+            if reply.at_tail and reply.offset == offset and 0 < consumed == len(reply.data):
+                return [self._value(*each) for each in zip(batch.offsets(), batch.to_list(), strict=True)]
+        return None
+
+    def _value(self, offset: int, payload: bytes) -> tuple[Revision, T]:
+        return self._revision(offset + HEADER_BYTES + len(payload)), self._serializer.deserialize(payload)
 
     async def wait_beyond(self, revision: Revision) -> None:
         """Wait until there is a value after ``revision``, or what was there is truncated.

@@ -242,13 +242,25 @@ class StateSynchronizer(Generic[S, I, U]):
                 return await self._current()
 
     async def _write(self, payload: bytes) -> Revision | None:
-        """Append to exactly the known state; None, with newer records fetched, when there are some."""
+        """Append to exactly the known state; None, with newer records read, when there are some."""
         assert self._revision is not None
         known = Revision(self._revision.segment, self._revision.offset, 0)
         revision = await self._log.write_conditionally(known, payload)
         if revision is None:
-            await self.fetch_updates()
+            await self._catch_up(known)
         return revision
+
+    async def _catch_up(self, known: Revision) -> None:
+        """Read what somebody else has written, or is about to have written, after ``known``."""
+        async with self._reading:
+            if self._revision is not None and self._revision.offset > known.offset:
+                # Another task has read it meanwhile.
+                return
+            news = await self._log.read_news(known) if self._revision is not None else None
+            for revision, payload in news or ():
+                self._take(payload, revision)
+        if news is None:
+            await self.fetch_updates()
 
     async def update_unconditionally(self, updates: Sequence[U]) -> None:
         """Write updates that are right for any state; they show with the next fetch."""
