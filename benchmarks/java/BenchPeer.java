@@ -318,14 +318,14 @@ public final class BenchPeer {
         transaction.commit();
         long returned = System.nanoTime() - start;
         // The pauses are those of wait_committed in pravega_wire/stream/transaction.py.
-        double pause = 0.005;
+        double pause = 0.01;
         Transaction.Status status;
         while ((status = transaction.checkStatus()) != Transaction.Status.COMMITTED) {
             if (status != Transaction.Status.COMMITTING) {
                 throw new IllegalStateException("the transaction is " + status);
             }
             LockSupport.parkNanos((long) (pause * 1e9));
-            pause = Math.min(1.0, pause * 1.5);
+            pause = Math.min(1.0, pause * 1.2);
         }
         return new long[] {returned, System.nanoTime() - start};
     }

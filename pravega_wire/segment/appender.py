@@ -512,7 +512,7 @@ class SegmentAppender:
             failure = self._failure
         if isinstance(failure, TokenExpiredError):
             self.target.token.expire()
-        if not isinstance(failure, SegmentSealedError):
+        if not self._finished and not isinstance(failure, SegmentSealedError):
             stores.forget(self.target, endpoint)
         return failure
 

@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 
 from pravega_wire import (
     PravegaConfig,
+    Revision,
     StateFormat,
     StateSynchronizer,
     VersionedSerializer,
@@ -184,6 +186,72 @@ def test_an_update_happens_only_while_its_condition_holds(config: PravegaConfig)
             names = {each.state.names for each in shared if each.state is not None}
             assert len(names) == 1
             assert len(names.pop()) == 1
+
+    trio.run(main)
+
+
+def revision(shared: StateSynchronizer[Counter, Counter, Update]) -> Revision:
+    assert shared.revision is not None
+    return shared.revision
+
+
+def test_what_was_faster_is_read_by_one_question(
+    config: PravegaConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("late", 1)
+            one, other = [await client.state_synchronizer("late", COUNTER) for _ in range(2)]
+            await one.initialize(Counter(0))
+            await other.fetch_updates()
+            await one.update(lambda state: [Add(1), Join("a")])
+            await one.update(lambda state: [Add(2)])
+            with monkeypatch.context() as patch:
+                # The way with more than one question is not taken ...
+                patch.setattr(other, "fetch_updates", None)
+                assert await other.update(lambda state: [Add(state.total)]) == Counter(6, ("a",))
+                assert await one.update(lambda state: [Add(1)]) == Counter(7, ("a",))
+            with monkeypatch.context() as patch:
+                # ... unless one answer is not enough: this one is cut off.
+                patch.setattr("pravega_wire.stream.revisioned._READ_BYTES", 9)
+                assert await other._log.read_news(revision(other)) is None
+                assert await other.update(lambda state: [Add(1)]) == Counter(8, ("a",))
+            assert await one.fetch_updates() == Counter(8, ("a",))
+            await one.close()
+            await other.close()
+
+    trio.run(main)
+
+
+def test_news_are_waited_for_and_given_up(config: PravegaConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("news", 1)
+            async with await client.revisioned_stream("news") as log:
+                start = await log.fetch_oldest_revision()
+                found = []
+
+                async def read() -> None:
+                    found.append(await log.read_news(start))
+
+                with monkeypatch.context() as patch:
+                    patch.setattr("pravega_wire.stream.revisioned._NEWS_SECONDS", 60)
+                    async with trio.open_nursery() as nursery:
+                        nursery.start_soon(read)
+                        await trio.testing.wait_all_tasks_blocked(0.05)
+                        assert found == []
+                        after = await log.write_unconditionally(b"one")
+                assert found == [[(after, b"one")]]
+                two = await log.write_unconditionally(b"two")
+                assert await log.read_news(start) == [(after, b"one"), (two, b"two")]
+                with monkeypatch.context() as patch:
+                    patch.setattr("pravega_wire.stream.revisioned._NEWS_SECONDS", 0.05)
+                    assert await log.read_news(two) is None
+                await log.truncate_to(after)
+                assert await log.read_news(start) is None
+                # An event that is larger than an answer.
+                await log.write_unconditionally(bytes(300_000))
+                assert await log.read_news(two) is None
 
     trio.run(main)
 

@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from pravega_wire import PravegaConfig, TxnStatus
+from pravega_wire.controller.types import NodeUri
 from pravega_wire.errors import ClosedError, ControllerError, EventTooLargeError, InvalidArgumentError
 from tests.integration.conftest import guarded
 
@@ -134,6 +135,32 @@ def test_time_is_noted_and_may_not_run_backwards(config: PravegaConfig) -> None:
                     await writer.note_time(3000)
                 while not writer._has_noted:  # nobody tells when it has
                     await trio.sleep(0.01)
+
+    trio.run(main)
+
+
+def test_writers_that_have_ended_leave_the_address_to_the_next(
+    config: PravegaConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("address", 2)
+            asked = []
+            ask = client._core.controller.get_uri
+
+            async def get_uri(scope: str, stream: str, segment_id: int) -> NodeUri:
+                asked.append(segment_id)
+                return await ask(scope, stream, segment_id)
+
+            monkeypatch.setattr(client._core.controller, "get_uri", get_uri)
+            monkeypatch.setattr("pravega_wire.segment.store._CACHE_SECONDS", 1e9)
+            for _ in range(3):
+                async with client.event_writer("address") as writer:
+                    await writer.write_events([b"x"] * 50)
+                async with await client.begin_transaction("address") as transaction:
+                    await transaction.write_events([b"y"] * 50)
+                    await transaction.commit()
+            assert sorted(asked) == [0, 1]
 
     trio.run(main)
 

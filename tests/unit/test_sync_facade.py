@@ -26,6 +26,8 @@ INTERNAL = {
     "open",
     # what the blocking iterator of a table takes items from
     "at_hand", "load", "take",
+    # what a synchronizer asks when it came too late
+    "read_news",
 }  # fmt: skip
 ATTRIBUTES = {
     "txn_id", "staging_id", "events_acknowledged", "events_written", "bytes_written",
