@@ -40,9 +40,9 @@ READ_EVENTS = {100: 2_000_000, 1000: 250_000, 100_000: 2500}
 SPARK_SIZE = 1000
 SPARK_READ_EVENTS, SPARK_WRITE_EVENTS = 250_000, 120_000
 LATENCY_EVENTS, LATENCY_RATE = 2000, 400
-ACK_EVENTS = 2000
+ACK_EVENTS = 1000
 TRANSACTIONS, TRANSACTION_EVENTS, TRANSACTION_SIZE = 30, 1000, 100
-SYNCHRONIZER_UPDATES, SYNCHRONIZER_TASKS = 1600, (1, 8)
+SYNCHRONIZER_UPDATES, SYNCHRONIZER_TASKS = 800, (1, 8)
 GROUPS = ("append", "read", "group", "latency", "acks", "transactions", "synchronizer", "spark")
 # Their records' CPU time of the servers would be of more than what is measured.
 _PARTLY = ("group", "latency", "acks", "transactions", "synchronizer")

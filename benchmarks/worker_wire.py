@@ -164,18 +164,18 @@ async def transactions(
     client: PravegaClient, stream: str, size: int, events: int, count: int, keys: int, *, each: bool
 ) -> dict[str, float]:
     """Begin, write, commit, and wait until it is committed; one transaction after the other."""
-    pool = payload_pool(size)
-    names = list(keys_of(keys, keys) or [None])
+    content = list(payloads(size, events))
+    names = list(keys_of(keys, events) or [None] * events)
     returned, committed = [], []
 
     async def one() -> None:
         start = perf_counter_ns()
         transaction = await client.begin_transaction(stream)
         if each:
-            for number in range(events):
-                await transaction.write_event(pool[number & 63], names[number % len(names)])
+            for event, name in zip(content, names, strict=True):
+                await transaction.write_event(event, name)
         else:
-            await transaction.write_events(payloads(size, events), keys_of(keys, events))
+            await transaction.write_events(content, names if keys else None)
         await transaction.commit()
         returned.append(perf_counter_ns() - start)
         await transaction.wait_committed()
