@@ -4,6 +4,7 @@ from pravega_wire.config import Credentials, PravegaConfig
 from pravega_wire.controller.types import KeyValueTableConfiguration, SegmentWithRange, TxnStatus
 from pravega_wire.errors import PravegaError
 from pravega_wire.groups import ReaderGroupConfig, ReaderGroupMetrics, RetentionType, TimeWindow
+from pravega_wire.metrics import CallMetrics, ClientMetrics, ReaderMetrics, WriterMetrics
 from pravega_wire.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from pravega_wire.positions import Checkpoint, EventPointer, KeyValueVersion, Position
 from pravega_wire.protocol.events import EventBatch
@@ -27,7 +28,6 @@ from pravega_wire.stream.key_value_table import (
 from pravega_wire.stream.reader_group import ReaderGroup
 from pravega_wire.stream.resumable import ResumableWriter
 from pravega_wire.stream.revisioned import RevisionedStream
-from pravega_wire.stream.routing import WriterMetrics
 from pravega_wire.stream.synchronizer import StateFormat, StateSynchronizer
 from pravega_wire.stream.transaction import StagingWriter, Transaction
 from pravega_wire.types import Revision, ScopedStream, SegmentRange, StreamCut
@@ -36,7 +36,9 @@ __all__ = [
     "Ack",
     "ByteStreamReader",
     "ByteStreamWriter",
+    "CallMetrics",
     "Checkpoint",
+    "ClientMetrics",
     "Credentials",
     "Event",
     "EventBatch",
@@ -56,6 +58,7 @@ __all__ = [
     "ReaderGroup",
     "ReaderGroupConfig",
     "ReaderGroupMetrics",
+    "ReaderMetrics",
     "Remove",
     "ResumableWriter",
     "RetentionPolicy",

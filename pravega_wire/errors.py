@@ -38,6 +38,7 @@ __all__ = [
     "InvalidStreamCutError",
     "KeyValueTableExistsError",
     "KeyValueTableNotFoundError",
+    "MissingExtraError",
     "MixedPrimaryKeysError",
     "NoSuchSegmentError",
     "NotFoundError",
@@ -168,6 +169,10 @@ class InvalidStreamCutError(InvalidArgumentError):
 
 class ClosedError(PravegaError):
     """The client, writer, reader or transaction was used after it was closed."""
+
+
+class MissingExtraError(PravegaError, ImportError):
+    """What was called needs a package that is not installed; the message names the extra that brings it."""
 
 
 # --- bytes that make no sense ---------------------------------------------------------------------

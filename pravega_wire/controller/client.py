@@ -54,6 +54,7 @@ from pravega_wire.errors import (
     TransportError,
 )
 from pravega_wire.grpc.status import StatusCode, error_for_status, is_retried
+from pravega_wire.metrics import Counters
 from pravega_wire.naming import TABLE_SUFFIX, validate_scope_name, validate_stream_name, validate_user_name
 from pravega_wire.policies import (
     RetentionPolicy,
@@ -92,6 +93,7 @@ async def open_controller(
     deadline: float = 300.0,
     keepalive: float = 360.0,
     policy: RetryPolicy | None = None,
+    counters: Counters | None = None,
 ) -> AsyncIterator[ControllerClient]:
     """A client of the controller: ``async with open_controller([("localhost", 9090)]) as controller``.
 
@@ -102,6 +104,7 @@ async def open_controller(
     :param discovery: the addresses only serve to ask for the list of controllers.
     :param deadline: seconds for one attempt of a call. :param keepalive: seconds between pings.
     :param policy: how often a call is tried; the default as the reference client.
+    :param counters: what the calls are counted in.
     """
     if not endpoints:
         raise InvalidArgumentError("no controller address was given")
@@ -113,6 +116,7 @@ async def open_controller(
             discovery=discovery,
             deadline=deadline,
             policy=policy or RetryPolicy(),
+            counters=Counters() if counters is None else counters,
         )
         try:
             yield client
@@ -201,7 +205,9 @@ class ControllerClient:
         discovery: bool,
         deadline: float,
         policy: RetryPolicy,
+        counters: Counters,
     ) -> None:
+        self._counters = counters
         self._channels = channels
         self._credentials = credentials
         self._discovery = discovery
@@ -214,12 +220,31 @@ class ControllerClient:
     async def _call(self, rpc: str, request: Message, reply_type: type[M], about: str) -> M:
         if self._discovery:
             await self._discover()
-        return await retry(
-            self._policy_now(),
-            lambda: self._attempt(rpc, request, reply_type, about),
-            retry_on=lambda error: error.retriable,
-            describe=f"controller call {rpc} for {about}",
+        return await self._counted(
+            rpc, request, reply_type, about, describe=f"controller call {rpc} for {about}"
         )
+
+    async def _counted(
+        self, rpc: str, request: Message, reply_type: type[M], about: str, *, describe: str
+    ) -> M:
+        attempts = 0
+
+        async def attempt() -> M:
+            nonlocal attempts
+            attempts += 1
+            return await self._attempt(rpc, request, reply_type, about)
+
+        started = time.perf_counter()
+        failure: str | None = None
+        try:
+            return await retry(
+                self._policy_now(), attempt, retry_on=lambda error: error.retriable, describe=describe
+            )
+        except BaseException as error:
+            failure = type(error).__name__
+            raise
+        finally:
+            self._counters.called(rpc, time.perf_counter() - started, attempts, failure)
 
     def _policy_now(self) -> RetryPolicy:
         """Until a controller has answered once, a wrong address is likelier than a passing fault."""
@@ -276,12 +301,11 @@ class ControllerClient:
         if now - self._discovered < _DISCOVERY_SECONDS:
             return
         self._discovered = now
-        reply = await retry(
-            self._policy_now(),
-            lambda: self._attempt(
-                "getControllerServerList", pb.ServerRequest(), pb.ServerResponse, "the cluster"
-            ),
-            retry_on=lambda error: error.retriable,
+        reply = await self._counted(
+            "getControllerServerList",
+            pb.ServerRequest(),
+            pb.ServerResponse,
+            "the cluster",
             describe="asking for the list of controllers",
         )
         found = tuple((node.endpoint, node.port) for node in reply.nodeURI)

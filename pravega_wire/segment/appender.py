@@ -242,6 +242,12 @@ class AppenderOwner(Protocol):
     def acknowledged(self, size: int, count: int, seconds: float) -> None:
         """``count`` events of ``size`` bytes with headers are stored, ``seconds`` after they were sent."""
 
+    def resent(self, blocks: int, count: int, size: int) -> None:
+        """So many blocks, ``count`` events of ``size`` bytes with headers, were sent once more."""
+
+    def reconnecting(self, error: PravegaError) -> None:
+        """The session with the store has failed, and another is begun."""
+
     def failed(self, appender: SegmentAppender, error: PravegaError) -> None:
         """The appender has given up; its blocks are still unacknowledged."""
 
@@ -287,7 +293,6 @@ class SegmentAppender:
         self._setup: c.AppendSetup | None = None
         self._setup_done = trio.Event()
         self.segment_length = -1
-        self.reconnects = 0
         self.last_stored_number: int | None = None
 
     # --- what the owner calls -------------------------------------------------------------------
@@ -461,7 +466,7 @@ class SegmentAppender:
             while not self.unacknowledged and not self._finished:
                 self._work = trio.Event()
                 await self._work.wait()
-            self.reconnects += 1
+            self._owner.reconnecting(failure)
             if not await backoff.wait():
                 self._owner.failed(
                     self,
@@ -533,6 +538,9 @@ class SegmentAppender:
             self._flow.connection.send_parts(
                 list(block.resend_parts(self._writer_bytes, self._flow.base_request_id))
             )
+        if self._under_way:
+            events = sum(block.count for block in self._under_way)
+            self._owner.resent(len(self._under_way), events, self._under_way_bytes)
         self._ready = True
         self.pump()
 

@@ -81,6 +81,7 @@ class FollowingReader(RangeReader):
         else:
             data = memoryview(reply.data)[:length]
             if data:
+                self.counts.received(len(data))
                 self._chunks[offset] = data
                 self._next = offset + len(data)
                 self._arrived.set()

@@ -24,7 +24,7 @@ from pravega_wire.errors import (
     UnexpectedReplyError,
 )
 from pravega_wire.protocol import commands as c
-from pravega_wire.protocol.events import EventBatch, parse_events
+from pravega_wire.protocol.events import EVENT_HEADER, EventBatch, parse_events
 from pravega_wire.segment.failures import error_of
 from pravega_wire.segment.store import Backoff, SegmentStores, SegmentTarget
 from pravega_wire.transport.connection import Flow
@@ -58,6 +58,7 @@ class RangeReader:
         self.offset = start
         self.end = end
         self._stores = stores
+        self.counts = stores.counters.reading(target.scope, target.stream)
         self.chunk_bytes = chunk_bytes
         self._depth = depth
         self._flow: Flow | None = None
@@ -100,6 +101,7 @@ class RangeReader:
             )
             return True
         if data:
+            self.counts.received(len(data))
             self._chunks[offset] = data
         if len(data) < length:
             self._ask(offset + len(data), length - len(data))
@@ -188,6 +190,7 @@ class RangeReader:
                 segment=self.target.name,
                 host=error.host,
             ) from error
+        self.counts.reconnecting(error)
 
     async def receive(self) -> memoryview | None:
         """The next bytes in order (not empty), or None after the last.
@@ -283,7 +286,11 @@ class EventRangeReader:
                     )
                 return None
             self._take(chunk)
-        return self._ready.pop(0)
+        batch = self._ready.pop(0)
+        # Between one payload and the next there is a header, and nothing else.
+        payloads = batch.ends[-1] - batch.starts[0] - EVENT_HEADER.size * (len(batch) - 1)
+        self._reader.counts.read(len(batch), payloads)
+        return batch
 
     def _malformed(self) -> bool:
         """Whether parsing stopped at whole bytes."""

@@ -14,6 +14,7 @@ from typing import Protocol, TypeVar
 import trio
 
 from pravega_wire.errors import PravegaError, RetriesExhaustedError, TokenExpiredError, TransportError
+from pravega_wire.metrics import Counters
 from pravega_wire.naming import parse_segment_name
 from pravega_wire.protocol import commands as c
 from pravega_wire.segment.failures import error_of
@@ -139,6 +140,7 @@ class SegmentStores:
         ``(scope, stream, segment_id) -> (host, port)``.
     :param operation_timeout: seconds an operation is tried again while its store cannot be
         reached or the segment is moving.
+    :param counters: what reading and writing is counted in.
     """
 
     def __init__(
@@ -147,7 +149,9 @@ class SegmentStores:
         locate: Callable[[str, str, int], Awaitable[Endpoint]],
         *,
         operation_timeout: float,
+        counters: Counters | None = None,
     ) -> None:
+        self.counters = Counters() if counters is None else counters
         self.pool = pool
         self.operation_timeout = operation_timeout
         self._locate = locate

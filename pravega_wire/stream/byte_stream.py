@@ -14,6 +14,7 @@ from pravega_wire.errors import (
     StreamNotFoundError,
     StreamSealedError,
 )
+from pravega_wire.metrics import WriterMetrics
 from pravega_wire.segment.appender import BLOCK_BYTES, Ack, SegmentAppender
 from pravega_wire.segment.following import FollowingReader
 from pravega_wire.segment.metadata import SegmentMetadata
@@ -66,6 +67,8 @@ class ByteStreamWriter(trio.abc.SendStream):
         self._appender: SegmentAppender | None = None
         self._metadata: SegmentMetadata | None = None
         self._outstanding = 0
+        self._bytes_written = 0
+        self._counts = core.counters.writing(stream)
         self._room = trio.Event()
         self._error: PravegaError | None = None
 
@@ -84,6 +87,7 @@ class ByteStreamWriter(trio.abc.SendStream):
         if (await self._metadata.info()).is_sealed:
             raise self._sealed()
         self._appender = SegmentAppender(self._core.stores, target, self)
+        self._counts.begin(self._written)
         self._core.nursery.start_soon(self._appender.run, name=f"appending to {target.name}")
         return self
 
@@ -126,6 +130,7 @@ class ByteStreamWriter(trio.abc.SendStream):
             # One number for each block is enough: it is stored whole or not at all.
             block.count = 1
             self._outstanding += len(piece)
+            self._bytes_written += len(piece)
             appender.pump()
             if self._outstanding > self._limit:
                 await self._wait_for_room()
@@ -219,13 +224,29 @@ class ByteStreamWriter(trio.abc.SendStream):
             self._fail(ClosedError(f"the writer of byte stream {self.stream} is closed"))
             await trio.lowlevel.checkpoint()
 
+    def metrics(self) -> WriterMetrics:
+        """Counters and latencies since the writer was opened; its events are none."""
+        return self._counts.metrics(str(self.stream), *self._written())
+
+    def _written(self) -> tuple[int, int, int]:
+        return 0, self._bytes_written, self._outstanding
+
     # --- what the appender calls ----------------------------------------------------------------
 
     def acknowledged(self, size: int, count: int, seconds: float) -> None:
         """See :class:`AppenderOwner`."""
         self._outstanding -= size
+        self._counts.acknowledged(0, size, seconds)
         if self._outstanding <= self._limit:
             self._room.set()
+
+    def resent(self, blocks: int, count: int, size: int) -> None:
+        """See :class:`AppenderOwner`."""
+        self._counts.resent(blocks, 0, size)
+
+    def reconnecting(self, error: PravegaError) -> None:
+        """See :class:`AppenderOwner`."""
+        self._counts.reconnecting(error)
 
     def failed(self, appender: SegmentAppender, error: PravegaError) -> None:
         """See :class:`AppenderOwner`."""
@@ -243,6 +264,7 @@ class ByteStreamWriter(trio.abc.SendStream):
             for block in self._appender.unacknowledged:
                 block.fail(self._error)
             self._appender.finish()
+            self._counts.end()
         self._room.set()
 
 
@@ -322,6 +344,7 @@ class ByteStreamReader(trio.abc.ReceiveStream):
             self._rest = found
         size = _READ_BYTES if max_bytes is None else max_bytes
         piece, self._rest = self._rest[:size], self._rest[size:]
+        self._core.counters.reading(self.stream.scope, self.stream.name).read(0, len(piece))
         return bytes(piece)
 
     async def seek(self, offset: int) -> None:

@@ -28,6 +28,7 @@ from pravega_wire.errors import (
 )
 from pravega_wire.groups import ReaderGroupConfig
 from pravega_wire.hashing import routing_key_position
+from pravega_wire.metrics import ClientClosed, ClientMetrics, ClientOpened, Counters, Observer
 from pravega_wire.naming import generalized_segment_id
 from pravega_wire.policies import ScalingPolicy, StreamConfiguration
 from pravega_wire.positions import EventPointer
@@ -81,7 +82,10 @@ class StreamInfo:
 
 @asynccontextmanager
 async def open_client(
-    config: PravegaConfig | None = None, *, address_map: AddressMap | None = None
+    config: PravegaConfig | None = None,
+    *,
+    address_map: AddressMap | None = None,
+    observer: Observer | None = None,
 ) -> AsyncIterator[PravegaClient]:
     """Open a client: ``async with open_client(config) as client``.
 
@@ -91,8 +95,11 @@ async def open_client(
     :param config: default :meth:`PravegaConfig.from_defaults`.
     :param address_map: translates segment-store addresses that the controller gives,
         ``(host, port) -> (host, port)``, where they cannot be reached as they are.
+    :param observer: is called while things happen; see :mod:`pravega_wire.metrics`.
     """
     chosen = PravegaConfig.from_defaults() if config is None else config
+    counters = Counters(observer)
+    counters.tell(ClientOpened(counters.metrics))
     try:
         async with (
             open_controller(
@@ -108,6 +115,7 @@ async def open_client(
                     attempts=1_000_000,
                     total=chosen.operation_timeout,
                 ),
+                counters=counters,
             ) as controller,
             trio.open_nursery() as nursery,
         ):
@@ -125,7 +133,9 @@ async def open_client(
             core = ClientCore(
                 config=chosen,
                 controller=controller,
-                stores=SegmentStores(pool, locate, operation_timeout=chosen.operation_timeout),
+                stores=SegmentStores(
+                    pool, locate, operation_timeout=chosen.operation_timeout, counters=counters
+                ),
                 tokens=TokenCache(controller),
                 nursery=nursery,
             )
@@ -141,6 +151,8 @@ async def open_client(
         if error is group:
             raise
         raise error  # noqa: B904
+    finally:
+        counters.tell(ClientClosed(counters.metrics))
 
 
 class PravegaClient:
@@ -157,6 +169,10 @@ class PravegaClient:
     def config(self) -> PravegaConfig:
         """The configuration the client was opened with."""
         return self._core.config
+
+    def metrics(self) -> ClientMetrics:
+        """What the client has done so far. Also after it was closed, and from any thread."""
+        return self._core.counters.metrics()
 
     def _resolve(self, stream: StreamName) -> ScopedStream:
         self._core.check_open()

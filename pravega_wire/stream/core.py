@@ -10,6 +10,7 @@ from pravega_wire.config import PravegaConfig
 from pravega_wire.controller.client import ControllerClient
 from pravega_wire.controller.tokens import Access, StreamToken, TokenCache
 from pravega_wire.errors import ClosedError
+from pravega_wire.metrics import Counters
 from pravega_wire.naming import segment_name
 from pravega_wire.segment.store import SegmentStores, SegmentTarget
 from pravega_wire.types import ScopedStream
@@ -27,6 +28,11 @@ class ClientCore:
     tokens: TokenCache
     nursery: trio.Nursery
     closed: bool = field(default=False)
+
+    @property
+    def counters(self) -> Counters:
+        """What the client counts."""
+        return self.stores.counters
 
     def check_open(self) -> None:
         """Raise :class:`ClosedError` once the client is closed."""

@@ -57,6 +57,7 @@ class EventWriter(RoutedWriter):
         super().__init__(
             str(stream),
             core.nursery,
+            core.counters.writing(stream),
             max_outstanding_bytes=max_outstanding_bytes,
             partitioner=partitioner,
         )
@@ -108,8 +109,11 @@ class EventWriter(RoutedWriter):
                 # What was written before it comes before it.
                 await self.flush()
                 appender = self._select(routing_key)
+                started = time.perf_counter()
                 try:
-                    await append_large_event(self._core.stores, appender.target, appender.writer_id, event)
+                    await append_large_event(
+                        self._core.stores, appender.target, appender.writer_id, event, self._counts
+                    )
                 except (SegmentSealedError, NoSuchSegmentError):
                     if self._by_id.get(appender.target.segment_id) is appender:
                         # The appender has nothing under way and so has not noticed.
@@ -118,9 +122,7 @@ class EventWriter(RoutedWriter):
                     self._check()
                     continue
                 break
-        self.events_written += 1
-        self.events_acknowledged += 1
-        self.bytes_written += len(event)
+        self._large_stored(len(event), time.perf_counter() - started)
         ack = Ack()
         ack.settle()
         return ack

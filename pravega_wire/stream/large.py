@@ -12,6 +12,7 @@ from uuid import UUID
 import trio
 
 from pravega_wire.errors import PravegaError
+from pravega_wire.metrics import WriteCounts
 from pravega_wire.protocol import commands as c
 from pravega_wire.protocol.events import EVENT_HEADER
 from pravega_wire.segment.appender import BLOCK_BYTES, Ack, SegmentAppender
@@ -29,7 +30,8 @@ _WINDOW: Final = 16
 class _Owner:
     """Watches the appender of the segment that an event is gathered in."""
 
-    def __init__(self) -> None:
+    def __init__(self, counts: WriteCounts) -> None:
+        self._counts = counts
         self.error: PravegaError | None = None
         self.blocks = 0
         self.room = trio.Event()
@@ -37,6 +39,13 @@ class _Owner:
     def acknowledged(self, size: int, count: int, seconds: float) -> None:
         self.blocks -= 1
         self.room.set()
+
+    def resent(self, blocks: int, count: int, size: int) -> None:
+        # Blocks are pieces of one event here.
+        self._counts.resent(blocks, 0, size)
+
+    def reconnecting(self, error: PravegaError) -> None:
+        self._counts.reconnecting(error)
 
     def failed(self, appender: SegmentAppender, error: PravegaError) -> None:
         self.error = error
@@ -50,11 +59,14 @@ class _Owner:
 
 
 async def append_large_event(
-    stores: SegmentStores, parent: SegmentTarget, writer_id: UUID, payload: bytes
+    stores: SegmentStores, parent: SegmentTarget, writer_id: UUID, payload: bytes, counts: WriteCounts
 ) -> None:
     """Append one event of any size to a segment; returns when it is stored, whole.
 
-    Readers see all of it or nothing. Where this fails or is cancelled, the server drops what there is later.
+    Readers see all of it or nothing. Where this fails or is cancelled, the server drops what
+    there is later.
+
+    :param counts: told what had to be done again.
 
     :raises SegmentSealedError: the segment takes no more; nothing was appended.
     :raises NoSuchSegmentError: it is gone.
@@ -72,7 +84,7 @@ async def append_large_event(
         doing="creating a transient segment of",
     )
     target = replace(parent, name=created.segment)
-    owner = _Owner()
+    owner = _Owner(counts)
     appender = SegmentAppender(stores, target, owner)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(appender.run)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain, islice
 from random import random
 from struct import Struct
@@ -24,6 +23,7 @@ from pravega_wire.errors import (
     PravegaError,
 )
 from pravega_wire.hashing import routing_key_position
+from pravega_wire.metrics import WriteCounts, WriterMetrics
 from pravega_wire.segment.appender import (
     BLOCK_BYTES,
     HEADER_BYTES,
@@ -41,8 +41,6 @@ __all__ = ["DEFAULT_MAX_OUTSTANDING_BYTES", "Partitioner", "Route", "RoutedWrite
 Partitioner = Callable[[str], float]
 """From a routing key to its position in the key space, at least 0 and less than 1."""
 
-LATENCY_BUCKETS = 32
-
 DEFAULT_MAX_OUTSTANDING_BYTES = 32 * 1024 * 1024
 """Bytes a writer holds unacknowledged before it makes the caller wait."""
 
@@ -59,43 +57,6 @@ _FIRST_BULK_EVENTS = 64
 _MAX_BULK_EVENTS = 4096
 
 _header = Struct(">ii").pack
-
-
-@dataclass(frozen=True, slots=True)
-class WriterMetrics:
-    """What a writer has done so far.
-
-    :ivar name: the stream. :ivar events_written, bytes_written: accepted; bytes are of payloads.
-    :ivar events_acknowledged, bytes_acknowledged: known to be stored.
-    :ivar outstanding_bytes: accepted and not acknowledged, with event headers.
-    :ivar reconnects: sessions with a segment store that had to be begun again.
-    :ivar latency_buckets: bucket ``i`` counts the events acknowledged less than ``2**i`` microseconds (and
-        not less than half of that) after they were sent.
-    """
-
-    name: str
-    events_written: int
-    bytes_written: int
-    events_acknowledged: int
-    bytes_acknowledged: int
-    outstanding_bytes: int
-    reconnects: int
-    latency_buckets: tuple[int, ...]
-
-    def latency(self, quantile: float) -> float:
-        """Seconds within which this part (0 to 1) of the events was acknowledged, up to a factor of 2.
-
-        :raises InvalidArgumentError: not between 0 and 1.
-        """
-        if not 0 <= quantile <= 1:
-            raise InvalidArgumentError(f"a quantile is between 0 and 1, not {quantile}")
-        wanted = quantile * sum(self.latency_buckets)
-        seen = 0
-        for index, count in enumerate(self.latency_buckets):
-            seen += count
-            if count and seen >= wanted:
-                return float(2**index) / 1e6
-        return 0.0
 
 
 class _Headers(dict[int, bytes]):
@@ -170,6 +131,7 @@ class RoutedWriter:
         self,
         name: str,
         nursery: trio.Nursery,
+        counts: WriteCounts,
         *,
         max_outstanding_bytes: int,
         partitioner: Partitioner = routing_key_position,
@@ -178,6 +140,7 @@ class RoutedWriter:
             raise InvalidArgumentError("max_outstanding_bytes must be at least 1")
         self._name = name
         self._nursery = nursery
+        self._counts = counts
         self._limit = max_outstanding_bytes
         self._headers = _Headers()
         self._position_of = partitioner
@@ -192,10 +155,6 @@ class RoutedWriter:
         self._ended = trio.Event()
         self.events_written = 0
         self.bytes_written = 0
-        self.events_acknowledged = 0
-        self._bytes_acknowledged = 0
-        self._latencies = [0] * LATENCY_BUCKETS
-        self._finished_reconnects = 0
 
     # --- routes ---------------------------------------------------------------------------------
 
@@ -210,6 +169,7 @@ class RoutedWriter:
         self._groups = _Groups(self._routes, self._highs, self._position_of)
 
     def _start(self, appender: SegmentAppender) -> None:
+        self._counts.begin(self._written)
         self._nursery.start_soon(appender.run, name=f"appending to {appender.target.name}")
 
     def _appenders(self) -> list[SegmentAppender]:
@@ -613,25 +573,37 @@ class RoutedWriter:
 
     def metrics(self) -> WriterMetrics:
         """Counters and latencies since the writer was opened."""
-        return WriterMetrics(
-            name=self._name,
-            events_written=self.events_written,
-            bytes_written=self.bytes_written,
-            events_acknowledged=self.events_acknowledged,
-            bytes_acknowledged=self._bytes_acknowledged,
-            outstanding_bytes=self._outstanding,
-            reconnects=self._finished_reconnects + sum(each.reconnects for each in self._appenders()),
-            latency_buckets=tuple(self._latencies),
-        )
+        return self._counts.metrics(self._name, *self._written())
+
+    def _written(self) -> tuple[int, int, int]:
+        """Events, bytes of their payloads, and bytes that are outstanding."""
+        return self.events_written, self.bytes_written, self._outstanding
+
+    @property
+    def events_acknowledged(self) -> int:
+        """Events that are known to be stored."""
+        return self._counts.events_acknowledged
+
+    def _large_stored(self, length: int, seconds: float) -> None:
+        """An event that went past the appenders is stored."""
+        self.events_written += 1
+        self.bytes_written += length
+        self._counts.acknowledged(1, length, seconds)
 
     def acknowledged(self, size: int, count: int, seconds: float) -> None:
         """See :class:`AppenderOwner`."""
         self._outstanding -= size
-        self.events_acknowledged += count
-        self._bytes_acknowledged += size - HEADER_BYTES * count
-        self._latencies[min(int(seconds * 1e6).bit_length(), LATENCY_BUCKETS - 1)] += count
+        self._counts.acknowledged(count, size - HEADER_BYTES * count, seconds)
         if self._outstanding <= self._limit and not self._room.is_set():
             self._room.set()
+
+    def resent(self, blocks: int, count: int, size: int) -> None:
+        """See :class:`AppenderOwner`."""
+        self._counts.resent(blocks, count, size)
+
+    def reconnecting(self, error: PravegaError) -> None:
+        """See :class:`AppenderOwner`."""
+        self._counts.reconnecting(error)
 
     def failed(self, appender: SegmentAppender, error: PravegaError) -> None:
         """See :class:`AppenderOwner`."""
@@ -653,8 +625,11 @@ class RoutedWriter:
 
     def _resend(self, appender: SegmentAppender) -> None:
         """Put the events of a finished appender into those that the routes now name, in order."""
-        self._finished_reconnects += appender.reconnects
-        for old in appender.unacknowledged:
+        unacknowledged = appender.unacknowledged
+        self._counts.succeeded(
+            sum(block.count for block in unacknowledged), sum(block.size for block in unacknowledged)
+        )
+        for old in unacknowledged:
             if old.atomic:
                 heir = self._select(old.places[0])
                 moved = old.copy()
@@ -684,6 +659,7 @@ class RoutedWriter:
     def _stop(self) -> None:
         """End without waiting: what is not acknowledged fails."""
         self._fail(ClosedError(f"the writer of {self._name} is closed"))
+        self._counts.end()
 
 
 def as_bytes(event: object) -> bytes:

@@ -22,6 +22,7 @@ from pravega_wire.errors import (
     TransactionNotOpenError,
     TransactionUnknownError,
 )
+from pravega_wire.metrics import WriterMetrics
 from pravega_wire.naming import segment_name, transaction_segment_name
 from pravega_wire.segment.appender import Ack, SegmentAppender
 from pravega_wire.segment.metadata import SegmentMetadata
@@ -60,6 +61,7 @@ class _TransactionWriter(RoutedWriter):
         super().__init__(
             f"transaction {suffix} on {stream}",
             core.nursery,
+            core.counters.writing(stream),
             max_outstanding_bytes=max_outstanding_bytes,
         )
         self.stream = stream
@@ -240,6 +242,14 @@ class Transaction:
             await self._writer.flush()
         except (SegmentSealedError, NoSuchSegmentError) as error:
             raise await self._why_closed() from error
+
+    def metrics(self) -> WriterMetrics:
+        """Counters of what was written through this object, whatever becomes of the transaction."""
+        if self._writer is None:
+            return self._core.counters.writing(self.stream).metrics(
+                f"transaction {self.txn_id} on {self.stream}"
+            )
+        return self._writer.metrics()
 
     async def _why_closed(self) -> TransactionError:
         status = await self.status()

@@ -6,6 +6,7 @@ import io
 from typing import TYPE_CHECKING
 
 from pravega_wire.errors import InvalidArgumentError
+from pravega_wire.metrics import WriterMetrics
 from pravega_wire.stream.byte_stream import ByteStreamReader as AsyncByteStreamReader
 from pravega_wire.stream.byte_stream import ByteStreamWriter as AsyncByteStreamWriter
 from pravega_wire.sync.portal import Portal
@@ -37,6 +38,10 @@ class ByteStreamWriter(io.RawIOBase):
         """Wait until everything written is stored."""
         if not self.closed:
             self._portal.call(self._twin.flush)
+
+    def metrics(self) -> WriterMetrics:
+        """Counters and latencies since the writer was opened."""
+        return self._twin.metrics()
 
     def seal(self) -> None:
         """Flush, and allow no more appends."""

@@ -20,6 +20,7 @@ from pravega_wire.controller.types import (
 from pravega_wire.errors import PravegaError
 from pravega_wire.groups import ReaderGroupConfig
 from pravega_wire.hashing import routing_key_position
+from pravega_wire.metrics import ClientMetrics, Observer, WriterMetrics
 from pravega_wire.policies import StreamConfiguration
 from pravega_wire.positions import EventPointer
 from pravega_wire.protocol.events import EventBatch
@@ -33,7 +34,7 @@ from pravega_wire.stream.event_writer import EventWriter as AsyncEventWriter
 from pravega_wire.stream.key_value_table import KeyValueTable as AsyncKeyValueTable
 from pravega_wire.stream.resumable import ResumableWriter as AsyncResumableWriter
 from pravega_wire.stream.revisioned import RevisionedStream as AsyncRevisionedStream
-from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES, Partitioner, WriterMetrics
+from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES, Partitioner
 from pravega_wire.stream.synchronizer import StateSynchronizer as AsyncStateSynchronizer
 from pravega_wire.stream.synchronizer import Synchronized
 from pravega_wire.stream.transaction import (
@@ -79,15 +80,18 @@ V = TypeVar("V")
 
 @contextmanager
 def open_client(
-    config: PravegaConfig | None = None, *, address_map: AddressMap | None = None
+    config: PravegaConfig | None = None,
+    *,
+    address_map: AddressMap | None = None,
+    observer: Observer | None = None,
 ) -> Iterator[PravegaClient]:
     """Open a blocking client: ``with open_client(config) as client``.
 
-    Arguments as :func:`pravega_wire.open_client`.
+    Arguments as :func:`pravega_wire.open_client`; the observer is called in the client's thread.
     """
     portal = Portal("pravega client")
     try:
-        client = portal.enter(twin.open_client(config, address_map=address_map))
+        client = portal.enter(twin.open_client(config, address_map=address_map, observer=observer))
         try:
             yield PravegaClient(portal, client.value)
         finally:
@@ -206,6 +210,11 @@ class _RoutedWriter(_Writer):
         """Events accepted so far."""
         return self._routed.events_written
 
+    @property
+    def events_acknowledged(self) -> int:
+        """Events that are known to be stored."""
+        return self._routed.events_acknowledged
+
 
 class EventWriter(_RoutedWriter):
     """Blocking twin of :class:`pravega_wire.EventWriter`."""
@@ -217,11 +226,6 @@ class EventWriter(_RoutedWriter):
     def note_time(self, timestamp: int) -> None:
         """Tell the controller that everything up to this event time (milliseconds) was written."""
         self._portal.call(self._twin.note_time, timestamp)
-
-    @property
-    def events_acknowledged(self) -> int:
-        """Events that are known to be stored."""
-        return self._twin.events_acknowledged
 
     def __enter__(self) -> Self:
         self._portal.call(self._twin.open)
@@ -299,6 +303,10 @@ class Transaction(_Writer):
     def epoch(self) -> int:
         """Epoch in which the transaction began."""
         return self._twin.epoch
+
+    def metrics(self) -> WriterMetrics:
+        """Counters of what was written through this object."""
+        return self._twin.metrics()
 
     def ping(self, lease_ms: int | None = None) -> None:
         """Renew the lease now."""
@@ -459,6 +467,10 @@ class PravegaClient:
     def config(self) -> PravegaConfig:
         """The configuration the client was opened with."""
         return self._twin.config
+
+    def metrics(self) -> ClientMetrics:
+        """What the client has done so far. Also after it was closed."""
+        return self._twin.metrics()
 
     def create_scope(self, scope: str) -> bool:
         """Create a scope; False when it exists already."""

@@ -10,6 +10,7 @@ import trio
 import trio.testing
 
 from pravega_wire.errors import ConnectionLostError, PravegaError, RetriesExhaustedError
+from pravega_wire.metrics import Counters
 from pravega_wire.protocol import commands as c
 from pravega_wire.segment.following import FollowingReader
 
@@ -21,12 +22,15 @@ class Store:
 
     operation_timeout = TIMEOUT
     name = "scope/stream/0.#epoch.0"
+    scope = "scope"
+    stream = "stream"
     host = "host"
     closed = False
     refuses = False
 
     def __init__(self) -> None:
         self.pool = self.connection = self
+        self.counters = Counters()
         self.requests: list[c.ReadSegment] = []
         self.asked = trio.Event()
         self.token = self._token

@@ -21,7 +21,7 @@ from pravega_wire.sync import key_value_table as blocking_tables
 
 INTERNAL = {
     # what the appenders call
-    "acknowledged", "failed", "sealed", "add", "settle", "fail",
+    "acknowledged", "failed", "sealed", "resent", "reconnecting", "add", "settle", "fail",
     # entering the context does it
     "open",
     # what the blocking iterator of a table takes items from
@@ -30,7 +30,7 @@ INTERNAL = {
     "read_news",
 }  # fmt: skip
 ATTRIBUTES = {
-    "txn_id", "staging_id", "events_acknowledged", "events_written", "bytes_written",
+    "txn_id", "staging_id", "events_written", "bytes_written",
     "id", "next_event_number", "events_skipped",
 }  # fmt: skip
 """Of the async classes' instances, which reflection on a class does not see."""

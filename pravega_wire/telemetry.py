@@ -1,0 +1,184 @@
+"""The client's counters as OpenTelemetry instruments.
+
+::
+
+    async with open_client(config, observer=instrument()) as client: ...
+
+Needs the extra ``telemetry`` (the package ``opentelemetry-api``); what becomes of the numbers is decided by
+the OpenTelemetry SDK that the program sets up. Instruments and their attributes: ``docs/observability.md``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from pravega_wire.errors import MissingExtraError
+from pravega_wire.metrics import (
+    BlockAcknowledged,
+    BlocksResent,
+    BytesReceived,
+    ClientClosed,
+    ClientMetrics,
+    ClientOpened,
+    ControllerCalled,
+    EventsRead,
+    Observation,
+    Observer,
+    Reconnecting,
+    SegmentSucceeded,
+)
+from pravega_wire.types import ScopedStream
+
+if TYPE_CHECKING:
+    from opentelemetry import metrics as otel
+
+__all__ = ["instrument"]
+
+_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+"""Upper bounds of the histograms' buckets, unless the SDK is told others."""
+
+
+def instrument(meter: otel.Meter | None = None) -> Observer:
+    """An observer for ``open_client(config, observer=...)`` that records everything with a meter.
+
+    One observer may serve several clients; their numbers add up.
+
+    :param meter: default: that of the global provider, named ``pravega_wire``.
+    :raises MissingExtraError: ``opentelemetry-api`` is not installed.
+    """
+    try:
+        from opentelemetry import metrics as api
+    except ImportError as error:
+        raise MissingExtraError(
+            "instrument() needs the package opentelemetry-api: pip install 'pravega-wire[telemetry]'"
+        ) from error
+    return _Recorder(api.get_meter("pravega_wire") if meter is None else meter, api.Observation)
+
+
+class _Recorder:
+    """The observer. :param observed: makes what the callback of an observable instrument gives."""
+
+    def __init__(self, meter: otel.Meter, observed: Callable[[int, Any], otel.Observation]) -> None:
+        self._observed = observed
+        # Changed in the threads of clients and read in the exporter's: it is replaced, never changed.
+        self._clients: tuple[Callable[[], ClientMetrics], ...] = ()
+        self._attributes: dict[ScopedStream, dict[str, str]] = {}
+        counter = meter.create_counter
+        self._events_written = counter(
+            "pravega.client.events.written", "{event}", "Events that segment stores have acknowledged."
+        )
+        self._bytes_written = counter(
+            "pravega.client.bytes.written", "By", "Payload bytes that segment stores have acknowledged."
+        )
+        self._write_seconds = meter.create_histogram(
+            "pravega.client.write.duration",
+            "s",
+            "From the first sending of a block of events until its acknowledgement.",
+            explicit_bucket_boundaries_advisory=_SECONDS,
+        )
+        self._blocks_resent = counter(
+            "pravega.client.blocks.resent", "{block}", "Blocks sent again after a lost connection."
+        )
+        self._events_resent = counter("pravega.client.events.resent", "{event}", "Events in those blocks.")
+        self._bytes_resent = counter(
+            "pravega.client.bytes.resent", "By", "Bytes in those blocks, with event headers."
+        )
+        self._segments_sealed = counter(
+            "pravega.client.segments.sealed",
+            "{segment}",
+            "Sealed segments whose successors a writer went on with.",
+        )
+        self._events_moved = counter(
+            "pravega.client.events.moved", "{event}", "Events sent to successors of their sealed segment."
+        )
+        self._reconnects = counter(
+            "pravega.client.reconnects", "{reconnect}", "Sessions with segment stores begun again."
+        )
+        self._reads = counter(
+            "pravega.client.reads", "{read}", "Answers of segment stores to reads that had data."
+        )
+        self._bytes_received = counter(
+            "pravega.client.bytes.received", "By", "Bytes in those answers, with event headers."
+        )
+        self._events_read = counter("pravega.client.events.read", "{event}", "Events found in what was read.")
+        self._bytes_read = counter("pravega.client.bytes.read", "By", "Payload bytes of those events.")
+        self._call_seconds = meter.create_histogram(
+            "pravega.client.controller.call.duration",
+            "s",
+            "Calls of the controller, with all their attempts.",
+            explicit_bucket_boundaries_advisory=_SECONDS,
+        )
+        self._call_retries = counter(
+            "pravega.client.controller.retries", "{retry}", "Attempts of such calls after the first."
+        )
+        meter.create_observable_up_down_counter(
+            "pravega.client.outstanding",
+            [self._outstanding],
+            "By",
+            "Bytes that writers have accepted and segment stores have not acknowledged.",
+        )
+
+    def __call__(self, observation: Observation) -> None:
+        if isinstance(observation, BlockAcknowledged):
+            of = self._of(observation.stream)
+            if observation.events:
+                self._events_written.add(observation.events, of)
+            self._bytes_written.add(observation.bytes, of)
+            self._write_seconds.record(observation.seconds, of)
+        elif isinstance(observation, BytesReceived):
+            of = self._of(observation.stream)
+            self._reads.add(1, of)
+            self._bytes_received.add(observation.bytes, of)
+        elif isinstance(observation, EventsRead):
+            of = self._of(observation.stream)
+            if observation.events:
+                self._events_read.add(observation.events, of)
+            self._bytes_read.add(observation.bytes, of)
+        elif isinstance(observation, ControllerCalled):
+            call = {"rpc.system": "grpc", "rpc.method": observation.method}
+            if observation.attempts > 1:
+                self._call_retries.add(observation.attempts - 1, call)
+            if observation.error is not None:
+                call = {**call, "error.type": observation.error}
+            self._call_seconds.record(observation.seconds, call)
+        elif isinstance(observation, BlocksResent):
+            of = self._of(observation.stream)
+            self._blocks_resent.add(observation.blocks, of)
+            self._events_resent.add(observation.events, of)
+            self._bytes_resent.add(observation.bytes, of)
+        elif isinstance(observation, SegmentSucceeded):
+            of = self._of(observation.stream)
+            self._segments_sealed.add(1, of)
+            self._events_moved.add(observation.events, of)
+        elif isinstance(observation, Reconnecting):
+            self._reconnects.add(
+                1,
+                {
+                    **self._of(observation.stream),
+                    "pravega.client.role": observation.role,
+                    "error.type": type(observation.error).__name__,
+                },
+            )
+        elif isinstance(observation, ClientOpened):
+            self._clients = (*self._clients, observation.metrics)
+        elif isinstance(observation, ClientClosed):
+            self._clients = tuple(each for each in self._clients if each != observation.metrics)
+
+    def _of(self, stream: ScopedStream) -> dict[str, str]:
+        """Attributes of a stream: no segments and no writers, of which there is no end."""
+        found = self._attributes.get(stream)
+        if found is None:
+            found = self._attributes[stream] = {
+                "pravega.scope": stream.scope,
+                "pravega.stream": stream.name,
+            }
+        return found
+
+    def _outstanding(self, options: otel.CallbackOptions) -> Iterable[otel.Observation]:
+        total: Counter[ScopedStream] = Counter()
+        for metrics in self._clients:
+            for stream, written in metrics().writers.items():
+                total[stream] += written.outstanding_bytes
+        return [self._observed(size, self._of(stream)) for stream, size in total.items()]
