@@ -85,3 +85,19 @@ def test_the_example_of_writers_md(pravega_server: PravegaServer, tmp_path: Path
     assert run(pravega_server, str(script)) == "stored up to 0\nstored up to 1000\n"
     with sync.open_client(pravega_server.config("journal")) as client:
         assert sum(map(len, client.read_events("lines"))) == 1000
+
+
+def test_the_examples_of_observability_md(pravega_server: PravegaServer, tmp_path: Path) -> None:
+    snapshot, observer, telemetry = blocks("docs/observability.md")
+    script = tmp_path / "example.py"
+    script.write_text(snapshot)
+    printed = run(pravega_server, str(script)).splitlines()
+    assert printed[0] == "1000 events are stored"
+    assert printed[1].startswith("plant/readings 2890 bytes, ")
+    assert printed[2].startswith("plant/readings 1000 events read, ")
+    assert printed[3] == "1 stream created"
+    script.write_text(observer)
+    assert run(pravega_server, str(script)).startswith("1000 events, ")
+    script.write_text(telemetry)
+    printed = run(pravega_server, str(script)).splitlines()
+    assert {"pravega.client.events.written {event}", "pravega.client.write.duration s"} <= set(printed)
