@@ -81,6 +81,28 @@ class JavaPeer:
         """Write ``(routing key, payload)`` pairs and flush."""
         self.call("write", scope, stream, len(events), lines=_event_lines(events))
 
+    def write_large(self, scope: str, stream: str, events: Sequence[tuple[str, int]]) -> list[str]:
+        """Write events of so many bytes, ``(routing key, size)``, with a writer that takes them over 8 MiB.
+
+        :returns: the SHA-256 of each in hexadecimal.
+        """
+        lines = (f"{_b64(key.encode())}\t{size}\t{number}" for number, (key, size) in enumerate(events))
+        return [digest for [digest] in self.call("write-large", scope, stream, len(events), lines=lines)]
+
+    @contextmanager
+    def writer(self, scope: str, stream: str) -> Iterator[JavaWriter]:
+        """A writer that does not wait for what it writes; there is one at a time."""
+        self.call("writer-open", scope, stream)
+        yield JavaWriter(self)
+        self.call("writer-close")
+
+    @contextmanager
+    def transaction(self, scope: str, stream: str, txn_id: object) -> Iterator[JavaTransaction]:
+        """Take up an open transaction by its id."""
+        handle = self.value("txn-resume", scope, stream, txn_id)
+        yield JavaTransaction(self, handle)
+        self.call("txn-release", handle)
+
     def write_transaction(self, scope: str, stream: str, events: Sequence[tuple[str | None, bytes]]) -> str:
         """Begin a transaction, write events into it, leave it open; returns its id."""
         [[txn_id]] = self.call("txn-write", scope, stream, len(events), lines=_event_lines(events))
@@ -115,6 +137,46 @@ class JavaPeer:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+
+
+class JavaWriter:
+    """An event writer that is held open."""
+
+    def __init__(self, peer: JavaPeer) -> None:
+        self._peer = peer
+
+    def write(self, events: Sequence[tuple[str | None, bytes]]) -> None:
+        """Write ``(routing key, payload)`` pairs, and do not wait for them to be stored."""
+        self._peer.call("writer-write", len(events), lines=_event_lines(events))
+
+    def flush(self) -> None:
+        """Wait until they are."""
+        self._peer.call("writer-flush")
+
+
+class JavaTransaction:
+    """A transaction that the Java client has resumed."""
+
+    def __init__(self, peer: JavaPeer, handle: str) -> None:
+        self._peer = peer
+        self._handle = handle
+
+    def write(self, events: Sequence[tuple[str | None, bytes]]) -> None:
+        """Write ``(routing key, payload)`` pairs and flush."""
+        self._peer.call("txn-write-on", self._handle, len(events), lines=_event_lines(events))
+
+    def commit(self) -> None:
+        """Commit it."""
+        self._peer.call("txn-held-commit", self._handle)
+
+    def abort(self) -> None:
+        """Abort it."""
+        self._peer.call("txn-held-abort", self._handle)
+
+    @property
+    def status(self) -> str:
+        """As the Java client says."""
+        return self._peer.value("txn-held-status", self._handle)
 
 
 def _event_lines(events: Iterable[tuple[str | None, bytes]]) -> Iterator[str]:

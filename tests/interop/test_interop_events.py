@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
+import threading
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 import pytest
 
+from pravega_wire import ReaderGroupConfig
 from pravega_wire.hashing import routing_key_position
+from pravega_wire.segment.appender import MAX_EVENT_BYTES
 from pravega_wire.sync import PravegaClient
 from tests.interop.java_peer import JavaEvent, JavaPeer
 
@@ -233,3 +237,94 @@ def test_java_reads_events_over_the_limit(
             writer.write_event(event, "key")
     read = java_peer.read_batch(pravega_scope, "large")
     assert [each.payload for each in read] == [b"before", large, b"after"]
+
+
+LARGE_SIZES = [10, 9_000_000, 100, MAX_EVENT_BYTES + 1, MAX_EVENT_BYTES, 1, 20_000_000, 9_000_000, 5000, 0]
+"""Bytes of events, those over the limit among those that are not."""
+
+
+def digest(payload: bytes) -> tuple[int, str]:
+    """What an event over the limit is compared by: its length, and its SHA-256."""
+    return len(payload), hashlib.sha256(payload).hexdigest()
+
+
+@pytest.mark.parametrize("segments", [1, 3])
+def test_python_reads_java_s_events_over_the_limit(
+    client: PravegaClient, pravega_scope: str, java_peer: JavaPeer, segments: int
+) -> None:
+    client.create_stream("large", segments)
+
+    digests = java_peer.write_large(pravega_scope, "large", [("key", size) for size in LARGE_SIZES])
+
+    expected = list(zip(LARGE_SIZES, digests, strict=True))
+    assert len(set(digests)) == len(LARGE_SIZES)
+    found = [digest(payload) for batch in client.read_events("large") for payload in batch]
+    assert found == expected
+    pointers = []
+    client.seal_stream("large")
+    client.create_reader_group("group", ReaderGroupConfig.of([client.config.resolve("large")]))
+    with client.reader_group("group") as group, group.reader("one") as reader:
+        found = []
+        for event in reader:
+            found.append(digest(event.value))
+            pointers.append(event.pointer)
+    assert found == expected
+    assert [digest(client.fetch_event(pointer)) for pointer in pointers] == expected
+
+
+def by_writer_and_key(payloads: Iterable[bytes]) -> dict[str, list[int]]:
+    """Numbers of the events of each writer and key, in the order of reading."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for payload in payloads:
+        name, _, number = payload.decode().rpartition(":")
+        found[name].append(int(number))
+    return found
+
+
+def test_both_write_at_the_same_time_while_the_stream_scales(
+    client: PravegaClient, pravega_scope: str, java_peer: JavaPeer
+) -> None:
+    """What each of them has written of a key is in its order, whoever else writes that key."""
+    client.create_stream("s", 4)
+    written: dict[str, list[int]] = defaultdict(list)
+    total = 0
+
+    def some(writer: str) -> list[tuple[str | None, bytes]]:
+        nonlocal total
+        events: list[tuple[str | None, bytes]] = []
+        for _ in range(200):
+            key = f"shared-{total % 13}" if total % 2 else f"{writer}-{total % 22}"
+            written[f"{writer}:{key}"].append(total)
+            events.append((key, f"{writer}:{key}:{total}".encode()))
+            total += 1
+        return events
+
+    scaling = threading.Thread(target=scale, args=(client, "s"))
+    rounds_after = 0
+    with client.event_writer("s") as python, java_peer.writer(pravega_scope, "s") as java:
+        while rounds_after < 10:
+            java.write(some("java"))
+            events = some("python")
+            python.write_events([payload for _, payload in events], [key for key, _ in events])
+            if total == 4000:
+                # Something of both is in segments that will be sealed, and then neither waits again.
+                java.flush()
+                python.flush()
+                scaling.start()
+            elif total > 4000 and not scaling.is_alive():
+                rounds_after += 1
+            assert total < 2_000_000
+        scaling.join()
+        python.flush()
+        assert python.metrics().segments_sealed == 3
+
+    events = read_in_python(client, "s")
+    assert len(events) == total
+    assert by_writer_and_key(event.payload for event in events) == written
+    epochs = {(event.payload.partition(b":")[0], event.segment_id >> 32) for event in events}
+    assert epochs == {(b"java", 0), (b"java", 1), (b"python", 0), (b"python", 1)}
+    assert events == sorted(
+        java_peer.read_batch(pravega_scope, "s"), key=lambda event: (event.segment_id, event.offset)
+    )
+    group = java_peer.read_group(pravega_scope, "s", total)
+    assert by_writer_and_key(event.payload for event in group) == written

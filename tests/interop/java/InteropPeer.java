@@ -30,14 +30,17 @@ import io.pravega.client.stream.impl.StreamSegments;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
+import java.math.BigInteger;
 import java.net.URI;
 import java.nio.charset.StandardCharsets;
+import java.security.MessageDigest;
 import java.util.ArrayList;
 import java.util.Base64;
 import java.util.HashMap;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
+import java.util.Random;
 import java.util.UUID;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
@@ -64,6 +67,10 @@ public final class InteropPeer {
     private final BufferedReader in;
     private final PrintStream out;
     private final Map<String, Command> commands = new HashMap<>();
+    private final Map<String, Held> transactions = new HashMap<>();
+    private int handles;
+    private EventStreamClientFactory heldFactory;
+    private EventStreamWriter<byte[]> heldWriter;
 
     private InteropPeer(URI uri, BufferedReader in, PrintStream out) {
         this.config = ClientConfig.builder().controllerURI(uri).build();
@@ -113,6 +120,11 @@ public final class InteropPeer {
             StreamConfiguration.builder()
                 .scalingPolicy(ScalingPolicy.fixed(Integer.parseInt(a[3]))).build())));
         commands.put("write", a -> write(a[1], a[2], Integer.parseInt(a[3])));
+        commands.put("write-large", a -> writeLarge(a[1], a[2], Integer.parseInt(a[3])));
+        commands.put("writer-open", a -> openWriter(a[1], a[2]));
+        commands.put("writer-write", a -> writeHeld(Integer.parseInt(a[1])));
+        commands.put("writer-flush", a -> heldWriter.flush());
+        commands.put("writer-close", a -> closeWriter());
         commands.put("head", a -> data(info(a[1], a[2]).getHeadStreamCut().asText()));
         commands.put("tail", a -> data(info(a[1], a[2]).getTailStreamCut().asText()));
         commands.put("describe-cut", a -> describe(a[1]));
@@ -123,6 +135,15 @@ public final class InteropPeer {
         commands.put("txn-write", a -> writeTransaction(a[1], a[2], Integer.parseInt(a[3])));
         commands.put("txn-commit", a -> transaction(a[1], a[2], a[3], Transaction::commit));
         commands.put("txn-abort", a -> transaction(a[1], a[2], a[3], Transaction::abort));
+        commands.put("txn-resume", a -> resumeTransaction(a[1], a[2], a[3]));
+        commands.put("txn-write-on", a -> writeOn(a[1], Integer.parseInt(a[2])));
+        commands.put("txn-held-commit", a -> held(a[1]).transaction.commit());
+        commands.put("txn-held-abort", a -> held(a[1]).transaction.abort());
+        commands.put("txn-held-status", a -> data(held(a[1]).transaction.checkStatus()));
+        commands.put("txn-release", a -> {
+            held(a[1]).close();
+            transactions.remove(a[1]);
+        });
         commands.put("txn-status", a -> data(controller
             .checkTransactionStatus(Stream.of(a[1], a[2]), UUID.fromString(a[3])).join()));
         commands.put("revision-write", a -> revisionWrite(a[1], a[2], a[3], bytes(a[4])));
@@ -154,6 +175,46 @@ public final class InteropPeer {
             }
             writer.flush();
         }
+    }
+
+    /**
+     * Lines of a key, a size and a seed: writes as many bytes as the generator makes of the seed, and gives
+     * their SHA-256 in hexadecimal digits.
+     */
+    private void writeLarge(String scope, String stream, int count) throws Exception {
+        List<String[]> events = readEvents(count);
+        try (EventStreamClientFactory factory = EventStreamClientFactory.withScope(scope, config);
+             EventStreamWriter<byte[]> writer = factory.createEventWriter(
+                 stream, BYTES, EventWriterConfig.builder().enableLargeEvents(true).build())) {
+            for (String[] event : events) {
+                byte[] payload = new byte[Integer.parseInt(event[1])];
+                new Random(Long.parseLong(event[2])).nextBytes(payload);
+                writer.writeEvent(text(event[0]), payload);
+                byte[] digest = MessageDigest.getInstance("SHA-256").digest(payload);
+                data(String.format("%064x", new BigInteger(1, digest)));
+            }
+            writer.flush();
+        }
+    }
+
+    /** Opens a writer that the next commands use. */
+    private void openWriter(String scope, String stream) {
+        heldFactory = EventStreamClientFactory.withScope(scope, config);
+        heldWriter =
+            heldFactory.createEventWriter(stream, BYTES, EventWriterConfig.builder().build());
+    }
+
+    /** Writes without waiting for anything. */
+    private void writeHeld(int count) throws Exception {
+        for (String[] event : readEvents(count)) {
+            heldWriter.writeEvent(text(event[0]), bytes(event[1]));
+        }
+    }
+
+    private void closeWriter() {
+        heldWriter.flush();
+        heldWriter.close();
+        heldFactory.close();
     }
 
     private List<String[]> readEvents(int count) throws Exception {
@@ -281,6 +342,45 @@ public final class InteropPeer {
             transaction.flush();
             data(transaction.getTxnId());
         }
+    }
+
+    /** A transaction that was taken up by its id, until it is released. */
+    private static final class Held {
+        private final EventStreamClientFactory factory;
+        private final TransactionalEventStreamWriter<byte[]> writer;
+        private final Transaction<byte[]> transaction;
+
+        private Held(ClientConfig config, String scope, String stream, String id) {
+            factory = EventStreamClientFactory.withScope(scope, config);
+            writer = factory.createTransactionalEventWriter(
+                stream, BYTES, EventWriterConfig.builder().transactionTimeoutTime(60_000).build());
+            transaction = writer.getTxn(UUID.fromString(id));
+        }
+
+        private void close() {
+            writer.close();
+            factory.close();
+        }
+    }
+
+    /** Gives a handle: one transaction may be taken up several times. */
+    private void resumeTransaction(String scope, String stream, String id) {
+        String handle = String.valueOf(++handles);
+        transactions.put(handle, new Held(config, scope, stream, id));
+        data(handle);
+    }
+
+    private Held held(String handle) {
+        return transactions.get(handle);
+    }
+
+    /** Writes further events into a transaction that was resumed, and flushes. */
+    private void writeOn(String handle, int count) throws Exception {
+        Transaction<byte[]> transaction = held(handle).transaction;
+        for (String[] event : readEvents(count)) {
+            transaction.writeEvent(text(event[0]), bytes(event[1]));
+        }
+        transaction.flush();
     }
 
     // --- revisioned streams -----------------------------------------------------------------------
