@@ -344,7 +344,7 @@ class ByteStreamReader(trio.abc.ReceiveStream):
             self._rest = found
         size = _READ_BYTES if max_bytes is None else max_bytes
         piece, self._rest = self._rest[:size], self._rest[size:]
-        self._core.counters.reading(self.stream.scope, self.stream.name).read(0, len(piece))
+        self._reader.counts.read(0, len(piece))
         return bytes(piece)
 
     async def seek(self, offset: int) -> None:

