@@ -93,8 +93,8 @@ def test_the_examples_of_observability_md(pravega_server: PravegaServer, tmp_pat
     script.write_text(snapshot)
     printed = run(pravega_server, str(script)).splitlines()
     assert printed[0] == "1000 events are stored"
-    assert printed[1].startswith("plant/readings 2890 bytes, ")
-    assert printed[2].startswith("plant/readings 1000 events read, ")
+    assert printed[1].startswith("mill/readings 2890 bytes, ")
+    assert printed[2].startswith("mill/readings 1000 events read, ")
     assert printed[3] == "1 stream created"
     script.write_text(observer)
     assert run(pravega_server, str(script)).startswith("1000 events, ")
