@@ -385,7 +385,8 @@ class ResumableWriter(EventWriter):
         """Put what is not stored into the segments that are there now, in the order of numbers."""
         for each in ended:
             del self._by_id[each.target.segment_id]
-            self._finished_reconnects += each.reconnects
+            moved = each.unacknowledged
+            self._counts.succeeded(sum(block.count for block in moved), sum(block.size for block in moved))
         self._set_routes([Route(each.low, each.high, self._appender(each.segment_id)) for each in segments])
         left = [block for each in ended for block in each.unacknowledged]
         pieces: list[tuple[int, list[int], memoryview, Place, Block]] = []
