@@ -1,5 +1,6 @@
 """A pure-Python client of Pravega, async on trio; :mod:`pravega_wire.sync` is its blocking twin."""
 
+from pravega_wire.boundaries import BoundaryIndex
 from pravega_wire.config import Credentials, PravegaConfig
 from pravega_wire.controller.types import KeyValueTableConfiguration, SegmentWithRange, TxnStatus
 from pravega_wire.errors import PravegaError
@@ -34,6 +35,7 @@ from pravega_wire.types import Revision, ScopedStream, SegmentRange, StreamCut
 
 __all__ = [
     "Ack",
+    "BoundaryIndex",
     "ByteStreamReader",
     "ByteStreamWriter",
     "CallMetrics",

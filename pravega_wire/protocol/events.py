@@ -16,7 +16,7 @@ from pravega_wire.errors import DecodeError
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["EVENT_HEADER", "EventBatch", "frame_event", "parse_events"]
+__all__ = ["EVENT_HEADER", "EventBatch", "frame_event", "last_boundary", "parse_events"]
 
 EVENT_HEADER: Final = Struct(">ii")
 _HEADER_BYTES: Final = 8
@@ -174,6 +174,47 @@ def parse_events(
             repeated = 0
         at = end
     return EventBatch(view[:at], base_offset, starts, ends), at, needed
+
+
+def last_boundary(
+    view: memoryview, at: int, limit: int, base_offset: int = 0, *, segment: str | None = None
+) -> tuple[int, int]:
+    """Follow the headers from the boundary ``at`` as long as events end at ``limit`` or before.
+
+    :param view: the bytes. :param at, limit: positions in it; the limit may lie behind its end, and so may
+        the answer: of the last event only the header has to be there.
+    :returns: the last boundary reached, and where the event that begins there ends (-1 when the header of
+        that event is not in the view as a whole).
+    :raises DecodeError: what begins at a boundary is no event.
+    """
+    size = len(view) - _HEADER_BYTES
+    unpack = EVENT_HEADER.unpack_from
+    last = -1
+    repeated = 0
+    while at <= size:
+        kind, length = unpack(view, at)
+        if kind != 0 or length < 0:
+            raise DecodeError(
+                f"segment {segment or '?'}: no event begins at offset {base_offset + at} "
+                f"(type {kind}, length {length})",
+                segment=segment,
+            )
+        end = at + _HEADER_BYTES + length
+        if end > limit:
+            return at, end
+        if length == last:
+            repeated += 1
+            if repeated == _RUN:
+                repeated = 0
+                stride = _HEADER_BYTES + length
+                end += stride * _equal_headers(
+                    view, end, stride, (min(limit, size + _HEADER_BYTES) - end) // stride
+                )
+        else:
+            last = length
+            repeated = 0
+        at = end
+    return at, -1
 
 
 def _equal_headers(view: memoryview, at: int, stride: int, count: int) -> int:

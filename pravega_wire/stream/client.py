@@ -10,6 +10,7 @@ from uuid import UUID
 
 import trio
 
+from pravega_wire.boundaries import DEFAULT_PIECE_BYTES, DEFAULT_SPACING, BoundaryIndex, check_bytes
 from pravega_wire.config import PravegaConfig
 from pravega_wire.controller.client import open_controller
 from pravega_wire.controller.tokens import Access, TokenCache
@@ -36,7 +37,7 @@ from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.reader import EventRangeReader
 from pravega_wire.segment.store import Backoff, SegmentStores
 from pravega_wire.serializers import BytesSerializer, Serializer
-from pravega_wire.stream import batch, reader_group, transaction
+from pravega_wire.stream import batch, reader_group, splitting, transaction
 from pravega_wire.stream.batch import Bound, OnTruncated, StreamReader
 from pravega_wire.stream.byte_stream import ByteStreamReader, ByteStreamWriter
 from pravega_wire.stream.core import ClientCore
@@ -561,6 +562,7 @@ class PravegaClient:
         end: Bound = "latest",
         *,
         on_truncated: OnTruncated = "fail",
+        max_range_bytes: int | None = None,
     ) -> list[SegmentRange]:
         """What lies between two cuts, as one range for each segment that has data there.
 
@@ -570,10 +572,56 @@ class PravegaClient:
         :param start, end: a cut, its text, ``"earliest"`` or ``"latest"``; resolved now.
         :param on_truncated: what to do when data between the cuts is gone: ``"fail"`` or
             ``"skip_to_head"``.
+        :param max_range_bytes: divide larger ranges as :meth:`split_range` does (at its cost and with its
+            errors); the pieces of a segment come in their order.
         :raises DataLossError: data between the cuts was truncated.
         :raises InvalidStreamCutError: a cut of another stream, or beyond the end.
         """
-        return await batch.segment_ranges(self._core, self._resolve(stream), start, end, on_truncated)
+        if max_range_bytes is not None:
+            check_bytes("max_range_bytes", max_range_bytes)
+        ranges = await batch.segment_ranges(self._core, self._resolve(stream), start, end, on_truncated)
+        if max_range_bytes is None:
+            return ranges
+        return await splitting.split_ranges(self._core, ranges, max_range_bytes)
+
+    async def split_range(
+        self,
+        segment_range: SegmentRange,
+        max_bytes: int = DEFAULT_PIECE_BYTES,
+        *,
+        index: BoundaryIndex | None = None,
+    ) -> list[SegmentRange]:
+        """Divide a range between events, so that several cores or workers can read one segment.
+
+        The pieces follow each other without a gap, from the range's start to its end; none is empty; only a
+        piece that is a single event has more than ``max_bytes`` bytes. A range within the limit is given back
+        without asking a server. Otherwise one pass over the range follows its headers: where events are large
+        it reads just them, where they are small it has to read every byte. (A 0.13.0 server keeps no index of
+        events; see ``docs/batch.md``.)
+
+        :param index: boundaries known from before; what they do not cover is looked at.
+        :raises TruncatedInputError: the range begins or ends in the middle of an event.
+        :raises DecodeError: the range holds no events, for instance it was written as a byte stream.
+        :raises DataLossError: it was truncated.
+        """
+        return await splitting.split_range(self._core, segment_range, max_bytes, index)
+
+    async def boundary_index(
+        self,
+        segment_range: SegmentRange,
+        *,
+        spacing: int = DEFAULT_SPACING,
+        known: BoundaryIndex | None = None,
+    ) -> BoundaryIndex:
+        """Look for boundaries between the events of a range, to keep and to divide it by any number of times.
+
+        :param spacing: bytes from one boundary to the next; pieces can be as small as this.
+        :param known: the index of an earlier, shorter range of the segment: only what came after it is looked
+            at, and the result covers both. It is not used when its spacing is another or when it does not
+            reach the range's start.
+        :raises InvalidArgumentError: ``known`` is of another segment. Others as :meth:`split_range`.
+        """
+        return await splitting.boundary_index(self._core, segment_range, spacing, known)
 
     def read_range(self, segment_range: SegmentRange) -> EventRangeReader:
         """The events of a range: ``async for batch in client.read_range(r)``.

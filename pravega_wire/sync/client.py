@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any, Generic, Self, TypeVar, overload
 from uuid import UUID
 
+from pravega_wire.boundaries import DEFAULT_PIECE_BYTES, DEFAULT_SPACING, BoundaryIndex
 from pravega_wire.config import PravegaConfig
 from pravega_wire.controller.types import (
     KeyValueTableConfiguration,
@@ -663,9 +664,37 @@ class PravegaClient:
         end: Bound = "latest",
         *,
         on_truncated: OnTruncated = "fail",
+        max_range_bytes: int | None = None,
     ) -> list[SegmentRange]:
         """What lies between two cuts, as one range for each segment that has data there."""
-        return self._portal.call(self._twin.segment_ranges, stream, start, end, on_truncated=on_truncated)
+        return self._portal.call(
+            self._twin.segment_ranges,
+            stream,
+            start,
+            end,
+            on_truncated=on_truncated,
+            max_range_bytes=max_range_bytes,
+        )
+
+    def split_range(
+        self,
+        segment_range: SegmentRange,
+        max_bytes: int = DEFAULT_PIECE_BYTES,
+        *,
+        index: BoundaryIndex | None = None,
+    ) -> list[SegmentRange]:
+        """Divide a range between events, so that several cores or workers can read one segment."""
+        return self._portal.call(self._twin.split_range, segment_range, max_bytes, index=index)
+
+    def boundary_index(
+        self,
+        segment_range: SegmentRange,
+        *,
+        spacing: int = DEFAULT_SPACING,
+        known: BoundaryIndex | None = None,
+    ) -> BoundaryIndex:
+        """Look for boundaries between the events of a range, to keep and to divide it by."""
+        return self._portal.call(self._twin.boundary_index, segment_range, spacing=spacing, known=known)
 
     def read_range(self, segment_range: SegmentRange) -> EventBatches:
         """The events of a range: ``for batch in client.read_range(r)``."""

@@ -1,0 +1,193 @@
+"""Dividing a part of a segment between events: one pass over the headers finds where.
+
+A server of 0.13.0 is of no help. The wire command LocateOffset (41) and the ``#index`` segments that answer
+it came after it, with wire version 17; a real 0.13.0 server (wire version 16) has no index segment beside one
+of 60 MB, and closes the connection when it is asked with 41. So it is never asked, because others share the
+connection. Chunk borders of long-term storage are no help either: the store flushes bytes, not events.
+
+What the pass finds is proven: each boundary is reached from the range's start by following the headers of
+every event between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import trio
+
+from pravega_wire.boundaries import DEFAULT_SPACING, BoundaryIndex, check_bytes
+from pravega_wire.controller.tokens import Access
+from pravega_wire.errors import InvalidArgumentError, TruncatedInputError
+from pravega_wire.protocol.events import last_boundary
+from pravega_wire.segment.reader import CHUNK_BYTES, DEPTH, RangeReader
+from pravega_wire.segment.store import SegmentStores, SegmentTarget
+from pravega_wire.stream.batch import lone
+from pravega_wire.stream.core import ClientCore
+from pravega_wire.types import SegmentRange
+
+__all__ = ["BoundaryScan", "boundary_index", "split_range", "split_ranges"]
+
+_HEADER_BYTES = 8
+_FIRST_READ = 16 * 1024
+_READ_AHEAD = CHUNK_BYTES * DEPTH
+_LEG = 32 * CHUNK_BYTES
+_CONCURRENT_PASSES = 4
+
+
+class BoundaryScan:
+    """Finds marks from bytes that are fed to it; does no I/O itself.
+
+    :ivar at: where the next header begins; bytes before it are not needed.
+    :ivar marks: what was found so far.
+
+    :param mark: last mark before ``at``, of a pass that is continued.
+    """
+
+    def __init__(self, segment: str, start: int, end: int, spacing: int, mark: int | None = None) -> None:
+        self.at = start
+        self.marks: list[int] = []
+        self._segment = segment
+        self._end = end
+        self._spacing = spacing
+        self._mark = start if mark is None else mark
+        self._carry = b""
+
+    @property
+    def next_byte(self) -> int:
+        """First offset that is still needed."""
+        return self.at + len(self._carry)
+
+    def feed(self, data: memoryview, offset: int) -> None:
+        """Bytes from ``offset``, which is not after :attr:`next_byte`.
+
+        :raises DecodeError: they are not events.
+        :raises TruncatedInputError: the end is in the middle of an event.
+        """
+        if offset + len(data) <= self.next_byte:
+            return
+        if self._carry:
+            # A header across two chunks: join just that, the rest is followed where it lies.
+            taken = _HEADER_BYTES - len(self._carry)
+            skip = self.next_byte - offset
+            head = self._carry + bytes(data[skip : skip + taken])
+            self._carry = b""
+            self._follow(memoryview(head), self.at)
+        if self.at < offset + len(data) and not self._carry:
+            self._follow(data, offset)
+        if self.at < self._end <= self.next_byte:
+            raise self._inside()
+
+    def _follow(self, view: memoryview, base: int) -> None:
+        while self.at < self._end:
+            limit = min(self._end, self._mark + self._spacing)
+            at, event_end = last_boundary(view, self.at - base, limit - base, base, segment=self._segment)
+            self.at = at + base
+            if event_end < 0:
+                break
+            event_end += base
+            if event_end > self._end:
+                raise self._inside()
+            if self.at == self._mark:
+                self.at = event_end  # one event over the spacing
+            self._mark = self.at
+            self.marks.append(self._mark)
+        if self.at < self._end:
+            self._carry = bytes(view[max(0, self.at - base) :]) if self.at < base + len(view) else b""
+
+    def _inside(self) -> TruncatedInputError:
+        return TruncatedInputError(
+            f"{self._segment}: offset {self._end} is in the middle of the event that starts at {self.at}",
+            segment=self._segment,
+        )
+
+
+async def _scan(stores: SegmentStores, target: SegmentTarget, scan: BoundaryScan, end: int) -> None:
+    """Feed a scan up to ``end``: everything where events are small, only headers where they are large."""
+    length = _FIRST_READ
+    while scan.at < end:
+        start = scan.next_byte
+        # After a few reads without a long jump, everything is read, several chunks ahead.
+        stop = min(end, start + (length if length < CHUNK_BYTES else _LEG))
+        reader = RangeReader(stores, target, start, stop, chunk_bytes=min(length, CHUNK_BYTES))
+        jumped = 0
+        try:
+            while (chunk := await reader.receive()) is not None:
+                begin = reader.offset - len(chunk)
+                jumped += min(max(0, scan.at - begin), len(chunk))
+                scan.feed(chunk, begin)
+                if scan.at - reader.offset > _READ_AHEAD:
+                    # More than is under way anyway: ask again behind it.
+                    break
+        finally:
+            reader.close()
+        jumped += max(0, scan.at - reader.offset)
+        if jumped >= (reader.offset - start) * 3 // 4:
+            length = _FIRST_READ
+        else:
+            length = min(length * 4, CHUNK_BYTES)
+
+
+async def boundary_index(
+    core: ClientCore, segment_range: SegmentRange, spacing: int, known: BoundaryIndex | None
+) -> BoundaryIndex:
+    """See :meth:`PravegaClient.boundary_index`."""
+    check_bytes("spacing", spacing)
+    core.check_open()
+    whole = segment_range
+    start, mark, marks = whole.start_offset, None, ()
+    begin = start
+    if known is not None:
+        if (known.stream, known.segment_id) != (whole.stream, whole.segment_id):
+            raise InvalidArgumentError(
+                f"the known boundaries are of segment {known.range.segment}, not of {whole.segment}"
+            )
+        if known.spacing == spacing and known.start <= start <= known.end:
+            begin, start, marks = known.start, known.end, known.marks
+            mark = marks[-1] if marks else begin
+            if whole.end_offset <= start:
+                return known
+    target = core.target(whole.stream, whole.segment_id, Access.READ)
+    scan = BoundaryScan(target.name, start, whole.end_offset, spacing, mark)
+    await _scan(core.stores, target, scan, whole.end_offset)
+    return BoundaryIndex(
+        whole.stream, whole.segment_id, begin, whole.end_offset, spacing, (*marks, *scan.marks)
+    )
+
+
+async def split_range(
+    core: ClientCore, segment_range: SegmentRange, max_bytes: int, index: BoundaryIndex | None = None
+) -> list[SegmentRange]:
+    """See :meth:`PravegaClient.split_range`."""
+    check_bytes("max_bytes", max_bytes)
+    core.check_open()
+    if index is not None and index.covers(segment_range) and index.spacing <= max_bytes:
+        return index.split(segment_range, max_bytes)
+    if segment_range.length <= max_bytes:
+        return [segment_range] if segment_range.length else []
+    spacing = min(max_bytes, DEFAULT_SPACING)
+    if index is not None and index.spacing <= max_bytes:
+        spacing = index.spacing
+    else:
+        index = None
+    found = await boundary_index(core, segment_range, spacing, index)
+    return found.split(segment_range, max_bytes)
+
+
+async def split_ranges(
+    core: ClientCore, ranges: Sequence[SegmentRange], max_bytes: int
+) -> list[SegmentRange]:
+    """All ranges divided, in the same order; a few at a time."""
+    pieces: list[list[SegmentRange]] = [[] for _ in ranges]
+    limit = trio.CapacityLimiter(_CONCURRENT_PASSES)
+
+    async def split(place: int) -> None:
+        async with limit:
+            pieces[place] = await split_range(core, ranges[place], max_bytes)
+
+    try:
+        async with trio.open_nursery() as nursery:
+            for place in range(len(ranges)):
+                nursery.start_soon(split, place)
+    except BaseExceptionGroup as group:
+        raise lone(group) from None
+    return [piece for each in pieces for piece in each]
