@@ -3,6 +3,7 @@
 from pravega_wire.boundaries import BoundaryIndex
 from pravega_wire.config import Credentials, PravegaConfig
 from pravega_wire.controller.types import KeyValueTableConfiguration, SegmentWithRange, TxnStatus
+from pravega_wire.cuts import LayoutSegment, StreamLayout
 from pravega_wire.errors import PravegaError
 from pravega_wire.groups import ReaderGroupConfig, ReaderGroupMetrics, RetentionType, TimeWindow
 from pravega_wire.metrics import CallMetrics, ClientMetrics, ReaderMetrics, WriterMetrics
@@ -31,7 +32,7 @@ from pravega_wire.stream.resumable import ResumableWriter
 from pravega_wire.stream.revisioned import RevisionedStream
 from pravega_wire.stream.synchronizer import StateFormat, StateSynchronizer
 from pravega_wire.stream.transaction import StagingWriter, Transaction
-from pravega_wire.types import Revision, ScopedStream, SegmentRange, StreamCut
+from pravega_wire.types import CutOrder, Revision, ScopedStream, SegmentRange, StreamCut
 
 __all__ = [
     "Ack",
@@ -42,6 +43,7 @@ __all__ = [
     "Checkpoint",
     "ClientMetrics",
     "Credentials",
+    "CutOrder",
     "Event",
     "EventBatch",
     "EventPointer",
@@ -51,6 +53,7 @@ __all__ = [
     "KeyValueTable",
     "KeyValueTableConfiguration",
     "KeyValueVersion",
+    "LayoutSegment",
     "Position",
     "PravegaClient",
     "PravegaConfig",
@@ -78,6 +81,7 @@ __all__ = [
     "StreamConfiguration",
     "StreamCut",
     "StreamInfo",
+    "StreamLayout",
     "TableEntry",
     "TableFamily",
     "TableIterator",

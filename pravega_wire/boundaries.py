@@ -43,8 +43,8 @@ def check_bytes(name: str, value: object) -> int:
 class BoundaryIndex:
     """Places between the events of a part of one segment. Made by :meth:`PravegaClient.boundary_index`.
 
-    Between two neighbours of ``start``, the marks and ``end`` there are at most ``spacing`` bytes, or a single
-    event that is larger. About 8 bytes of memory and 10 of text for each mark.
+    Between two neighbours of ``start``, the marks and ``end`` there are at most ``spacing`` bytes, or a
+    single event that is larger. About 8 bytes of memory and 10 of text for each mark.
 
     :ivar stream, segment_id: the segment. :ivar start, end: offsets in bytes of the part that was looked at;
         both are between events (``start``: as its caller said).

@@ -81,6 +81,7 @@ __all__ = [
     "TransactionUnknownError",
     "TransportError",
     "TruncatedInputError",
+    "UndecidableCutError",
     "UnexpectedReplyError",
     "UnknownCommandError",
     "WrongHostError",
@@ -165,6 +166,11 @@ class MixedPrimaryKeysError(InvalidArgumentError):
 
 class InvalidStreamCutError(InvalidArgumentError):
     """A stream cut is malformed, of another stream, or does not fit the stream's segments."""
+
+
+class UndecidableCutError(PravegaError):
+    """What is known of a stream's segments does not answer a question about its cuts; ``segment`` names the
+    one of which too little is known. A layout that is fetched anew may know more."""
 
 
 class ClosedError(PravegaError):

@@ -8,6 +8,7 @@ import gzip
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from types import MappingProxyType
 from typing import Any, Final, Self
 
@@ -21,7 +22,7 @@ from pravega_wire.naming import (
 )
 from pravega_wire.naming import segment_id as make_segment_id
 
-__all__ = ["Revision", "ScopedStream", "SegmentRange", "StreamCut"]
+__all__ = ["CutOrder", "Revision", "ScopedStream", "SegmentRange", "StreamCut"]
 
 SEGMENT_READ: Final = -1
 """Offset in a cut that means: the whole segment was read."""
@@ -51,6 +52,21 @@ class ScopedStream:
 
     def __str__(self) -> str:
         return f"{self.scope}/{self.name}"
+
+
+class CutOrder(Enum):
+    """How one cut lies to another."""
+
+    EQUAL = "equal"
+    """They are the same position."""
+    BEFORE = "before"
+    """The first is not after the second anywhere, and before it somewhere."""
+    AFTER = "after"
+    """The first is not before the second anywhere, and after it somewhere."""
+    OVERLAPPING = "overlapping"
+    """The first is before the second in one part of the key space and after it in another."""
+    UNKNOWN = "unknown"
+    """It cannot be told from the cuts alone: :class:`StreamLayout` tells."""
 
 
 class StreamCut:
@@ -93,6 +109,58 @@ class StreamCut:
 
     def __hash__(self) -> int:
         return hash((self.stream, tuple(self._positions.items())))
+
+    def compare(self, other: StreamCut) -> CutOrder:
+        """How this cut lies to ``other``, as far as cuts alone tell; :meth:`StreamLayout.compare` knows more.
+
+        Offsets in segments that both name are compared; -1 is at or after each of them. Of the segments
+        that only one names, a younger one (of a later epoch) lies after an older one wherever they share
+        keys; but which of them do is not in a cut, so they are told apart only where all of one cut's are
+        older than all of the other's. Without lengths, a position at the end of a segment counts as before
+        the beginning of the one that follows it, and before -1, although nothing is stored between.
+
+        :raises InvalidStreamCutError: the cuts are of different streams.
+        """
+        if self.stream != other.stream:
+            raise InvalidStreamCutError(
+                f"a cut of {self.stream} and one of {other.stream} cannot be compared",
+                scope=self.stream.scope,
+                stream=self.stream.name,
+            )
+        mine, theirs = self._positions, other._positions
+        shared = mine.keys() & theirs.keys()
+        # certain: offsets differ. possible: one is at the end, and the other may be there too.
+        before = after = maybe_before = maybe_after = False
+        for segment in shared:
+            here, there = mine[segment], theirs[segment]
+            if here == there:
+                continue
+            if here < 0:
+                maybe_after = True
+            elif there < 0:
+                maybe_before = True
+            elif here < there:
+                before = True
+            else:
+                after = True
+        only_mine = [epoch_of(segment) for segment in mine.keys() - shared]
+        only_theirs = [epoch_of(segment) for segment in theirs.keys() - shared]
+        if before and after:
+            return CutOrder.OVERLAPPING
+        if only_mine or only_theirs:
+            if not only_mine or not only_theirs:
+                return CutOrder.UNKNOWN  # one of them does not cover the whole key space
+            if max(only_mine) < min(only_theirs):
+                maybe_before = True
+            elif max(only_theirs) < min(only_mine):
+                maybe_after = True
+            else:
+                return CutOrder.UNKNOWN
+        if (before or maybe_before) and (after or maybe_after):
+            return CutOrder.UNKNOWN
+        if before or maybe_before:
+            return CutOrder.BEFORE
+        return CutOrder.AFTER if after or maybe_after else CutOrder.EQUAL
 
     def __reduce__(self) -> tuple[Any, ...]:
         return StreamCut, (self.stream, dict(self._positions))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Literal, Self, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Self, TypeVar
 
 import trio
 
 from pravega_wire.controller.tokens import Access
+from pravega_wire.cuts import LayoutSegment, OnTruncated, StreamLayout, wanted_bytes
 from pravega_wire.errors import (
     DataLossError,
     DecodeError,
@@ -25,15 +26,14 @@ from pravega_wire.stream.core import ClientCore
 from pravega_wire.types import ScopedStream, SegmentRange, StreamCut
 
 __all__ = [
-    "Bound", "OnTruncated", "StreamReader", "head", "last_segments", "look_up_all", "segment_ranges", "tail",
+    "Bound", "OnTruncated", "StreamReader", "head", "last_segments", "look_up_all", "segment_ranges",
+    "stream_layout", "tail",
 ]  # fmt: skip
 
 T = TypeVar("T")
 
 Bound = StreamCut | str | None
 """A cut, its text, ``"earliest"``, ``"latest"``, or None for the default of its place."""
-
-OnTruncated = Literal["fail", "skip_to_head"]
 
 _CONCURRENT_LOOKUPS = 16
 
@@ -114,6 +114,40 @@ async def last_segments(core: ClientCore, stream: ScopedStream) -> list[int]:
     return [segment.segment_id for segment in segments]
 
 
+async def stream_layout(core: ClientCore, stream: ScopedStream) -> StreamLayout:
+    """See :meth:`PravegaClient.stream_layout`."""
+    controller = core.controller
+    newest = [each.segment_id for each in await controller.get_current_segments(stream.scope, stream.name)]
+    if not newest:
+        newest = await last_segments(core, stream)
+    # Each epoch has at least one segment that was made in it.
+    epochs = max(map(epoch_of, newest)) + 1
+    ranges: dict[int, tuple[float, float]] = {}
+    limit = trio.CapacityLimiter(_CONCURRENT_LOOKUPS)
+
+    async def look_up(epoch: int) -> None:
+        async with limit:
+            for each in await controller.get_epoch_segments(stream.scope, stream.name, epoch):
+                ranges[each.segment_id] = (each.low, each.high)
+
+    try:
+        async with trio.open_nursery() as nursery:
+            for epoch in range(epochs):
+                nursery.start_soon(look_up, epoch)
+    except BaseExceptionGroup as group:
+        raise lone(group) from None
+    infos = await segment_infos(core, stream, list(ranges))
+    return StreamLayout(
+        stream,
+        tuple(
+            LayoutSegment(segment_id, low, high, None)
+            if (info := infos[segment_id]) is None
+            else LayoutSegment(segment_id, low, high, info.write_offset, info.start_offset, info.is_sealed)
+            for segment_id, (low, high) in ranges.items()
+        ),
+    )
+
+
 async def resolve_bound(core: ClientCore, stream: ScopedStream, bound: Bound, default: str) -> StreamCut:
     """The cut that a bound means now."""
     if isinstance(bound, StreamCut):
@@ -156,59 +190,17 @@ async def segment_ranges(
     infos = await segment_infos(core, stream, ids)
     ranges = []
     for segment_id in ids:
-        found = _range(
+        info = infos[segment_id]
+        found = wanted_bytes(
             core.target(stream, segment_id, Access.READ).name,
-            infos[segment_id],
-            start_cut.positions,
-            end_cut.positions,
-            segment_id,
+            None if info is None else (info.start_offset, info.write_offset),
+            start_cut.positions.get(segment_id),
+            end_cut.positions.get(segment_id),
             on_truncated,
         )
-        if found is not None and found[0] < found[1]:
+        if found is not None:
             ranges.append(SegmentRange(stream, segment_id, found[0], found[1]))
     return ranges
-
-
-def _range(
-    name: str,
-    info: StreamSegmentInfo | None,
-    starts: Mapping[int, int],
-    ends: Mapping[int, int],
-    segment_id: int,
-    on_truncated: OnTruncated,
-) -> tuple[int, int] | None:
-    """Offsets to read of one segment; None for nothing."""
-    start, end = starts.get(segment_id), ends.get(segment_id)
-    if start is not None and start < 0:
-        return None
-    if info is None:
-        if on_truncated == "skip_to_head" or end == 0:
-            return None
-        raise DataLossError(
-            f"segment {name} between the two cuts was truncated away and deleted", segment=name
-        )
-    for offset in (start, end):
-        if offset is not None and offset > info.write_offset:
-            raise InvalidStreamCutError(
-                f"the cut names offset {offset} of segment {name}, which is only "
-                f"{info.write_offset} bytes long",
-                segment=name,
-            )
-    last = info.write_offset if end is None or end < 0 else end
-    # A segment that the start cut does not name lies after it, so all of it is wanted.
-    first = 0 if start is None else start
-    if first < info.start_offset and first < last:
-        if on_truncated == "fail":
-            lost = DataLossError(
-                f"segment {name} is truncated: bytes {first} to {info.start_offset} between the "
-                "two cuts are gone",
-                segment=name,
-            )
-            lost.start_offset = info.start_offset
-            lost.offset = first
-            raise lost
-        first = info.start_offset
-    return (first, last) if first < last else None
 
 
 def range_reader(core: ClientCore, segment_range: SegmentRange) -> EventRangeReader:

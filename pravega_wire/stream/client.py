@@ -20,6 +20,7 @@ from pravega_wire.controller.types import (
     Successors,
     TxnStatus,
 )
+from pravega_wire.cuts import StreamLayout
 from pravega_wire.errors import (
     InvalidArgumentError,
     KeyValueTableNotFoundError,
@@ -302,6 +303,16 @@ class PravegaClient:
     async def tail(self, stream: StreamName) -> StreamCut:
         """The position after the newest event."""
         return await batch.tail(self._core, self._resolve(stream))
+
+    async def stream_layout(self, stream: StreamName) -> StreamLayout:
+        """All segments that the stream has had, with key ranges and lengths, to calculate with cuts offline.
+
+        It asks the controller once for each epoch and the stores once for each segment. Credentials have to
+        allow writing, as the server demands it for an epoch's segments.
+
+        :raises StreamNotFoundError: no such stream.
+        """
+        return await batch.stream_layout(self._core, self._resolve(stream))
 
     async def truncate_stream(self, stream: StreamName, cut: StreamCut) -> None:
         """Drop everything before a cut; reads before it fail afterwards.

@@ -134,8 +134,9 @@ async def boundary_index(
     check_bytes("spacing", spacing)
     core.check_open()
     whole = segment_range
-    start, mark, marks = whole.start_offset, None, ()
-    begin = start
+    start = begin = whole.start_offset
+    mark: int | None = None
+    marks: tuple[int, ...] = ()
     if known is not None:
         if (known.stream, known.segment_id) != (whole.stream, whole.segment_id):
             raise InvalidArgumentError(

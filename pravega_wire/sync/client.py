@@ -18,6 +18,7 @@ from pravega_wire.controller.types import (
     Successors,
     TxnStatus,
 )
+from pravega_wire.cuts import StreamLayout
 from pravega_wire.errors import PravegaError
 from pravega_wire.groups import ReaderGroupConfig
 from pravega_wire.hashing import routing_key_position
@@ -530,6 +531,10 @@ class PravegaClient:
     def tail(self, stream: StreamName) -> StreamCut:
         """The position after the newest event."""
         return self._portal.call(self._twin.tail, stream)
+
+    def stream_layout(self, stream: StreamName) -> StreamLayout:
+        """All segments that the stream has had, to calculate with cuts offline."""
+        return self._portal.call(self._twin.stream_layout, stream)
 
     def truncate_stream(self, stream: StreamName, cut: StreamCut) -> None:
         """Drop everything before a cut."""

@@ -1,4 +1,4 @@
-"""Boundaries between events: whatever the sizes and the pieces in which bytes arrive, against a plain count."""
+"""Boundaries between events, whatever the sizes of events and of the pieces in which bytes arrive."""
 
 from __future__ import annotations
 
