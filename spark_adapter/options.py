@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from pravega_wire import Credentials, PravegaConfig, ScopedStream, SegmentRange
+from pravega_wire.boundaries import check_bytes
 from pravega_wire.errors import InvalidArgumentError
 
 __all__ = ["OPTIONS", "Option", "ReadOptions", "config_options", "decode_ranges", "encode_ranges"]
@@ -50,6 +51,11 @@ OPTIONS = (
         "`false`: begin at the stream's head when data after the start was truncated",
         ("failOnDataLoss",),
     ),
+    Option(
+        "max_partition_bytes",
+        "(no limit)",
+        "divide what lies in one segment into partitions of at most so many bytes; costs a pass over it",
+    ),
     Option("auth_method", "", "`Basic` or `Bearer`"),
     Option("auth_token", "", "the encoded token (Spark hides it where it shows options)"),
     Option("trust_store", "", "PEM file of trusted certificates"),
@@ -69,6 +75,7 @@ _CANONICAL = {
 class ReadOptions:
     """The options of one read, parsed.
 
+    :ivar max_partition_bytes: of a partition that has several events; None for one partition a segment.
     :ivar ranges: what to read where it is resolved already, else None.
     """
 
@@ -78,6 +85,7 @@ class ReadOptions:
     end: str = "latest"
     fail_on_data_loss: bool = True
     ranges: tuple[SegmentRange, ...] | None = None
+    max_partition_bytes: int | None = None
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> Self:
@@ -107,6 +115,7 @@ class ReadOptions:
             given.get("end_stream_cut", "latest"),
             _boolean("fail_on_data_loss", given.get("fail_on_data_loss", "true")),
             decode_ranges(stream, given["segment_ranges"]) if "segment_ranges" in given else None,
+            _bytes("max_partition_bytes", given.get("max_partition_bytes")),
         )
 
 
@@ -165,6 +174,17 @@ def decode_ranges(stream: ScopedStream, text: str) -> tuple[SegmentRange, ...]:
         return tuple(SegmentRange(stream, *(int(n) for n in each)) for each in json.loads(text))
     except (ValueError, TypeError) as error:
         raise InvalidArgumentError(f"option 'segment_ranges': {error}") from error
+
+
+def _bytes(name: str, text: str | None) -> int | None:
+    if not text:
+        return None
+    try:
+        return check_bytes(f"option {name!r}", int(text))
+    except InvalidArgumentError:
+        raise
+    except ValueError:
+        raise InvalidArgumentError(f"option {name!r}: {text!r} is not a whole number") from None
 
 
 def _boolean(name: str, text: str) -> bool:

@@ -1,7 +1,8 @@
 """Bounded reads: an RDD or a DataFrame of the events between two cuts.
 
-The bounds are resolved once, on the driver, into segment ranges; each is one partition. Events of a
-segment never change, so a partition that is computed again gives the same rows.
+The bounds are resolved once, on the driver, into segment ranges; each is one partition, or several where a
+limit of bytes is given. Events of a segment never change, so a partition that is computed again gives the
+same rows.
 """
 
 from __future__ import annotations
@@ -75,6 +76,7 @@ def read_rdd(
     deserializer: None = None,
     *,
     on_truncated: OnTruncated = ...,
+    max_partition_bytes: int | None = ...,
 ) -> RDD[bytes]: ...
 
 
@@ -88,6 +90,7 @@ def read_rdd(
     deserializer: Callable[[bytes], T] = ...,
     *,
     on_truncated: OnTruncated = ...,
+    max_partition_bytes: int | None = ...,
 ) -> RDD[T]: ...
 
 
@@ -100,8 +103,9 @@ def read_rdd(
     deserializer: Callable[[bytes], Any] | None = None,
     *,
     on_truncated: OnTruncated = "fail",
+    max_partition_bytes: int | None = None,
 ) -> RDD[Any]:
-    """The events between two cuts as an RDD, one partition for each segment range.
+    """The events between two cuts as an RDD, a partition for each segment range.
 
     Partitions are in the order of their segments' ids, and events in the order they were stored, so
     the events of one routing key are in order in ``rdd.collect()``.
@@ -110,10 +114,15 @@ def read_rdd(
     :param deserializer: function from an event's bytes to an element; sent to the workers. Default:
         the elements are the bytes.
     :param on_truncated: ``fail``, or ``skip_to_head`` if data after ``start`` may be gone.
+    :param max_partition_bytes: divide what lies in one segment into partitions of at most so many bytes (a
+        larger event is one by itself), so that several workers read it. The driver looks for the places now,
+        as :meth:`PravegaClient.split_range` does and at its cost.
     :raises DataLossError: data between the cuts was truncated (now, or while reading).
     :raises InvalidStreamCutError: a cut is of another stream or beyond its end.
     """
-    ranges = client_for(config).segment_ranges(stream, start, end, on_truncated=on_truncated)
+    ranges = client_for(config).segment_ranges(
+        stream, start, end, on_truncated=on_truncated, max_range_bytes=max_partition_bytes
+    )
     read = _ReadEvents(config, deserializer)
     return sc.parallelize(ranges, max(1, len(ranges))).mapPartitions(read)
 
@@ -160,6 +169,7 @@ class _Reader(DataSourceReader):  # type: ignore[misc]  # pyspark is Any to mypy
                 self.options.start,
                 self.options.end,
                 on_truncated="fail" if self.options.fail_on_data_loss else "skip_to_head",
+                max_range_bytes=self.options.max_partition_bytes,
             )
         return [InputPartition(each) for each in ranges]
 
@@ -199,6 +209,7 @@ def read_df(
     end: Bound = "latest",
     *,
     on_truncated: OnTruncated = "fail",
+    max_partition_bytes: int | None = None,
 ) -> DataFrame:
     """The events between two cuts as a DataFrame, one partition for each segment range.
 
@@ -207,7 +218,9 @@ def read_df(
     :func:`read_rdd`.
     """
     name = config.resolve(stream)
-    ranges = client_for(config).segment_ranges(name, start, end, on_truncated=on_truncated)
+    ranges = client_for(config).segment_ranges(
+        name, start, end, on_truncated=on_truncated, max_range_bytes=max_partition_bytes
+    )
     register(spark)
     return (
         spark.read.format(PravegaDataSource.name())

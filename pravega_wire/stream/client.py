@@ -614,6 +614,7 @@ class PravegaClient:
         :raises TruncatedInputError: the range begins or ends in the middle of an event.
         :raises DecodeError: the range holds no events, for instance it was written as a byte stream.
         :raises DataLossError: it was truncated.
+        :raises InvalidArgumentError: it reaches beyond the segment's end, or the limit is not over 0.
         """
         return await splitting.split_range(self._core, segment_range, max_bytes, index)
 

@@ -17,8 +17,9 @@ import trio
 
 from pravega_wire.boundaries import DEFAULT_SPACING, BoundaryIndex, check_bytes
 from pravega_wire.controller.tokens import Access
-from pravega_wire.errors import InvalidArgumentError, TruncatedInputError
+from pravega_wire.errors import DataLossError, InvalidArgumentError, NoSuchSegmentError, TruncatedInputError
 from pravega_wire.protocol.events import last_boundary
+from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.reader import CHUNK_BYTES, DEPTH, RangeReader
 from pravega_wire.segment.store import SegmentStores, SegmentTarget
 from pravega_wire.stream.batch import lone
@@ -148,11 +149,27 @@ async def boundary_index(
             if whole.end_offset <= start:
                 return known
     target = core.target(whole.stream, whole.segment_id, Access.READ)
+    if start < whole.end_offset:
+        await _check_end(core, target, whole)
     scan = BoundaryScan(target.name, start, whole.end_offset, spacing, mark)
     await _scan(core.stores, target, scan, whole.end_offset)
     return BoundaryIndex(
         whole.stream, whole.segment_id, begin, whole.end_offset, spacing, (*marks, *scan.marks)
     )
+
+
+async def _check_end(core: ClientCore, target: SegmentTarget, whole: SegmentRange) -> None:
+    """Bytes that are not there yet would be waited for."""
+    try:
+        info = await SegmentMetadata(core.stores, target).info()
+    except NoSuchSegmentError as error:
+        raise DataLossError(f"segment {target.name} is gone", segment=target.name) from error
+    if info.write_offset < whole.end_offset:
+        raise InvalidArgumentError(
+            f"{whole.start_offset}..{whole.end_offset} of segment {target.name} is beyond its end, "
+            f"{info.write_offset}",
+            segment=target.name,
+        )
 
 
 async def split_range(

@@ -184,3 +184,37 @@ def test_events_that_cross_the_chunks_of_a_read_arrive_whole(
         writer.flush()
     assert sorted(read_rdd(spark.sparkContext, config, stream).collect()) == sorted(events)
     assert read_df(spark, config, stream).count() == len(events)
+
+
+def test_one_segment_gives_several_partitions_that_are_the_whole_in_order(
+    spark: SparkSession, config: PravegaConfig, client: PravegaClient
+) -> None:
+    name = f"split-{uuid4().hex[:12]}"
+    client.create_stream(name, 1)
+    events = [b"%d:" % n + b"x" * (n % 500) for n in range(8000)]
+    events[4000:4000] = [b"large" * 300_000]
+    with client.event_writer(name) as writer:
+        writer.write_events(events)
+    limit = 200_000
+    rdd = read_rdd(spark.sparkContext, config, name, max_partition_bytes=limit)
+    parts = rdd.glom().collect()
+    assert sum(parts, []) == events  # noqa: RUF017
+    assert len(parts) > 8
+    assert all(sum(len(each) + 8 for each in part) <= limit or len(part) == 1 for part in parts)
+    assert sum(len(part) == 1 for part in parts) == 1
+    whole = read_df(spark, config, name)
+    split = read_df(spark, config, name, max_partition_bytes=limit)
+    register(spark)
+    loaded = (
+        spark.read.format("pravega")
+        .option("controller", config.controller_uri)
+        .option("stream", f"spark/{name}")
+        .option("max_partition_bytes", limit)
+        .load()
+    )
+    rows = whole.collect()
+    assert whole.rdd.getNumPartitions() == 1
+    assert [bytes(row.event) for row in rows] == events
+    for frame in (split, loaded):
+        assert frame.rdd.getNumPartitions() == len(parts)
+        assert frame.collect() == rows
