@@ -1,13 +1,15 @@
 """Events inside a segment: an int32 type (0), an int32 length, the payload.
 
 (Client formats v0.13.0, "Event framing in a stream segment".) Splitting a buffer into events makes no
-object for each of them: an :class:`EventBatch` is the buffer and two arrays of positions.
+object for each of them: an :class:`EventBatch` is the buffer and an array of positions.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import chain, pairwise
 from struct import Struct
 from typing import TYPE_CHECKING, Final, overload
 
@@ -19,9 +21,14 @@ if TYPE_CHECKING:
 __all__ = ["EVENT_HEADER", "EventBatch", "frame_event", "last_boundary", "parse_events"]
 
 EVENT_HEADER: Final = Struct(">ii")
+_unpack_header: Final = Struct(">q").unpack_from
+# Of an event this is its length: the type before it is 0.
 _HEADER_BYTES: Final = 8
 _RUN: Final = 16
 # Equal lengths in a row before the run check is worth its set-up.
+_AT_ONCE: Final = 64
+_AT_ONCE_BYTES: Final = 1 << 16
+# Payloads of one length that are unpacked by one call, and bytes of it.
 
 Buffer = bytes | bytearray | memoryview
 
@@ -37,20 +44,22 @@ class EventBatch:
     ``len()``, iteration and indexing give payloads as ``bytes``; :meth:`memoryviews` and
     :meth:`to_arrow` do without a Python object for each byte string.
 
-    :ivar buffer: the bytes, headers included. :ivar base_offset: segment offset of its first byte.
-    :ivar starts, ends: where each payload starts and ends in the buffer.
+    :param begins: where each event begins in the buffer, and where the last one ends; or how many bytes each
+        event takes, when all take the same.
+    :ivar buffer: the bytes of the events, headers included, and nothing else.
+    :ivar base_offset: segment offset of its first byte.
     """
 
-    __slots__ = ("base_offset", "buffer", "ends", "starts")
+    __slots__ = ("_begins", "_count", "base_offset", "buffer")
 
-    def __init__(self, buffer: memoryview, base_offset: int, starts: array[int], ends: array[int]) -> None:
+    def __init__(self, buffer: memoryview, base_offset: int, begins: array[int] | int) -> None:
         self.buffer = buffer
         self.base_offset = base_offset
-        self.starts = starts
-        self.ends = ends
+        self._begins = begins
+        self._count = len(buffer) // begins if isinstance(begins, int) else len(begins) - 1
 
     def __len__(self) -> int:
-        return len(self.starts)
+        return self._count
 
     def __repr__(self) -> str:
         return f"<EventBatch of {len(self)} events from offset {self.base_offset}>"
@@ -65,56 +74,113 @@ class EventBatch:
     def __getitem__(self, index: slice) -> list[bytes]: ...
 
     def __getitem__(self, index: int | slice) -> bytes | list[bytes]:
+        begins = self.begins
         if isinstance(index, slice):
             return [
-                bytes(self.buffer[start:end])
-                for start, end in zip(self.starts[index], self.ends[index], strict=True)
+                bytes(self.buffer[begins[each] + _HEADER_BYTES : begins[each + 1]])
+                for each in range(*index.indices(self._count))
             ]
-        return bytes(self.buffer[self.starts[index] : self.ends[index]])
+        at = range(self._count)[index]
+        return bytes(self.buffer[begins[at] + _HEADER_BYTES : begins[at + 1]])
+
+    @property
+    def begins(self) -> Sequence[int]:
+        """Positions of the events' headers in the buffer, and the position after the last event."""
+        if isinstance(self._begins, int):
+            return range(0, len(self.buffer) + 1, self._begins)
+        return self._begins
 
     def to_list(self) -> list[bytes]:
         """Payloads in order."""
+        stride = self._begins
+        if isinstance(stride, int):
+            many = max(1, min(_AT_ONCE, _AT_ONCE_BYTES // stride))
+            whole = self._count // many * many * stride
+            found = list(chain.from_iterable(_payloads(stride, many).iter_unpack(self.buffer[:whole])))
+            found.extend(chain.from_iterable(_payloads(stride, 1).iter_unpack(self.buffer[whole:])))
+            return found
         # One copy of the whole buffer makes the slices plain bytes, with no view in between.
         data = bytes(self.buffer)
-        return [data[start:end] for start, end in zip(self.starts, self.ends, strict=True)]
+        return [data[begin + _HEADER_BYTES : end] for begin, end in pairwise(stride)]
 
     def memoryviews(self) -> list[memoryview]:
         """Payloads in order, as views of the buffer."""
         buffer = self.buffer
-        return [buffer[start:end] for start, end in zip(self.starts, self.ends, strict=True)]
+        return [buffer[begin + _HEADER_BYTES : end] for begin, end in pairwise(self.begins)]
 
     def offsets(self) -> list[int]:
         """Segment offset of each event's header."""
-        shift = self.base_offset - _HEADER_BYTES
-        return [start + shift for start in self.starts]
+        return [begin + self.base_offset for begin in self.begins[:-1]]
+
+    def after(self, count: int) -> EventBatch:
+        """The events after the first ``count``, without copying their bytes."""
+        begin = self.begins[count]
+        rest = self._begins
+        if not isinstance(rest, int):
+            rest = array("q", [each - begin for each in rest[count:]])
+        return EventBatch(self.buffer[begin:], self.base_offset + begin, rest)
 
     @property
     def next_offset(self) -> int:
         """Segment offset after the last event."""
-        return self.base_offset + (self.ends[-1] if self.ends else 0)
+        return self.base_offset + len(self.buffer)
 
     @property
     def nbytes(self) -> int:
         """Bytes of all payloads."""
-        return sum(self.ends) - sum(self.starts)
+        return len(self.buffer) - _HEADER_BYTES * self._count
 
     def to_arrow(self) -> pyarrow.Array:
         """Payloads as an Arrow ``binary`` array (needs pyarrow); no Python object is made for any of them."""
         import pyarrow as pa
+        import pyarrow.compute as pc
 
-        count = len(self)
+        count = self._count
         if not count:
             return pa.array([], pa.binary())
         # Payloads and the headers between them are elements of one array over the buffer; every other one
         # is taken out of it.
-        bounds = array("i", bytes(8 * count))
-        bounds[0::2] = array("i", self.starts)
-        bounds[1::2] = array("i", self.ends)
+        if isinstance(self._begins, int):
+            bounds = _bounds(self._begins, 1 << (count - 1).bit_length())
+        else:
+            begins = pa.Array.from_buffers(pa.int64(), count + 1, [None, pa.py_buffer(self._begins)])
+            ends = begins.cast(pa.int32())
+            bounds = array("i", bytes(8 * count))
+            bounds[0::2] = _int32s(pc.add(ends[:-1], pa.scalar(_HEADER_BYTES, pa.int32())))
+            bounds[1::2] = _int32s(ends)[1:]
         both = pa.Array.from_buffers(
             pa.binary(), 2 * count - 1, [None, pa.py_buffer(bounds), pa.py_buffer(self.buffer)]
         )
-        numbers = array("i", range(0, 2 * count, 2))
-        return both.take(pa.Array.from_buffers(pa.int32(), count, [None, pa.py_buffer(numbers)]))
+        every_other = _even_numbers(1 << (count - 1).bit_length())
+        return both.take(pa.Array.from_buffers(pa.int32(), count, [None, pa.py_buffer(every_other)]))
+
+
+@lru_cache(maxsize=64)
+def _payloads(stride: int, many: int) -> Struct:
+    """Unpacks the payloads of so many events, each of ``stride`` bytes with its header."""
+    return Struct(f"{_HEADER_BYTES}x{stride - _HEADER_BYTES}s" * many)
+
+
+@lru_cache(maxsize=8)
+def _bounds(stride: int, count: int) -> array[int]:
+    """Where the payloads of at least so many events of ``stride`` bytes begin and end, in turn."""
+    bounds = array("i", bytes(8 * count))
+    bounds[0::2] = array("i", range(_HEADER_BYTES, _HEADER_BYTES + count * stride, stride))
+    bounds[1::2] = array("i", range(stride, stride + count * stride, stride))
+    return bounds
+
+
+@lru_cache(maxsize=8)
+def _even_numbers(count: int) -> array[int]:
+    return array("i", range(0, 2 * count, 2))
+
+
+def _int32s(numbers: pyarrow.Array) -> array[int]:
+    """The elements of an Arrow array of int32 without nulls."""
+    found = array("i")
+    start = 4 * numbers.offset
+    found.frombytes(memoryview(numbers.buffers()[1])[start : start + 4 * len(numbers)])
+    return found
 
 
 def parse_events(
@@ -132,21 +198,20 @@ def parse_events(
     if view.format != "B":
         view = view.cast("B")
     size = len(view)
-    starts: array[int] = array("q")
-    ends: array[int] = array("q")
-    add_start, add_end = starts.append, ends.append
-    unpack = EVENT_HEADER.unpack_from
-    at = 0
+    # As long as all events take the same, that is all there is to know of them.
+    stride, at = _equal_events(view, size)
+    begins: array[int] = array("q", () if stride else (0,))
+    add = begins.append
     needed = _HEADER_BYTES
     last = -1
     repeated = 0
     while at + _HEADER_BYTES <= size:
-        kind, length = unpack(view, at)
-        if kind != 0 or length < 0:
+        (length,) = _unpack_header(view, at)
+        if length >> 31:
             if at:
                 # The events before it are good: whoever goes on from there is told.
-                needed = _HEADER_BYTES
                 break
+            kind, length = EVENT_HEADER.unpack_from(view, at)
             raise DecodeError(
                 f"segment {segment or '?'}: no event begins at offset {base_offset + at} "
                 f"(type {kind}, length {length})",
@@ -156,24 +221,36 @@ def parse_events(
         if end > size:
             needed = end - at
             break
-        add_start(at + _HEADER_BYTES)
-        add_end(end)
+        if stride:
+            begins.extend(range(0, at + 1, stride))
+            stride = 0
+        add(end)
         if length == last:
             repeated += 1
             if repeated == _RUN:
                 repeated = 0
-                stride = _HEADER_BYTES + length
-                count = _equal_headers(view, end, stride, (size - end) // stride)
+                each = _HEADER_BYTES + length
+                count = _equal_headers(view, end, each, (size - end) // each)
                 if count:
-                    first = end + _HEADER_BYTES
-                    starts.extend(range(first, first + count * stride, stride))
-                    ends.extend(range(first + length, first + length + count * stride, stride))
-                    end += count * stride
+                    begins.extend(range(end + each, end + each * count + 1, each))
+                    end += count * each
         else:
             last = length
             repeated = 0
         at = end
-    return EventBatch(view[:at], base_offset, starts, ends), at, needed
+    return EventBatch(view[:at], base_offset, stride or begins), at, needed
+
+
+def _equal_events(view: memoryview, size: int) -> tuple[int, int]:
+    """Bytes of each of the events that the buffer begins with, if many are alike, and of all these; or 0."""
+    if size < _HEADER_BYTES:
+        return 0, 0
+    (length,) = _unpack_header(view, 0)
+    stride = _HEADER_BYTES + length
+    if length >> 31 or size // stride < 2 * _RUN:
+        return 0, 0
+    count = _equal_headers(view, stride, stride, size // stride - 1)
+    return (stride, stride * (count + 1)) if count else (0, 0)
 
 
 def last_boundary(
@@ -220,14 +297,17 @@ def last_boundary(
 def _equal_headers(view: memoryview, at: int, stride: int, count: int) -> int:
     """How many of the next ``count`` headers, ``stride`` apart, equal the one before ``at``.
 
-    Each of the eight header bytes is compared as a strided slice, at the speed of C. A mismatch
-    anywhere gives up on half of the run, so a short run costs little.
+    Headers are compared eight bytes at a time, in eight strided slices, at the speed of C: a slice of
+    eight-byte items steps by a multiple of eight bytes, whatever the stride. A mismatch anywhere gives up on
+    most of the run, so a short run costs little.
     """
     header = bytes(view[at - stride : at - stride + _HEADER_BYTES])
     while count >= _RUN:
-        stop = at + count * stride
-        for index in range(_HEADER_BYTES):
-            if bytes(view[at + index : stop : stride]) != header[index : index + 1] * count:
+        for phase in range(8):
+            items = (count - phase + 7) // 8
+            start = at + phase * stride
+            part = view[start : start + (items - 1) * 8 * stride + _HEADER_BYTES].cast("Q")[::stride]
+            if part.tobytes() != header * items:
                 break
         else:
             return count

@@ -24,7 +24,7 @@ from pravega_wire.errors import (
     UnexpectedReplyError,
 )
 from pravega_wire.protocol import commands as c
-from pravega_wire.protocol.events import EVENT_HEADER, EventBatch, parse_events
+from pravega_wire.protocol.events import EventBatch, parse_events
 from pravega_wire.segment.failures import error_of
 from pravega_wire.segment.store import Backoff, SegmentStores, SegmentTarget
 from pravega_wire.transport.connection import Flow
@@ -287,9 +287,7 @@ class EventRangeReader:
                 return None
             self._take(chunk)
         batch = self._ready.pop(0)
-        # Between one payload and the next there is a header, and nothing else.
-        payloads = batch.ends[-1] - batch.starts[0] - EVENT_HEADER.size * (len(batch) - 1)
-        self._reader.counts.read(len(batch), payloads)
+        self._reader.counts.read(len(batch), batch.nbytes)
         return batch
 
     def _malformed(self) -> bool:

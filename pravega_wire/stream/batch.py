@@ -8,6 +8,7 @@ from typing import Self, TypeVar
 import trio
 
 from pravega_wire.controller.tokens import Access
+from pravega_wire.controller.types import SegmentWithRange
 from pravega_wire.cuts import LayoutSegment, OnTruncated, StreamLayout, wanted_bytes
 from pravega_wire.errors import (
     DataLossError,
@@ -53,26 +54,26 @@ async def segment_infos(
     return await look_up_all(look_up, segment_ids)
 
 
-async def look_up_all(look_up: Callable[[int], Awaitable[T]], segment_ids: Sequence[int]) -> dict[int, T]:
-    """The answer for each segment, several asked at a time.
+async def look_up_all(look_up: Callable[[int], Awaitable[T]], numbers: Sequence[int]) -> dict[int, T]:
+    """The answer for each segment id (or epoch), several asked at a time.
 
     :raises PravegaError: of the first that fails, as it was raised.
     """
     found: dict[int, T] = {}
     limit = trio.CapacityLimiter(_CONCURRENT_LOOKUPS)
 
-    async def run(segment_id: int) -> None:
+    async def run(number: int) -> None:
         async with limit:
-            found[segment_id] = await look_up(segment_id)
+            found[number] = await look_up(number)
 
-    if len(segment_ids) == 1:
+    if len(numbers) == 1:
         # The usual case; without a nursery an error comes out as it is.
-        await run(segment_ids[0])
+        await run(numbers[0])
         return found
     try:
         async with trio.open_nursery() as nursery:
-            for segment_id in segment_ids:
-                nursery.start_soon(run, segment_id)
+            for number in numbers:
+                nursery.start_soon(run, number)
     except BaseExceptionGroup as group:
         raise lone(group) from None
     return found
@@ -122,20 +123,15 @@ async def stream_layout(core: ClientCore, stream: ScopedStream) -> StreamLayout:
         newest = await last_segments(core, stream)
     # Each epoch has at least one segment that was made in it.
     epochs = max(map(epoch_of, newest)) + 1
-    ranges: dict[int, tuple[float, float]] = {}
-    limit = trio.CapacityLimiter(_CONCURRENT_LOOKUPS)
 
-    async def look_up(epoch: int) -> None:
-        async with limit:
-            for each in await controller.get_epoch_segments(stream.scope, stream.name, epoch):
-                ranges[each.segment_id] = (each.low, each.high)
+    async def segments_of(epoch: int) -> list[SegmentWithRange]:
+        return await controller.get_epoch_segments(stream.scope, stream.name, epoch)
 
-    try:
-        async with trio.open_nursery() as nursery:
-            for epoch in range(epochs):
-                nursery.start_soon(look_up, epoch)
-    except BaseExceptionGroup as group:
-        raise lone(group) from None
+    ranges = {
+        each.segment_id: (each.low, each.high)
+        for segments in (await look_up_all(segments_of, range(epochs))).values()
+        for each in segments
+    }
     infos = await segment_infos(core, stream, list(ranges))
     return StreamLayout(
         stream,
@@ -181,7 +177,7 @@ async def segment_ranges(
     if on_truncated not in ("fail", "skip_to_head"):
         raise InvalidArgumentError(f"on_truncated is 'fail' or 'skip_to_head', not {on_truncated!r}")
     start_cut = await resolve_bound(core, stream, start, "earliest")
-    end_cut = await resolve_bound(core, stream, end, "latest")
+    end_cut = await _with_lengths(core, await resolve_bound(core, stream, end, "latest"))
     ids = sorted(
         await core.controller.get_segments_between(
             stream.scope, stream.name, dict(start_cut.positions), dict(end_cut.positions)
@@ -201,6 +197,19 @@ async def segment_ranges(
         if found is not None:
             ranges.append(SegmentRange(stream, segment_id, found[0], found[1]))
     return ranges
+
+
+async def _with_lengths(core: ClientCore, cut: StreamCut) -> StreamCut:
+    """An end cut that says where a segment ends, not only that it was read to its end.
+
+    A 0.13.0 controller takes the latter for a segment that has not begun, and finds the cut impossible.
+    """
+    read = [segment_id for segment_id, offset in cut.positions.items() if offset < 0]
+    if not read:
+        return cut
+    infos = await segment_infos(core, cut.stream, read)
+    lengths = {segment_id: info.write_offset for segment_id, info in infos.items() if info is not None}
+    return StreamCut(cut.stream, {**cut.positions, **lengths})
 
 
 def range_reader(core: ClientCore, segment_range: SegmentRange) -> EventRangeReader:

@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from time import monotonic
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar
@@ -103,11 +104,10 @@ class SegmentEvents:
 
     def pointers(self) -> list[EventPointer]:
         """To fetch each event again later."""
-        events = self.events
-        lengths = (end - start for start, end in zip(events.starts, events.ends, strict=True))
+        base = self.events.base_offset
         return [
-            EventPointer(self.segment, offset, length + _HEADER_BYTES)
-            for offset, length in zip(events.offsets(), lengths, strict=True)
+            EventPointer(self.segment, base + begin, end - begin)
+            for begin, end in pairwise(self.events.begins)
         ]
 
 
@@ -204,9 +204,11 @@ class EventReader(Generic[T]):
         self._batch: EventBatch | None = None
         self._payloads: list[bytes] = []
         self._segment = ""
-        # How many of them are given out, where that leads to, and how many of those count as read.
+        # How many of them are given out, of how many; where that leads to, and how many of those count as
+        # read. Their payloads are made with the first: whoever takes batches needs none.
         self._index = 0
         self._count = 0
+        self._at_hand = 0
         self._at = 0
         self._asked = 0
         # What read_batch gave out, until more is asked for.
@@ -296,7 +298,7 @@ class EventReader(Generic[T]):
         for feed in self._feeds.values():
             feed.scope.cancel()
         self._left = True
-        self._count = 0
+        self._count = self._at_hand = 0
         self._note()
         try:
             await self._link.run(self._member.leave(None if position is None else position.offsets))
@@ -320,8 +322,7 @@ class EventReader(Generic[T]):
         offsets = self._member.positions()
         taken = self._taken
         if self._batch is not None and self._index > self._asked:
-            start = self._batch.starts[self._index - 1] - _HEADER_BYTES
-            taken = self._segment, self._batch.base_offset + start
+            taken = self._segment, self._batch.base_offset + self._batch.begins[self._index - 1]
         if taken is not None and taken[0] in offsets:
             offsets[taken[0]] = taken[1]
         return Position.of(offsets, self._member.ranges)
@@ -372,6 +373,10 @@ class EventReader(Generic[T]):
     def _give_event(self) -> Event[T]:
         # For each event: what can be done when it is asked for is not done here (see _note).
         index = self._index
+        if index >= self._at_hand:
+            assert self._batch is not None
+            self._payloads = self._batch.to_list()
+            self._at_hand = self._count
         self._index = index + 1
         value: Any = self._payloads[index]
         length = len(value) + _HEADER_BYTES
@@ -394,8 +399,8 @@ class EventReader(Generic[T]):
         batch, index = self._batch, self._index
         assert batch is not None
         if index:
-            batch = EventBatch(batch.buffer, batch.base_offset, batch.starts[index:], batch.ends[index:])
-        self._taken = found.segment, batch.base_offset + batch.starts[0] - _HEADER_BYTES
+            batch = batch.after(index)
+        self._taken = found.segment, batch.base_offset
         self._member.advance(found.segment, batch.next_offset)
         self._drop_batch()
         return SegmentEvents(found.segment, batch)
@@ -406,7 +411,7 @@ class EventReader(Generic[T]):
     async def __anext__(self) -> Event[T]:
         """The next event; ends at :attr:`end_of_data`."""
         index = self._index
-        if index < self._count and monotonic() < self._next_round:
+        if index < self._at_hand and monotonic() < self._next_round:
             # _give_event, written out: a call for each event is a seventh of their number a second.
             self._index = index + 1
             value: Any = self._payloads[index]
@@ -514,7 +519,7 @@ class EventReader(Generic[T]):
     def _drop_batch(self) -> None:
         self._feed = self._batch = None
         self._payloads = []
-        self._index = self._count = self._asked = 0
+        self._index = self._count = self._at_hand = self._asked = 0
 
     def _chunk_bytes(self) -> int:
         share = self._budget // (_CHUNKS_EACH * max(1, len(self._member.offsets)))
@@ -565,11 +570,10 @@ class EventReader(Generic[T]):
                 batch = feed.ready.popleft()
                 feed.room.set()
                 self._feed, self._batch = feed, batch
-                self._payloads = batch.to_list()
                 self._segment = segment
                 self._index = self._asked = 0
-                self._count = len(self._payloads)
-                self._at = batch.base_offset + batch.starts[0] - _HEADER_BYTES
+                self._count = len(batch)
+                self._at = batch.base_offset
                 return feed
             if feed.failure is not None:
                 self._failed(feed, feed.failure)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -254,3 +255,69 @@ def test_arrow_has_the_same_payloads(payloads: list[bytes]) -> None:
     found = batch.to_arrow()
     found.validate(full=True)
     assert found.to_pylist() == payloads
+
+
+LONG_RUNS = st.lists(
+    st.tuples(st.integers(0, 40), st.one_of(st.integers(1, 4), st.integers(30, 150))), max_size=4
+).map(
+    lambda runs: [
+        bytes((number + n) % 7 for n in range(length)) for length, count in runs for number in range(count)
+    ]
+)
+"""Payloads in runs of one length, long and short ones: the long ones are looked at all at once."""
+
+
+@given(payloads=LONG_RUNS, cut=st.integers(0, 60), base=st.integers(0, 2**40), data=st.data())
+def test_runs_of_equal_lengths(payloads: list[bytes], cut: int, base: int, data: st.DataObject) -> None:
+    whole = b"".join(map(frame_event, payloads))
+    batch, taken, needed = parse_events(whole[: max(0, len(whole) - cut)], base)
+    count = len(batch)
+    begins = [sum(8 + len(each) for each in payloads[:number]) for number in range(len(payloads) + 1)]
+    assert count == sum(end <= max(0, len(whole) - cut) for end in begins[1:])
+    assert (taken, batch.next_offset) == (begins[count], base + begins[count])
+    if max(0, len(whole) - cut) - taken >= 8:
+        assert needed == 8 + len(payloads[count])
+    else:
+        assert needed == 8
+    assert list(batch.begins) == begins[: count + 1]
+    assert batch.offsets() == [base + begin for begin in begins[:count]]
+    assert batch.to_list() == payloads[:count]
+    assert [bytes(view) for view in batch.memoryviews()] == payloads[:count]
+    assert batch.nbytes == sum(map(len, payloads[:count]))
+    assert batch.to_arrow().to_pylist() == payloads[:count]
+    assert batch[1:-1:3] == payloads[:count][1:-1:3]
+    if count:
+        at = data.draw(st.integers(0, count - 1))
+        assert batch[at - count] == batch[at] == payloads[at]
+        rest = batch.after(at)
+        assert (rest.to_list(), rest.offsets()) == (payloads[at:count], batch.offsets()[at:])
+        assert (rest.next_offset, rest.nbytes) == (batch.next_offset, sum(map(len, payloads[at:count])))
+        assert rest.to_arrow().to_pylist() == payloads[at:count]
+    with pytest.raises(IndexError):
+        batch[count]
+
+
+@given(
+    count=st.integers(20, 300), length=st.integers(0, 40), at=st.integers(0, 299), byte=st.integers(0, 7),
+    value=st.integers(0, 255),
+)  # fmt: skip
+def test_one_header_that_differs(count: int, length: int, at: int, byte: int, value: int) -> None:
+    """A byte of one header among many that are alike is changed: what is found is what a plain reading finds."""
+    at %= count
+    framed = bytearray(frame_event(b"p" * length) * count)
+    framed[at * (8 + length) + byte] = value
+    begins, position = [0], 0
+    while position + 8 <= len(framed):
+        kind, size = EVENT_HEADER.unpack_from(framed, position)
+        if kind != 0 or size < 0 or position + 8 + size > len(framed):
+            break
+        position += 8 + size
+        begins.append(position)
+    kind, size = EVENT_HEADER.unpack_from(framed, 0)
+    if kind != 0 or size < 0:
+        with pytest.raises(DecodeError):
+            parse_events(framed)
+        return
+    batch, taken, _ = parse_events(framed)
+    assert (list(batch.begins), taken) == (begins, position)
+    assert batch.to_list() == [bytes(framed[a + 8 : b]) for a, b in pairwise(begins)]
