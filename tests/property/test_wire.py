@@ -302,7 +302,7 @@ def test_runs_of_equal_lengths(payloads: list[bytes], cut: int, base: int, data:
     value=st.integers(0, 255),
 )  # fmt: skip
 def test_one_header_that_differs(count: int, length: int, at: int, byte: int, value: int) -> None:
-    """A byte of one header among many that are alike is changed: what is found is what a plain reading finds."""
+    """One byte of a header among many that are alike is changed: what a plain reading finds is found."""
     at %= count
     framed = bytearray(frame_event(b"p" * length) * count)
     framed[at * (8 + length) + byte] = value
