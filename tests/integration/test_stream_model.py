@@ -1,0 +1,753 @@
+"""A stream against a model of it: writers, transactions, scaling, truncation and broken connections at random.
+
+Each example is a stream of its own on the real server, and some 25 random acts; Hypothesis finds the shortest
+series of acts that fails. Acts run one after the other, but what they set off does not: writers' events are
+under way while the stream is scaled, transactions commit while somebody reads.
+
+For a long run set ``PRAVEGA_MODEL_EXAMPLES`` (number of streams, 15 otherwise) and ``PRAVEGA_MODEL_STEPS``
+(acts on each at most, 25 otherwise)::
+
+    PRAVEGA_MODEL_EXAMPLES=1000 PRAVEGA_MODEL_STEPS=60 python -m pytest tests/integration/test_stream_model.py
+
+A failure prints a blob for ``@reproduce_failure``. The server's part is not repeatable, so an example may also
+be found to be flaky; what it says about the first failure is no less true.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+from uuid import UUID, uuid4
+
+import pyarrow as pa
+import pytest
+import trio
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from pravega_wire import (
+    Ack,
+    EventWriter,
+    PravegaClient,
+    PravegaConfig,
+    StreamCut,
+    Transaction,
+    TxnStatus,
+    open_client,
+)
+from pravega_wire.errors import (
+    ClosedError,
+    DataLossError,
+    ScaleConflictError,
+    StreamSealedError,
+    TransactionAbortedError,
+    TransactionNotOpenError,
+)
+from pravega_wire.protocol import commands as c
+from pravega_wire.sync.portal import Held, Portal
+from pravega_wire.testing import FaultProxy, PravegaServer
+from tests.integration.stream_model import Event, Fate, StreamModel
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+HANG = 240
+"""Seconds after which something hangs."""
+
+KEYS = [f"key-{number}" for number in range(6)]
+MAX_SEGMENTS = 8
+MAX_WRITERS = 3
+MAX_TRANSACTIONS = 3
+STEPS_OF_REFUSING = 2
+
+keys = st.sampled_from([*KEYS, None])
+picks = st.integers(0, 2)
+sizes = st.sampled_from([0, 1, 30, 3000])
+bulks = st.sampled_from([2, 30, 400, 3000])
+
+
+@dataclass(eq=False)
+class Writer:
+    """An open event writer and what it was given."""
+
+    name: str
+    held: Held[EventWriter]
+    proxied: bool
+    tight: bool
+    waiting: list[tuple[Ack, list[Event]]] = field(default_factory=list)
+
+    @property
+    def twin(self) -> EventWriter:
+        return self.held.value
+
+
+@dataclass(eq=False)
+class Txn:
+    """A transaction and what was written to it."""
+
+    txn_id: UUID
+    handle: Transaction
+    proxied: bool
+    events: list[Event] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return f"transaction {self.txn_id}"
+
+
+@dataclass(eq=False)
+class Cut:
+    """A cut of a moment when nothing was under way, and what had to be before it."""
+
+    cut: StreamCut
+    before: frozenset[int]
+
+
+def act(
+    function: Callable[Concatenate[StreamMachine, P], R],
+) -> Callable[Concatenate[StreamMachine, P], R]:
+    """One act: time goes on, and what is done after a failure knows of it."""
+
+    @wraps(function)
+    def wrapper(self: StreamMachine, *args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            self.begin()
+            return function(self, *args, **kwargs)
+        except BaseException:
+            self.broken = True
+            raise
+
+    return wrapper
+
+
+class StreamMachine(RuleBasedStateMachine):
+    """One stream, two clients of it (one behind a proxy that breaks connections), and the model."""
+
+    def __init__(self, config: PravegaConfig) -> None:
+        super().__init__()
+        self.broken = False
+        self.model = StreamModel()
+        self.stream = f"model-{uuid4().hex[:12]}"
+        self.portal = Portal("stream model")
+        self.proxy = FaultProxy()
+        self.sound_client = self.portal.enter(open_client(config))
+        self.proxied_client = self.portal.enter(open_client(config, address_map=self.proxy.address_map))
+        self.writers: list[Writer] = []
+        self.names = 0
+        self.open: list[Txn] = []
+        self.committing: list[Txn] = []
+        self.committed: list[Txn] = []
+        self.aborted: list[Txn] = []
+        self.head = Cut(StreamCut(config.resolve(self.stream), {}), frozenset())
+        self.cuts: list[Cut] = []
+        self.minimum = 1
+        self.ending = ""
+        self.trouble = 0
+
+    # --- tools ----------------------------------------------------------------------------------
+
+    def call(self, function: Callable[P, Awaitable[R]], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run something in the loop's thread."""
+
+        async def guarded() -> R:
+            with trio.fail_after(HANG):
+                return await function(*args, **kwargs)
+
+        return self.portal.call(guarded)
+
+    def client(self, proxied: bool) -> PravegaClient:
+        return (self.proxied_client if proxied else self.sound_client).value
+
+    def name(self, what: str) -> str:
+        self.names += 1
+        return f"{what} {self.names}"
+
+    def begin(self) -> None:
+        """A moment later: what was acknowledged until now was so before what comes."""
+        self.harvest()
+        self.model.tick()
+        if self.trouble:
+            self.trouble -= 1
+            if not self.trouble:
+                self.heal()
+
+    def harvest(self) -> None:
+        """Note what was acknowledged."""
+        moment = self.model.tick()
+        for writer in self.writers:
+            left = []
+            for ack, events in writer.waiting:
+                if not ack.done:
+                    left.append((ack, events))
+                    continue
+                assert ack.error is None, f"{writer.name} failed: {ack.error!r}"
+                for event in events:
+                    event.fate = Fate.STORED
+                    event.done = moment
+            writer.waiting = left
+
+    def heal(self) -> None:
+        """Connections can be made and used; cuts that were ordered are still to come."""
+        self.trouble = 0
+        self.proxy.refuse(False)
+        self.proxy.resume()
+
+    def flush(self, writer: Writer) -> None:
+        self.heal()
+        self.call(writer.twin.flush)
+        self.harvest()
+        assert not writer.waiting, f"{writer.name} was flushed and not all of it was acknowledged"
+
+    def settle(self) -> None:
+        """Nothing is under way."""
+        for writer in self.writers:
+            self.flush(writer)
+        for txn in list(self.committing):
+            self.await_committed(txn)
+
+    def await_committed(self, txn: Txn) -> None:
+        self.call(self.client(False).wait_committed, self.stream, txn.txn_id)
+        moment = self.model.tick()
+        for event in txn.events:
+            event.fate = Fate.STORED
+            event.done = moment
+        self.committing.remove(txn)
+        self.committed.append(txn)
+
+    def keep(self, writer: Writer, ack: Ack, events: list[Event]) -> None:
+        writer.waiting.append((ack, events))
+
+    def before_writing(self, writer: Writer) -> None:
+        if writer.tight:
+            # It may wait for room, and so for the acknowledgements.
+            self.heal()
+
+    def read(
+        self,
+        start: StreamCut | str = "earliest",
+        end: StreamCut | str = "latest",
+        *,
+        proxied: bool,
+        **options: Any,
+    ) -> list[list[int]]:
+        """Numbers of the events in a range, for each segment."""
+        if proxied:
+            self.heal()
+        client = self.client(proxied)
+
+        async def read() -> list[list[bytes]]:
+            parts = []
+            for each in await client.segment_ranges(self.stream, start, end, **options):
+                part: list[bytes] = []
+                async with client.read_range(each) as reader:
+                    async for batch in reader:
+                        part += batch
+                parts.append(part)
+            return parts
+
+        return [[self.model.number_of(payload) for payload in part] for part in self.call(read)]
+
+    def check_all(self, *, proxied: bool = False) -> None:
+        """Everything that was stored is there."""
+        required = self.model.stored() - self.head.before
+        parts = self.read(proxied=proxied)
+        self.model.check(parts, required, whole=not self.head.before)
+
+    # --- the beginning --------------------------------------------------------------------------
+
+    @initialize(
+        segments=st.integers(1, 4),
+        ending=st.sampled_from(["flush", "seal", "seal while writing", "abandon"]),
+    )
+    @act
+    def create(self, segments: int, ending: str) -> None:
+        self.call(self.client(False).create_stream, self.stream, segments)
+        self.minimum = segments
+        self.ending = ending
+        self.open_writer(proxied=True, tight=False)
+
+    # --- writers --------------------------------------------------------------------------------
+
+    @precondition(lambda self: len(self.writers) < MAX_WRITERS)
+    @rule(proxied=st.booleans(), tight=st.booleans())
+    @act
+    def open_writer(self, proxied: bool, tight: bool) -> None:
+        limit = 100_000 if tight else 64 << 20
+        writer = self.client(proxied).event_writer(self.stream, max_outstanding_bytes=limit)
+        self.writers.append(Writer(self.name("writer"), self.portal.enter(writer), proxied, tight))
+
+    @precondition(lambda self: self.writers)
+    @rule(pick=picks)
+    @act
+    def close_writer(self, pick: int) -> None:
+        """Leaving it flushes."""
+        writer = self.writers[pick % len(self.writers)]
+        self.heal()
+        writer.held.leave()
+        self.harvest()
+        assert not writer.waiting, f"{writer.name} was left and not all of it was acknowledged"
+        self.writers.remove(writer)
+
+    @precondition(lambda self: self.writers)
+    @rule(pick=picks)
+    @act
+    def abandon_writer(self, pick: int) -> None:
+        """Nobody learns what became of the events that were under way."""
+        writer = self.writers[pick % len(self.writers)]
+        writer.held.break_off()
+        self.let_go(writer, ClosedError)
+
+    def let_go(self, writer: Writer, kind: type[Exception]) -> None:
+        """Of a writer that ended each event is stored, or its acknowledgement has the reason."""
+        moment = self.model.tick()
+        for ack, events in writer.waiting:
+            assert ack.done, f"{writer.name} has ended and somebody would wait for it forever"
+            assert ack.error is None or isinstance(ack.error, kind), repr(ack.error)
+            for event in events:
+                event.fate = Fate.STORED if ack.error is None else Fate.UNCERTAIN
+                if ack.error is None:
+                    event.done = moment
+        self.writers.remove(writer)
+
+    @precondition(lambda self: self.writers)
+    @rule(pick=picks, key=keys, size=sizes)
+    @act
+    def write_event(self, pick: int, key: str | None, size: int) -> None:
+        writer = self.writers[pick % len(self.writers)]
+        self.before_writing(writer)
+        event = self.model.new(writer.name, key, size)
+        self.keep(writer, self.call(writer.twin.write_event, event.payload, key), [event])
+
+    @precondition(lambda self: self.writers)
+    @rule(
+        pick=picks,
+        key=keys,
+        many_keys=st.booleans(),
+        count=bulks,
+        size=sizes,
+        arrow=st.booleans(),
+    )
+    @act
+    def write_bulk(
+        self, pick: int, key: str | None, many_keys: bool, count: int, size: int, arrow: bool
+    ) -> None:
+        writer = self.writers[pick % len(self.writers)]
+        self.before_writing(writer)
+        size = min(size, 3_000_000 // count)
+        chosen: list[str | None] = [key] * count
+        if many_keys:
+            # The one that was drawn as well, and there is none with some of the events.
+            chosen = [[key, *KEYS[:3], None][number % 5] for number in range(count)]
+        events = [self.model.new(writer.name, each, size + number % 3) for number, each in enumerate(chosen)]
+        payloads: Any = [event.payload for event in events]
+        if arrow:
+            payloads = pa.array(payloads, pa.binary())
+        ack = self.call(writer.twin.write_events, payloads, chosen if many_keys else key)
+        self.keep(writer, ack, events)
+
+    @precondition(lambda self: self.writers)
+    @rule(pick=picks, key=keys, count=st.integers(1, 20), size=sizes)
+    @act
+    def write_batch(self, pick: int, key: str | None, count: int, size: int) -> None:
+        writer = self.writers[pick % len(self.writers)]
+        self.before_writing(writer)
+        batch = self.name("batch")
+        events = [self.model.new(writer.name, key, size, batch=batch) for _ in range(count)]
+        self.keep(writer, self.call(writer.twin.write_batch, [each.payload for each in events], key), events)
+
+    @precondition(lambda self: self.writers)
+    @rule(pick=picks)
+    @act
+    def flush_writer(self, pick: int) -> None:
+        self.flush(self.writers[pick % len(self.writers)])
+
+    # --- broken connections ---------------------------------------------------------------------
+
+    @rule()
+    @act
+    def cut_all(self) -> None:
+        self.proxy.cut_all()
+
+    @rule(
+        reply=st.sampled_from([c.DataAppended, c.DataAppended, c.AppendSetup, c.SegmentIsSealed, c.SegmentRead]),
+        times=st.integers(1, 3),
+        after=st.integers(0, 3),
+    )
+    @act
+    def cut_before_reply(self, reply: type[c.Command], times: int, after: int) -> None:
+        if self.proxy.cuts_due < 10:
+            self.proxy.cut_before_reply(reply, times=times, after=after)
+
+    @rule()
+    @act
+    def refuse(self) -> None:
+        """New connections end at once, for the next acts."""
+        self.proxy.refuse()
+        self.proxy.cut_all()
+        self.trouble = STEPS_OF_REFUSING + 1
+
+    @rule()
+    @act
+    def pause(self) -> None:
+        """What is sent arrives nowhere, until somebody waits for it."""
+        self.proxy.pause()
+
+    @rule()
+    @act
+    def resume(self) -> None:
+        self.heal()
+
+    # --- scaling --------------------------------------------------------------------------------
+
+    @rule(pick=st.integers(0, MAX_SEGMENTS - 1), while_writing=st.booleans())
+    @act
+    def split(self, pick: int, while_writing: bool) -> None:
+        segments = self.segments()
+        if len(segments) >= MAX_SEGMENTS:
+            return
+        _, low, high = segments[pick % len(segments)]
+        middle = (low + high) / 2
+        self.scale([pick % len(segments)], [(low, middle), (middle, high)], while_writing)
+
+    @rule(pick=st.integers(0, MAX_SEGMENTS - 1), while_writing=st.booleans())
+    @act
+    def merge(self, pick: int, while_writing: bool) -> None:
+        segments = self.segments()
+        if len(segments) < 2:
+            return
+        first = pick % (len(segments) - 1)
+        ranges = [(segments[first][1], segments[first + 1][2])]
+        if len(segments) <= self.minimum:
+            with pytest.raises(ScaleConflictError, match=self.stream):
+                self.scale([first, first + 1], ranges, False)
+        else:
+            self.scale([first, first + 1], ranges, while_writing)
+
+    @rule(more=st.integers(0, 2), while_writing=st.booleans())
+    @act
+    def replace_all(self, more: int, while_writing: bool) -> None:
+        count = min(self.minimum + more, MAX_SEGMENTS)
+        ranges = [(each / count, (each + 1) / count) for each in range(count)]
+        self.scale(range(len(self.segments())), ranges, while_writing)
+
+    def segments(self) -> list[tuple[int, float, float]]:
+        """The active segments in the order of their ranges; commits change them as well."""
+        for txn in list(self.committing):
+            self.await_committed(txn)
+        active = self.call(self.client(False).active_segments, self.stream)
+        found = sorted((each.low, each.high, each.segment_id) for each in active)
+        assert found[0][0] == 0
+        assert math.isclose(found[-1][1], 1)
+        for (_, high, _), (low, _, _) in zip(found, found[1:], strict=False):
+            assert high == low, f"the segments do not cover the keys once: {found}"
+        return [(segment_id, low, high) for low, high, segment_id in found]
+
+    def scale(
+        self, places: Sequence[int], ranges: list[tuple[float, float]], while_writing: bool
+    ) -> None:
+        active = self.segments()
+        seal = [active[place][0] for place in places]
+        client = self.client(False)
+
+        async def scale() -> None:
+            await client.scale_stream(self.stream, seal, ranges)
+
+        self.do(scale, while_writing)
+        after = self.segments()
+        assert len(after) == len(active) - len(seal) + len(ranges)
+        assert {(low, high) for _, low, high in after} >= set(ranges)
+
+    def do(self, action: Callable[[], Awaitable[None]], while_writing: bool) -> None:
+        """Do something, or do it while the writers write."""
+        if not while_writing or not self.writers:
+            self.call(action)
+            return
+        self.heal()
+
+        async def both() -> None:
+            async with trio.open_nursery() as nursery:
+
+                done = False
+
+                async def write() -> None:
+                    number = 0
+                    # Not cancelled, so that every event is either written or not in the model.
+                    while not done:
+                        number += 1
+                        writer = self.writers[number % len(self.writers)]
+                        event = self.model.new(writer.name, KEYS[number % len(KEYS)], 100)
+                        ack = await writer.twin.write_event(event.payload, event.key)
+                        self.keep(writer, ack, [event])
+                        if number % 20 == 19:
+                            await trio.sleep(0.002)
+
+                nursery.start_soon(write)
+                await action()
+                done = True
+
+        self.call(both)
+
+    # --- transactions ---------------------------------------------------------------------------
+
+    @precondition(lambda self: len(self.open) < MAX_TRANSACTIONS)
+    @rule(proxied=st.booleans())
+    @act
+    def begin_transaction(self, proxied: bool) -> None:
+        handle = self.call(self.client(proxied).begin_transaction, self.stream)
+        self.open.append(Txn(handle.txn_id, handle, proxied))
+
+    @precondition(lambda self: self.open)
+    @rule(pick=picks, key=keys, count=st.sampled_from([1, 5, 300]), size=sizes, bulk=st.booleans())
+    @act
+    def write_to_transaction(self, pick: int, key: str | None, count: int, size: int, bulk: bool) -> None:
+        txn = self.open[pick % len(self.open)]
+        # Without a key they all go to the same segment, in their order.
+        shown = key or str(txn.txn_id)
+        events = [
+            self.model.new(txn.name, shown, size, Fate.PENDING, txn=txn.name) for _ in range(count)
+        ]
+        txn.events += events
+        if bulk:
+            self.call(txn.handle.write_events, [event.payload for event in events], key)
+        else:
+            for event in events:
+                self.call(txn.handle.write_event, event.payload, key)
+
+    @precondition(lambda self: self.open)
+    @rule(pick=picks, proxied=st.booleans())
+    @act
+    def resume_transaction(self, pick: int, proxied: bool) -> None:
+        """Somebody else takes it up by its id."""
+        txn = self.open[pick % len(self.open)]
+        self.heal()
+        self.call(txn.handle.flush)
+        self.call(txn.handle.close)
+        txn.handle = self.call(self.client(proxied).transaction, self.stream, txn.txn_id)
+        txn.proxied = proxied
+
+    @precondition(lambda self: self.open)
+    @rule(pick=picks, by_id=st.booleans(), wait=st.booleans(), while_writing=st.booleans())
+    @act
+    def commit(self, pick: int, by_id: bool, wait: bool, while_writing: bool) -> None:
+        txn = self.open.pop(pick % len(self.open))
+        client = self.client(False)
+        self.heal()
+        if by_id:
+            self.call(txn.handle.flush)
+        moment = self.model.tick()
+        for event in txn.events:
+            event.begun = moment
+            event.fate = Fate.COMMITTING
+        self.committing.append(txn)
+
+        async def commit() -> None:
+            if by_id:
+                await client.commit_transaction(self.stream, txn.txn_id)
+                await txn.handle.close()
+            else:
+                await txn.handle.commit()
+            if wait:
+                await client.wait_committed(self.stream, txn.txn_id)
+                assert await txn.handle.status() is TxnStatus.COMMITTED
+
+        self.do(commit, while_writing)
+        if wait:
+            self.await_committed(txn)
+
+    @precondition(lambda self: self.open)
+    @rule(pick=picks, by_id=st.booleans())
+    @act
+    def abort(self, pick: int, by_id: bool) -> None:
+        txn = self.open.pop(pick % len(self.open))
+        for event in txn.events:
+            event.fate = Fate.DROPPED
+        self.aborted.append(txn)
+        if by_id:
+            self.call(self.client(False).abort_transaction, self.stream, txn.txn_id)
+            self.call(txn.handle.close)
+        else:
+            self.call(txn.handle.abort)
+        assert self.call(txn.handle.status) in (TxnStatus.ABORTING, TxnStatus.ABORTED)
+
+    @precondition(lambda self: self.committed or self.committing)
+    @rule(pick=picks)
+    @act
+    def misuse_a_committed_transaction(self, pick: int) -> None:
+        """A second commit changes nothing; nothing else can be done with it."""
+        ended = [*self.committed, *self.committing]
+        txn = ended[pick % len(ended)]
+        client = self.client(False)
+        self.call(txn.handle.commit)
+        self.call(client.commit_transaction, self.stream, txn.txn_id)
+        for function, arguments in (
+            (txn.handle.abort, ()),
+            (client.abort_transaction, (self.stream, txn.txn_id)),
+            (txn.handle.write_event, (b"never", KEYS[0])),
+            (client.transaction, (self.stream, txn.txn_id)),
+        ):
+            with pytest.raises(TransactionNotOpenError, match=str(txn.txn_id)) as caught:
+                self.call(function, *arguments)  # type: ignore[arg-type]
+            assert not isinstance(caught.value, TransactionAbortedError)
+
+    @precondition(lambda self: self.aborted)
+    @rule(pick=picks)
+    @act
+    def misuse_an_aborted_transaction(self, pick: int) -> None:
+        txn = self.aborted[pick % len(self.aborted)]
+        client = self.client(False)
+        self.call(txn.handle.abort)
+        self.call(client.abort_transaction, self.stream, txn.txn_id)
+        for function, arguments in (
+            (txn.handle.commit, ()),
+            (client.commit_transaction, (self.stream, txn.txn_id)),
+            (client.wait_committed, (self.stream, txn.txn_id)),
+            (client.transaction, (self.stream, txn.txn_id)),
+        ):
+            with pytest.raises(TransactionAbortedError, match=str(txn.txn_id)):
+                self.call(function, *arguments)  # type: ignore[arg-type]
+        with pytest.raises(TransactionNotOpenError, match=str(txn.txn_id)):
+            self.call(txn.handle.write_event, b"never", KEYS[0])
+
+    # --- reading and truncation -----------------------------------------------------------------
+
+    @rule(proxied=st.booleans())
+    @act
+    def read_everything(self, proxied: bool) -> None:
+        """While something may be under way."""
+        self.check_all(proxied=proxied)
+
+    @rule(proxied=st.booleans())
+    @act
+    def flush_and_read(self, proxied: bool) -> None:
+        self.settle()
+        parts = self.read(proxied=proxied)
+        required = self.model.stored() - self.head.before
+        self.model.check_only(parts, required, whole=not self.head.before)
+
+    @precondition(lambda self: len(self.cuts) < 6)
+    @rule()
+    @act
+    def note_cut(self) -> None:
+        self.settle()
+        self.cuts.append(Cut(self.call(self.client(False).tail, self.stream), self.model.stored()))
+
+    @precondition(lambda self: self.cuts)
+    @rule(first=st.integers(0, 5), more=st.integers(0, 5), proxied=st.booleans(), as_text=st.booleans())
+    @act
+    def read_between(self, first: int, more: int, proxied: bool, as_text: bool) -> None:
+        """From one cut to a later one, the same one, or the end; also from one that is cut off."""
+        start = self.cuts[first % len(self.cuts)]
+        following = self.cuts[first % len(self.cuts) :]
+        end = following[min(more, len(following) - 1)]
+        bounds: list[StreamCut | str] = [start.cut, end.cut]
+        if as_text:
+            bounds = [each.cut.to_text() for each in (start, end)]
+        lost = self.head.before - start.before
+        required = end.before - start.before - lost
+        skipped = self.read(*bounds, proxied=proxied, on_truncated="skip_to_head")
+        self.model.check_only(skipped, required)
+        if self.head.before <= start.before and self.position(start) >= self.position(self.head):
+            self.model.check_only(self.read(*bounds, proxied=proxied), required)
+        elif lost & end.before:
+            with pytest.raises(DataLossError, match=self.stream):
+                self.read(*bounds, proxied=proxied)
+
+    def position(self, cut: Cut) -> int:
+        """Later cuts have higher ones."""
+        return -1 if cut not in self.cuts else self.cuts.index(cut)
+
+    @precondition(lambda self: self.cuts)
+    @rule(pick=st.integers(0, 5))
+    @act
+    def truncate(self, pick: int) -> None:
+        later = self.cuts[self.position(self.head) + 1 :]
+        if not later:
+            return
+        cut = later[pick % len(later)]
+        self.call(self.client(False).truncate_stream, self.stream, cut.cut)
+        self.head = cut
+        assert self.call(self.client(False).head, self.stream) == cut.cut
+
+    # --- the end --------------------------------------------------------------------------------
+
+    def teardown(self) -> None:
+        try:
+            if not self.broken and self.ending:
+                self.finish()
+        finally:
+            self.proxy.clear()
+            # Whatever it is left in must not hide why.
+            with suppress(Exception):
+                self.call(self.client(False).delete_stream, self.stream, seal=True)
+            for client in (self.proxied_client, self.sound_client):
+                client.break_off()
+            self.portal.close()
+            self.proxy.close()
+
+    def finish(self) -> None:
+        """Everything is read once more, and again when the stream is sealed."""
+        self.begin()
+        if self.ending == "abandon":
+            while self.writers:
+                self.abandon_writer(0)
+        if self.ending != "seal while writing":
+            self.settle()
+            self.flush_and_read(proxied=False)
+        if self.ending.startswith("seal"):
+            self.seal()
+
+    def seal(self) -> None:
+        client = self.client(False)
+        for txn in list(self.committing):
+            self.await_committed(txn)
+
+        async def seal() -> None:
+            await client.seal_stream(self.stream)
+
+        # What the writers have under way may go wrong now, and so must not be written by tasks.
+        self.call(seal)
+        self.heal()
+        for writer in list(self.writers):
+
+            async def write(writer: Writer = writer) -> None:
+                event = self.model.new(writer.name, KEYS[0], 1, Fate.DROPPED)
+                await writer.twin.write_event(event.payload, event.key)
+                await writer.twin.flush()
+
+            with pytest.raises(StreamSealedError, match=self.stream):
+                self.call(write)
+            writer.held.break_off()
+            self.let_go(writer, StreamSealedError)
+        info = self.call(client.stream_info, self.stream)
+        assert info.sealed
+        self.check_all()
+        with pytest.raises(StreamSealedError, match=self.stream):
+            self.portal.enter(client.event_writer(self.stream))
+
+
+def test_a_stream_is_what_the_model_says(pravega_server: PravegaServer, pravega_scope: str) -> None:
+    config = PravegaConfig.from_defaults(
+        controller_uri=pravega_server.controller_uri, scope=pravega_scope, env={}
+    )
+    run_state_machine_as_test(
+        lambda: StreamMachine(config),
+        settings=settings(
+            max_examples=int(os.environ.get("PRAVEGA_MODEL_EXAMPLES", "15")),
+            stateful_step_count=int(os.environ.get("PRAVEGA_MODEL_STEPS", "25")),
+            deadline=None,
+            print_blob=True,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
