@@ -1,7 +1,7 @@
 """What a stream must hold, in plain Python: numbered events, and what is known of each.
 
-A clock that ticks with every act gives the order of acts. Of two events with one routing key, one of which was
-stored before the other was begun, the earlier one must be read first, whoever wrote them.
+A clock that ticks with every act gives the order of acts. Of two events with one routing key, one of which
+was stored before the other was begun, the earlier one must be read first, whoever wrote them.
 """
 
 from __future__ import annotations
