@@ -1,0 +1,223 @@
+"""Key-value tables whose segment store dies while several clients count, insert and list."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from itertools import pairwise
+from uuid import uuid4
+
+import trio
+
+from pravega_wire import (
+    Insert,
+    KeyValueTable,
+    KeyValueTableConfiguration,
+    KeyValueVersion,
+    PravegaClient,
+    PravegaConfig,
+    Put,
+    TableFamily,
+    TableKey,
+    open_client,
+)
+from pravega_wire.errors import TableKeyBadVersionError, TableOutcomeUnknownError
+from pravega_wire.serializers import JsonSerializer
+from pravega_wire.testing import PravegaCluster
+from pravega_wire.testing.server import ServerProcess
+
+SECONDS = 400
+"""A guard only: a store's containers move to the others in about 35 s, and a busy machine takes longer."""
+
+WORKERS = 3
+ROUNDS = 80
+"""Of each worker, before the store is killed, until it is started again, and after that."""
+
+MARKED = b"sum."
+TOTAL = b"totl"
+
+Table = KeyValueTable[bytes, bytes, int]
+
+
+@dataclass
+class Outcome:
+    """What the workers were told.
+
+    :ivar added: unique keys whose insertion was acknowledged. :ivar perhaps: those of unknown outcome.
+    :ivar counted: acknowledged values of each counter, with the versions they got.
+    :ivar uncertain: increments of each counter of unknown outcome.
+    :ivar last: the last value that each worker put without conditions.
+    """
+
+    added: dict[tuple[bytes, bytes], tuple[int, KeyValueVersion]] = field(default_factory=dict)
+    perhaps: dict[tuple[bytes, bytes], int] = field(default_factory=dict)
+    counted: dict[bytes, dict[int, KeyValueVersion]] = field(default_factory=lambda: defaultdict(dict))
+    uncertain: Counter[bytes] = field(default_factory=Counter)
+    last: dict[bytes, tuple[int, KeyValueVersion]] = field(default_factory=dict)
+    marks: set[bytes] = field(default_factory=set)
+    unknown_marks: set[bytes] = field(default_factory=set)
+    rounds: Counter[int] = field(default_factory=Counter)
+
+
+COUNTERS = [b"cnt%d" % number for number in range(4)]
+
+
+async def insert(table: Table, outcome: Outcome, who: int, number: int) -> None:
+    """A key that nobody else inserts: a condition that fails would be one that was applied before."""
+    key = (b"u%03d" % (number % 40), b"%d%03d" % (who, number))
+    try:
+        outcome.added[key] = number, await table.insert(key, number)
+    except TableOutcomeUnknownError:
+        outcome.perhaps[key] = number
+
+
+async def increment(table: Table, outcome: Outcome, counter: bytes) -> None:
+    """Count by compare and set, until one attempt is made or nobody knows."""
+    while True:
+        entry = await table.get((counter, TOTAL))
+        assert entry is not None
+        try:
+            version = await table.put((counter, TOTAL), entry.value + 1, entry.version)
+        except TableKeyBadVersionError:
+            continue
+        except TableOutcomeUnknownError:
+            outcome.uncertain[counter] += 1
+            return
+        assert entry.value + 1 not in outcome.counted[counter], "two were told to have set the same value"
+        outcome.counted[counter][entry.value + 1] = version
+        return
+
+
+async def mark(family: TableFamily[bytes, bytes, int], outcome: Outcome, who: int, number: int) -> None:
+    """Count with a key of its own beside the sum, which tells afterwards whether it was made."""
+    name = b"%d%03d" % (who, number)
+    while True:
+        entry = await family.get(TOTAL)
+        assert entry is not None
+        try:
+            await family.update_many([Put(TOTAL, entry.value + 1, entry.version), Insert(name, number)])
+        except TableKeyBadVersionError:
+            continue
+        except TableOutcomeUnknownError:
+            outcome.unknown_marks.add(name)
+            return
+        outcome.marks.add(name)
+        return
+
+
+async def work(client: PravegaClient, outcome: Outcome, who: int, stop: trio.Event) -> None:
+    table = await client.key_value_table("table", JsonSerializer())
+    own = b"own%d" % who
+    number = 0
+    while not stop.is_set():
+        await insert(table, outcome, who, number)
+        await increment(table, outcome, COUNTERS[number % len(COUNTERS)])
+        await mark(table.family(MARKED), outcome, who, number)
+        # Without conditions there is nothing that could remain unknown.
+        outcome.last[own] = number, await table.put((own, TOTAL), number)
+        number += 1
+        assert number < 1000
+        outcome.rounds[who] = number
+
+
+async def listing(
+    table: Table, *, page_size: int
+) -> list[tuple[TableKey[bytes, bytes], int, KeyValueVersion]]:
+    """All entries; they come in order and once each."""
+    found = [(each.key, each.value, each.version) async for each in table.entries(page_size=page_size)]
+    assert all(first[0] < second[0] for first, second in pairwise(found))
+    return found
+
+
+async def watch(client: PravegaClient, outcome: Outcome, stop: trio.Event) -> None:
+    """What was acknowledged before a listing began is in it."""
+    table = await client.key_value_table("table", JsonSerializer())
+    while not stop.is_set():
+        before = set(outcome.added)
+        assert before <= {key for key, _, _ in await listing(table, page_size=50)}
+
+
+async def store_of(cluster: PravegaCluster, client: PravegaClient, table: Table, key: bytes) -> ServerProcess:
+    """The store that serves a primary key now."""
+    target = table._segment_of(key).table.target
+    address = await client._core.stores.endpoint(target)
+    [store] = [store for store in cluster.stores if store.address == address]
+    return store
+
+
+def test_tables_survive_a_killed_store(pravega_cluster: PravegaCluster) -> None:
+    """Acknowledged is stored, counted is counted once, and the rest was called unknown."""
+    config = PravegaConfig.from_defaults(
+        controller_uri=pravega_cluster.controller_uri, scope=f"kill-{uuid4().hex[:8]}", env={}
+    )
+    outcome = Outcome()
+    killed: list[ServerProcess] = []
+
+    async def rounds(count: int) -> None:
+        """Until every worker has done so many more."""
+        goals = {who: outcome.rounds[who] + count for who in range(WORKERS)}
+        while any(outcome.rounds[who] < goal for who, goal in goals.items()):
+            await trio.sleep(0.05)
+
+    async def main() -> None:
+        with trio.fail_after(SECONDS):
+            async with open_client(config) as client, open_client(config) as other:
+                await client.create_scope(str(config.default_scope))
+                await client.create_key_value_table("table", KeyValueTableConfiguration(6, 4, 4))
+                table: Table = await client.key_value_table("table", JsonSerializer())
+                for counter in (*COUNTERS, MARKED):
+                    await table.insert((counter, TOTAL), 0)
+                stop = trio.Event()
+                async with trio.open_nursery() as nursery:
+                    for who in range(WORKERS):
+                        nursery.start_soon(work, (client, other)[who % 2], outcome, who, stop)
+                    nursery.start_soon(watch, other, outcome, stop)
+                    await rounds(ROUNDS)
+                    victim = await store_of(pravega_cluster, client, table, MARKED)
+                    killed.append(victim)
+                    await trio.to_thread.run_sync(victim.kill)
+                    # A round touches every counter's partition, so the containers have moved by then.
+                    await rounds(ROUNDS)
+                    assert not victim.alive
+                    victim.start()
+                    await rounds(ROUNDS)
+                    stop.set()
+            # Neither of the clients that went through it: what is stored.
+            async with open_client(config) as fresh:
+                await check(await fresh.key_value_table("table", JsonSerializer()), outcome)
+
+    try:
+        trio.run(main)
+    finally:
+        for victim in killed:
+            victim.start()
+
+
+async def check(table: Table, outcome: Outcome) -> None:
+    """The table holds what the workers were told."""
+    found = await listing(table, page_size=50)
+    assert found == await listing(table, page_size=7)
+    values = {key: value for key, value, _ in found}
+    versions = {key: version for key, _, version in found}
+
+    unique = {key: value for key, value in values.items() if key.primary.startswith(b"u")}
+    for key, (number, version) in outcome.added.items():
+        assert (unique.pop(TableKey(*key)), versions[TableKey(*key)]) == (number, version)
+    assert unique.items() <= {TableKey(*key): n for key, n in outcome.perhaps.items()}.items()
+
+    for counter in COUNTERS:
+        total, told = values[TableKey(counter, TOTAL)], outcome.counted[counter]
+        assert len(told) <= total <= len(told) + outcome.uncertain[counter]
+        assert max(told) <= total
+        inside = [told[value].version for value in sorted(told)]
+        assert inside == sorted(set(inside)), "a later value has an earlier version"
+
+    marks = {key.secondary for key in values if key.primary == MARKED} - {TOTAL}
+    assert outcome.marks <= marks <= outcome.marks | outcome.unknown_marks
+    assert values[TableKey(MARKED, TOTAL)] == len(marks)
+
+    for own, (number, version) in outcome.last.items():
+        assert (values[TableKey(own, TOTAL)], versions[TableKey(own, TOTAL)]) == (number, version)
+    everything = len(unique) + len(outcome.added) + len(COUNTERS) + 1 + len(marks) + len(outcome.last)
+    assert len(found) == everything
+    assert len(outcome.marks) >= 3 * ROUNDS
