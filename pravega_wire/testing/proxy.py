@@ -195,7 +195,9 @@ class FaultProxy:
         """Pass nothing on, in either direction, until :meth:`resume`; connections stay open."""
 
         def do() -> None:
-            self._flowing = trio.Event()
+            # What waits already waits for the event that is there.
+            if self._flowing.is_set():
+                self._flowing = trio.Event()
 
         self._do(do)
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 import trio
+import trio.testing
 
 from pravega_wire import PravegaClient, PravegaConfig, TxnStatus, open_client
 from pravega_wire.errors import RetriesExhaustedError
@@ -166,6 +167,27 @@ def test_reads_go_on_where_they_were(config: PravegaConfig, fault_proxy: FaultPr
             fault_proxy.cut_before_reply(c.SegmentRead, times=5)
             assert_exactly(await read_all(client, "reads"), 100_000)
             assert fault_proxy.cuts == 5
+
+    trio.run(main)
+
+
+def test_what_is_paused_twice_goes_on_at_the_first_resume(
+    config: PravegaConfig, fault_proxy: FaultProxy
+) -> None:
+    async def main() -> None:
+        async with through(config, fault_proxy) as client:
+            await client.create_stream("paused", 1)
+            async with client.event_writer("paused") as writer:
+                for number in range(20):
+                    fault_proxy.pause()
+                    await writer.write_event(*event_of(number))
+                    # It is on its way, and held by the proxy.
+                    await trio.testing.wait_all_tasks_blocked(0.01)
+                    fault_proxy.pause()
+                    fault_proxy.resume()
+                    await writer.flush()
+                assert writer.metrics().reconnects == 0
+            assert_exactly(await read_all(client, "paused"), 20)
 
     trio.run(main)
 
