@@ -12,6 +12,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
+from pravega_wire.hashing import routing_key_position
+
 
 class Fate(Enum):
     """What is known of an event."""
@@ -58,6 +60,7 @@ class StreamModel:
 
     events: list[Event] = field(default_factory=list)
     clock: int = 0
+    positions: dict[str, float] = field(default_factory=dict)
 
     def tick(self) -> int:
         """The next moment."""
@@ -127,6 +130,19 @@ class StreamModel:
         more = {number for part in parts for number in part} - set(required)
         wrong = {number for number in more if self.events[number].fate is not Fate.UNCERTAIN}
         assert not wrong, f"{len(wrong)} events are outside of this range: {self.describe(wrong)}"
+
+    def check_places(self, part: Sequence[int], low: float, high: float) -> None:
+        """Events with a key are in the segment that every client looks for them."""
+        for number in part:
+            key = self.events[number].key
+            if key is None:
+                continue
+            if key not in self.positions:
+                self.positions[key] = routing_key_position(key)
+            assert low <= self.positions[key] <= high, (
+                f"event {number} of {self.events[number].source} with key {key}, position "
+                f"{self.positions[key]}, is in the segment of {low} to {high}"
+            )
 
     def describe(self, numbers: Iterable[int]) -> str:
         """The first of these events, in words."""

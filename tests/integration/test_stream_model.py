@@ -80,6 +80,9 @@ STEPS_OF_REFUSING = 2
 keys = st.sampled_from([*KEYS, None])
 picks = st.integers(0, 2)
 sizes = st.sampled_from([0, 1, 30, 3000])
+whiles = st.sampled_from(["quiet", "writing", "held", "lost"])
+"""What the writers do while something else is done: see :meth:`StreamMachine.do`."""
+
 bulks = st.sampled_from([2, 30, 400, 3000])
 
 
@@ -165,6 +168,7 @@ class StreamMachine(RuleBasedStateMachine):
         self.aborted: list[Txn] = []
         self.head = Cut(StreamCut(config.resolve(self.stream), {}), frozenset())
         self.cuts: list[Cut] = []
+        self.ranges: dict[int, tuple[float, float]] = {}
         self.minimum = 1
         self.ending = ""
         self.trouble = 0
@@ -260,24 +264,36 @@ class StreamMachine(RuleBasedStateMachine):
             self.heal()
         client = self.client(proxied)
 
-        async def read() -> list[list[bytes]]:
+        async def read() -> list[tuple[int, list[bytes]]]:
             parts = []
             for each in await client.segment_ranges(self.stream, start, end, **options):
                 part: list[bytes] = []
                 async with client.read_range(each) as reader:
                     async for batch in reader:
                         part += batch
-                parts.append(part)
+                parts.append((each.segment_id, part))
             return parts
 
-        return [[self.model.number_of(payload) for payload in part] for part in self.call(read)]
+        found = []
+        for segment_id, payloads in self.call(read):
+            part = [self.model.number_of(payload) for payload in payloads]
+            self.model.check_places(part, *self.range_of(segment_id))
+            found.append(part)
+        return found
+
+    def range_of(self, segment_id: int) -> tuple[float, float]:
+        """The keys that go to a segment."""
+        if segment_id not in self.ranges:
+            for each in self.call(self.client(False).epoch_segments, self.stream, segment_id >> 32):
+                self.ranges[each.segment_id] = each.low, each.high
+        return self.ranges[segment_id]
 
     # --- the beginning --------------------------------------------------------------------------
 
     @initialize(
         segments=st.integers(1, 4),
         transactions=st.integers(0, 2),
-        ending=st.sampled_from(["flush", "seal", "seal while writing", "abandon"]),
+        ending=st.sampled_from(["flush", "abandon", "quiet", "held", "lost"]),
     )
     def create(self, segments: int, transactions: int, ending: str) -> None:
         self.call(self.client(False).create_stream, self.stream, segments)
@@ -389,39 +405,40 @@ class StreamMachine(RuleBasedStateMachine):
             [c.DataAppended, c.DataAppended, c.AppendSetup, c.SegmentIsSealed, c.SegmentRead]
         ),
         times=st.integers(1, 3),
-        after=st.integers(0, 3),
+        after=st.integers(0, 2),
     )
-    def cut_before_reply(self, reply: type[c.Command], times: int, after: int) -> None:
+    def lose_replies(self, reply: type[c.Command], times: int, after: int) -> None:
         """The server has done it, and the client does not learn of it."""
         if self.proxy.cuts_due < 10:
             self.proxy.cut_before_reply(reply, times=times, after=after)
+        self.stir()
 
     # --- scaling --------------------------------------------------------------------------------
 
     @act(
         how=st.sampled_from(["split", "merge", "replace all"]),
         pick=st.integers(0, MAX_SEGMENTS - 1),
-        while_writing=st.booleans(),
+        meanwhile=whiles,
     )
-    def scale(self, how: str, pick: int, while_writing: bool) -> None:
+    def scale(self, how: str, pick: int, meanwhile: str) -> None:
         segments = self.segments()
         if how == "split" and len(segments) < MAX_SEGMENTS:
             pick %= len(segments)
             _, low, high = segments[pick]
             middle = (low + high) / 2
-            self.replace([pick], [(low, middle), (middle, high)], while_writing)
+            self.replace([pick], [(low, middle), (middle, high)], meanwhile)
         elif how == "merge" and len(segments) > 1:
             pick %= len(segments) - 1
             ranges = [(segments[pick][1], segments[pick + 1][2])]
             if len(segments) > self.minimum:
-                self.replace([pick, pick + 1], ranges, while_writing)
+                self.replace([pick, pick + 1], ranges, meanwhile)
             else:
                 with pytest.raises(ScaleConflictError, match=self.stream):
-                    self.replace([pick, pick + 1], ranges, False)
+                    self.replace([pick, pick + 1], ranges, "quiet")
         elif how == "replace all":
             count = min(self.minimum + pick % 3, MAX_SEGMENTS)
             ranges = [(each / count, (each + 1) / count) for each in range(count)]
-            self.replace(range(len(segments)), ranges, while_writing)
+            self.replace(range(len(segments)), ranges, meanwhile)
 
     def segments(self) -> list[tuple[int, float, float]]:
         """The active segments in the order of their ranges; commits change them as well."""
@@ -435,7 +452,7 @@ class StreamMachine(RuleBasedStateMachine):
             assert high == low, f"the segments do not cover the keys once: {found}"
         return [(segment_id, low, high) for low, high, segment_id in found]
 
-    def replace(self, places: Sequence[int], ranges: list[tuple[float, float]], while_writing: bool) -> None:
+    def replace(self, places: Sequence[int], ranges: list[tuple[float, float]], meanwhile: str) -> None:
         active = self.segments()
         seal = [active[place][0] for place in places]
         client = self.client(False)
@@ -443,15 +460,62 @@ class StreamMachine(RuleBasedStateMachine):
         async def scale() -> None:
             await client.scale_stream(self.stream, seal, ranges)
 
-        self.do(scale, while_writing)
+        self.do(scale, meanwhile)
         after = self.segments()
         assert len(after) == len(active) - len(seal) + len(ranges)
         assert {(low, high) for _, low, high in after} >= set(ranges)
 
-    def do(self, action: Callable[[], Awaitable[None]], while_writing: bool) -> None:
-        """Do something, or do it while the writers write."""
-        if not while_writing or not self.writers:
+    def stir(self) -> None:
+        """Each writer has something under way: an event, a batch that may go anywhere, several keys."""
+        for number, writer in enumerate(self.writers):
+            if writer.tight:
+                # It might wait for room, and so for what is held.
+                continue
+            key = KEYS[number % len(KEYS)]
+            event = self.model.new(writer.name, key, 5)
+            self.keep(writer, self.call(writer.twin.write_event, event.payload, key), [event])
+            batch = self.name("batch")
+            events = [self.model.new(writer.name, None, 5, batch=batch) for _ in range(6)]
+            payloads = [event.payload for event in events]
+            self.keep(writer, self.call(writer.twin.write_batch, payloads), events)
+            events = [self.model.new(writer.name, each, 5) for each in KEYS]
+            payloads = [event.payload for event in events]
+            self.keep(writer, self.call(writer.twin.write_events, payloads, KEYS), events)
+
+    def lose(self) -> None:
+        """What the writers write now is stored, and they do not learn of it before this is healed."""
+        proxied = [writer for writer in self.writers if writer.proxied and not writer.tight]
+        if not proxied:
+            return
+        for writer in proxied:
+            self.flush(writer)
+        self.proxy.clear()
+        self.proxy.cut_before_reply(c.DataAppended)
+        self.proxy.refuse()
+        self.stir()
+
+        async def lost() -> None:
+            while self.proxy.cuts_due:
+                await trio.sleep(0.001)
+
+        self.call(lost)
+        self.proxy.cut_all()
+
+    def do(self, action: Callable[[], Awaitable[None]], meanwhile: str) -> None:
+        """Do something.
+
+        :param meanwhile: the writers write at the same time; or what they wrote before is on its way until it
+            is done; or that is stored, and its acknowledgement was lost.
+        """
+        if meanwhile == "held":
+            self.proxy.pause()
+            self.stir()
+        elif meanwhile == "lost":
+            self.lose()
+        if meanwhile != "writing" or not self.writers:
             self.call(action)
+            if meanwhile in ("held", "lost"):
+                self.heal()
             return
         self.heal()
 
@@ -524,19 +588,19 @@ class StreamMachine(RuleBasedStateMachine):
         end=st.sampled_from(["commit", "commit", "commit", "abort"]),
         by_id=st.booleans(),
         wait=st.booleans(),
-        while_writing=st.booleans(),
+        meanwhile=whiles,
     )
-    def end_transaction(self, pick: int, end: str, by_id: bool, wait: bool, while_writing: bool) -> None:
+    def end_transaction(self, pick: int, end: str, by_id: bool, wait: bool, meanwhile: str) -> None:
         txn = self.open.pop(pick % len(self.open))
         if end == "abort":
             self.abort(txn, by_id)
         else:
-            self.commit(txn, by_id, wait, while_writing)
+            self.commit(txn, by_id, wait, meanwhile)
 
-    def commit(self, txn: Txn, by_id: bool, wait: bool, while_writing: bool) -> None:
+    def commit(self, txn: Txn, by_id: bool, wait: bool, meanwhile: str) -> None:
         client = self.client(False)
         self.heal()
-        if by_id:
+        if by_id or meanwhile in ("held", "lost"):
             self.call(txn.handle.flush)
         moment = self.model.tick()
         for event in txn.events:
@@ -554,7 +618,7 @@ class StreamMachine(RuleBasedStateMachine):
                 await client.wait_committed(self.stream, txn.txn_id)
                 assert await txn.handle.status() is TxnStatus.COMMITTED
 
-        self.do(commit, while_writing)
+        self.do(commit, meanwhile)
         if wait:
             self.await_committed(txn)
 
@@ -675,12 +739,12 @@ class StreamMachine(RuleBasedStateMachine):
         if self.ending == "abandon":
             for writer in list(self.writers):
                 self.abandon(writer)
-        if self.ending != "seal while writing":
+        if self.ending in ("flush", "abandon"):
             self.read_everything(proxied=False, flush=True)
-        if self.ending.startswith("seal"):
-            self.seal()
+        else:
+            self.seal(self.ending)
 
-    def seal(self) -> None:
+    def seal(self, meanwhile: str) -> None:
         client = self.client(False)
         for txn in list(self.committing):
             self.await_committed(txn)
@@ -688,8 +752,7 @@ class StreamMachine(RuleBasedStateMachine):
         async def seal() -> None:
             await client.seal_stream(self.stream)
 
-        # What the writers have under way may go wrong now, and so must not be written by tasks.
-        self.call(seal)
+        self.do(seal, meanwhile)
         self.heal()
         for writer in list(self.writers):
 
@@ -704,6 +767,9 @@ class StreamMachine(RuleBasedStateMachine):
             self.let_go(writer, StreamSealedError)
         info = self.call(client.stream_info, self.stream)
         assert info.sealed
+        for txn in self.open:
+            with pytest.raises(TransactionAbortedError, match=str(txn.txn_id)):
+                self.call(client.commit_transaction, self.stream, txn.txn_id)
         self.read_everything(proxied=False, flush=not self.model.of({Fate.COMMITTING}))
         with pytest.raises(StreamSealedError, match=self.stream):
             self.portal.enter(client.event_writer(self.stream))
