@@ -31,6 +31,7 @@ from pravega_wire.stream.reader_group import ReaderGroup
 from pravega_wire.stream.resumable import ResumableWriter
 from pravega_wire.stream.revisioned import RevisionedStream
 from pravega_wire.stream.synchronizer import StateFormat, StateSynchronizer
+from pravega_wire.stream.together import RangesReader
 from pravega_wire.stream.transaction import StagingWriter, Transaction
 from pravega_wire.types import CutOrder, Revision, ScopedStream, SegmentRange, StreamCut
 
@@ -59,6 +60,7 @@ __all__ = [
     "PravegaConfig",
     "PravegaError",
     "Put",
+    "RangesReader",
     "ReachedCheckpoint",
     "ReaderGroup",
     "ReaderGroupConfig",

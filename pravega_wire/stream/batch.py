@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Self, TypeVar
 
 import trio
@@ -70,13 +71,28 @@ async def look_up_all(look_up: Callable[[int], Awaitable[T]], numbers: Sequence[
         # The usual case; without a nursery an error comes out as it is.
         await run(numbers[0])
         return found
-    try:
+    with lone_errors():
         async with trio.open_nursery() as nursery:
             for number in numbers:
                 nursery.start_soon(run, number)
-    except BaseExceptionGroup as group:
-        raise lone(group) from None
     return found
+
+
+@contextmanager
+def lone_errors() -> Iterator[None]:
+    """Raise a lone error as it was raised, without the groups that nurseries put around it."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        error = lone(group)
+        if error is group:
+            raise
+        context = error.__context__
+        try:
+            raise error
+        finally:
+            # What it was raised in, instead of the group.
+            error.__context__ = context
 
 
 def lone(group: BaseExceptionGroup[BaseException]) -> BaseException:

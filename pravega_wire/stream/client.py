@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar, overload
 from uuid import UUID
@@ -38,7 +38,7 @@ from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.reader import EventRangeReader
 from pravega_wire.segment.store import Backoff, SegmentStores
 from pravega_wire.serializers import BytesSerializer, Serializer
-from pravega_wire.stream import batch, reader_group, splitting, transaction
+from pravega_wire.stream import batch, reader_group, splitting, together, transaction
 from pravega_wire.stream.batch import Bound, OnTruncated, StreamReader
 from pravega_wire.stream.byte_stream import ByteStreamReader, ByteStreamWriter
 from pravega_wire.stream.core import ClientCore
@@ -50,6 +50,7 @@ from pravega_wire.stream.resumable import ResumableWriter
 from pravega_wire.stream.revisioned import RevisionedStream
 from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES, Partitioner
 from pravega_wire.stream.synchronizer import StateSynchronizer, Synchronized
+from pravega_wire.stream.together import RangesReader
 from pravega_wire.stream.transaction import DEFAULT_LEASE_MS, StagingWriter, Transaction
 from pravega_wire.transport.pool import AddressMap, ConnectionPool
 from pravega_wire.transport.retry import RetryPolicy
@@ -103,56 +104,51 @@ async def open_client(
     counters = Counters(observer)
     counters.tell(ClientOpened(counters.metrics))
     try:
-        async with (
-            open_controller(
-                list(chosen.endpoints),
-                tls=chosen.ssl_context(http2=True),
-                credentials=chosen.authorization(),
-                discovery=chosen.discovery,
-                deadline=chosen.controller_deadline,
-                policy=RetryPolicy(
-                    initial=0.01,
-                    multiplier=3.0,
-                    cap=5.0,
-                    attempts=1_000_000,
-                    total=chosen.operation_timeout,
-                ),
-                counters=counters,
-            ) as controller,
-            trio.open_nursery() as nursery,
-        ):
-            pool = ConnectionPool(
-                nursery,
-                tls=chosen.ssl_context(),
-                max_per_store=chosen.max_connections_per_store,
-                address_map=address_map,
-            )
+        with batch.lone_errors():
+            async with (
+                open_controller(
+                    list(chosen.endpoints),
+                    tls=chosen.ssl_context(http2=True),
+                    credentials=chosen.authorization(),
+                    discovery=chosen.discovery,
+                    deadline=chosen.controller_deadline,
+                    policy=RetryPolicy(
+                        initial=0.01,
+                        multiplier=3.0,
+                        cap=5.0,
+                        attempts=1_000_000,
+                        total=chosen.operation_timeout,
+                    ),
+                    counters=counters,
+                ) as controller,
+                trio.open_nursery() as nursery,
+            ):
+                pool = ConnectionPool(
+                    nursery,
+                    tls=chosen.ssl_context(),
+                    max_per_store=chosen.max_connections_per_store,
+                    address_map=address_map,
+                )
 
-            async def locate(scope: str, stream: str, segment_id: int) -> tuple[str, int]:
-                node = await controller.get_uri(scope, stream, segment_id)
-                return node.host, node.port
+                async def locate(scope: str, stream: str, segment_id: int) -> tuple[str, int]:
+                    node = await controller.get_uri(scope, stream, segment_id)
+                    return node.host, node.port
 
-            core = ClientCore(
-                config=chosen,
-                controller=controller,
-                stores=SegmentStores(
-                    pool, locate, operation_timeout=chosen.operation_timeout, counters=counters
-                ),
-                tokens=TokenCache(controller),
-                nursery=nursery,
-            )
-            try:
-                yield PravegaClient(core)
-            finally:
-                core.closed = True
-                pool.close()
-                nursery.cancel_scope.cancel()
-    except BaseExceptionGroup as group:
-        # The nursery wraps whatever leaves the body; a lone error goes out as it was raised.
-        error = batch.lone(group)
-        if error is group:
-            raise
-        raise error  # noqa: B904
+                core = ClientCore(
+                    config=chosen,
+                    controller=controller,
+                    stores=SegmentStores(
+                        pool, locate, operation_timeout=chosen.operation_timeout, counters=counters
+                    ),
+                    tokens=TokenCache(controller),
+                    nursery=nursery,
+                )
+                try:
+                    yield PravegaClient(core)
+                finally:
+                    core.closed = True
+                    pool.close()
+                    nursery.cancel_scope.cancel()
     finally:
         counters.tell(ClientClosed(counters.metrics))
 
@@ -641,6 +637,29 @@ class PravegaClient:
         :raises DataLossError: (while reading) it was truncated meanwhile.
         """
         return batch.range_reader(self._core, segment_range)
+
+    def read_ranges(
+        self,
+        ranges: Iterable[SegmentRange],
+        *,
+        at_once: int = 4,
+        max_buffered_bytes: int = 32 * 1024 * 1024,
+        ordered: bool = True,
+    ) -> AbstractAsyncContextManager[RangesReader]:
+        """Several ranges read at the same time: ``async with client.read_ranges(ranges) as batches``.
+
+        ``async for batch in batches`` gives :class:`SegmentEvents`, as they arrive.
+
+        :param at_once: how many ranges are read at a time.
+        :param max_buffered_bytes: what they hold together of data that was received and not taken (at least
+            384 KiB for each, and an event that is larger than that as a whole).
+        :param ordered: keep the events of each routing key in order: pieces of one segment are read one after
+            the other, and a segment after all of earlier epochs. Without it everything is read at once.
+        :raises InvalidArgumentError: (on entering) a number is too small.
+        """
+        return together.read_ranges(
+            self._core, ranges, at_once=at_once, max_buffered_bytes=max_buffered_bytes, ordered=ordered
+        )
 
     async def read_events(
         self,

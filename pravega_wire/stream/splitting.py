@@ -22,7 +22,7 @@ from pravega_wire.protocol.events import last_boundary
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.reader import CHUNK_BYTES, DEPTH, RangeReader
 from pravega_wire.segment.store import SegmentStores, SegmentTarget
-from pravega_wire.stream.batch import lone
+from pravega_wire.stream.batch import lone_errors
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.types import SegmentRange
 
@@ -202,10 +202,8 @@ async def split_ranges(
         async with limit:
             pieces[place] = await split_range(core, ranges[place], max_bytes)
 
-    try:
+    with lone_errors():
         async with trio.open_nursery() as nursery:
             for place in range(len(ranges)):
                 nursery.start_soon(split, place)
-    except BaseExceptionGroup as group:
-        raise lone(group) from None
     return [piece for each in pieces for piece in each]

@@ -6,7 +6,7 @@ The documentation of each method is that of its async twin; a test compares name
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any, Generic, Self, TypeVar, overload
 from uuid import UUID
 
@@ -19,7 +19,7 @@ from pravega_wire.controller.types import (
     TxnStatus,
 )
 from pravega_wire.cuts import StreamLayout
-from pravega_wire.errors import PravegaError
+from pravega_wire.errors import InvalidArgumentError, PravegaError
 from pravega_wire.groups import ReaderGroupConfig
 from pravega_wire.hashing import routing_key_position
 from pravega_wire.metrics import ClientMetrics, Observer, WriterMetrics
@@ -32,6 +32,7 @@ from pravega_wire.serializers import Serializer
 from pravega_wire.stream import client as twin
 from pravega_wire.stream.batch import Bound, OnTruncated, StreamReader
 from pravega_wire.stream.client import StreamInfo, StreamName
+from pravega_wire.stream.event_reader import SegmentEvents
 from pravega_wire.stream.event_writer import EventWriter as AsyncEventWriter
 from pravega_wire.stream.key_value_table import KeyValueTable as AsyncKeyValueTable
 from pravega_wire.stream.resumable import ResumableWriter as AsyncResumableWriter
@@ -39,6 +40,7 @@ from pravega_wire.stream.revisioned import RevisionedStream as AsyncRevisionedSt
 from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES, Partitioner
 from pravega_wire.stream.synchronizer import StateSynchronizer as AsyncStateSynchronizer
 from pravega_wire.stream.synchronizer import Synchronized
+from pravega_wire.stream.together import RangesReader as AsyncRangesReader
 from pravega_wire.stream.transaction import (
     DEFAULT_LEASE_MS,
 )
@@ -50,7 +52,7 @@ from pravega_wire.stream.transaction import (
 )
 from pravega_wire.sync.byte_stream import ByteStreamReader, ByteStreamWriter
 from pravega_wire.sync.key_value_table import KeyValueTable
-from pravega_wire.sync.portal import Portal
+from pravega_wire.sync.portal import Held, Portal
 from pravega_wire.sync.reader_group import EventReader, ReaderGroup
 from pravega_wire.transport.pool import AddressMap
 from pravega_wire.types import Revision, ScopedStream, SegmentRange, StreamCut
@@ -63,6 +65,7 @@ __all__ = [
     "EventReader",
     "EventWriter",
     "PravegaClient",
+    "RangesReader",
     "ReaderGroup",
     "ResumableWriter",
     "RevisionedStream",
@@ -150,6 +153,33 @@ class EventBatches:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+class RangesReader:
+    """Blocking twin of :class:`pravega_wire.RangesReader`: ``with client.read_ranges(ranges) as batches``."""
+
+    def __init__(self, portal: Portal, manager: AbstractAsyncContextManager[AsyncRangesReader]) -> None:
+        self._portal = portal
+        self._manager = manager
+        self._held: Held[AsyncRangesReader] | None = None
+
+    def __iter__(self) -> Iterator[SegmentEvents]:
+        while (batch := self.next_batch()) is not None:
+            yield batch
+
+    def next_batch(self) -> SegmentEvents | None:
+        """The next events, or None after the last."""
+        if self._held is None:
+            raise InvalidArgumentError("read_ranges() is used as a context manager")
+        return self._portal.call(self._held.value.next_batch)
+
+    def __enter__(self) -> Self:
+        self._held = self._portal.enter(self._manager)
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        assert self._held is not None
+        self._held.leave(failed=error is not None)
 
 
 class _Writer:
@@ -560,6 +590,22 @@ class PravegaClient:
     ) -> None:
         """Replace active segments by new ones; returns when it is done."""
         self._portal.call(self._twin.scale_stream, stream, seal, new_ranges)
+
+    def read_ranges(
+        self,
+        ranges: Iterable[SegmentRange],
+        *,
+        at_once: int = 4,
+        max_buffered_bytes: int = 32 * 1024 * 1024,
+        ordered: bool = True,
+    ) -> RangesReader:
+        """Several ranges read at the same time: ``with client.read_ranges(ranges) as batches``."""
+        return RangesReader(
+            self._portal,
+            self._twin.read_ranges(
+                ranges, at_once=at_once, max_buffered_bytes=max_buffered_bytes, ordered=ordered
+            ),
+        )
 
     def event_writer(
         self,

@@ -20,7 +20,7 @@ import trio
 
 from pravega_wire import PravegaClient, PravegaConfig, open_client
 from pravega_wire.errors import PravegaError
-from pravega_wire.stream.batch import lone
+from pravega_wire.stream.batch import lone_errors
 from pravega_wire.testing import PravegaCluster
 from tests.faults import soak, transaction_soak
 from tests.faults.support import scale_to
@@ -184,10 +184,8 @@ def run_transaction_soak(
                     step == "aborted" for journal in found.values() for _, _, step in journal.lines
                 )
 
-    try:
+    with lone_errors():
         trio.run(main)
-    except BaseExceptionGroup as group:
-        raise lone(group) from group
     say(
         f"{outcome['committed']} transactions committed, {outcome['aborted']} aborted, {outcome['killed']} "
         "processes killed; everything committed is there once and in order, and nothing else"

@@ -399,6 +399,22 @@ def test_sealing_fails_the_writer_and_keeps_what_was_acknowledged(config: Praveg
     trio.run(main)
 
 
+def test_an_error_in_the_block_goes_out_as_it_was_raised(config: PravegaConfig) -> None:
+    """Without the groups of the client's nurseries, with its own cause and context."""
+
+    async def main() -> None:
+        async with open_client(config):
+            try:
+                raise KeyError("inner")
+            except KeyError:
+                raise ValueError("outer")  # noqa: B904
+
+    with pytest.raises(ValueError, match="outer") as caught:
+        trio.run(main)
+    assert isinstance(caught.value.__context__, KeyError)
+    assert caught.value.__cause__ is None
+
+
 def test_nobody_there(config: PravegaConfig) -> None:
     async def main() -> None:
         nowhere = PravegaConfig.from_defaults(controller_uri="tcp://127.0.0.1:1", scope="s", env={})

@@ -15,6 +15,7 @@ from pravega_wire.stream.reader_group import ReaderGroup
 from pravega_wire.stream.resumable import ResumableWriter
 from pravega_wire.stream.revisioned import RevisionedStream
 from pravega_wire.stream.synchronizer import StateSynchronizer
+from pravega_wire.stream.together import RangesReader
 from pravega_wire.stream.transaction import StagingWriter, Transaction
 from pravega_wire.sync import client as blocking
 from pravega_wire.sync import key_value_table as blocking_tables
@@ -45,6 +46,7 @@ PAIRS = [
     (StateSynchronizer, blocking.StateSynchronizer),
     (ReaderGroup, blocking.ReaderGroup),
     (EventReader, blocking.EventReader),
+    (RangesReader, blocking.RangesReader),
     (KeyValueTable, blocking_tables.KeyValueTable),
     (TableFamily, blocking_tables.TableFamily),
     (TableIterator, blocking_tables.TableIterator),

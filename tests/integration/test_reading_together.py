@@ -1,0 +1,142 @@
+"""Several ranges of segments read at the same time."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import pairwise
+
+import pytest
+import trio
+
+from pravega_wire import PravegaClient, PravegaConfig, SegmentRange, sync
+from pravega_wire.errors import DataLossError, InvalidArgumentError, TruncatedInputError
+from tests.faults.support import assert_exactly, event_of, scale_to
+from tests.integration.conftest import guarded
+
+EVENTS = 30_000
+
+
+async def fill(client: PravegaClient, stream: str) -> None:
+    """Events on three epochs of four, two and three segments."""
+    await client.create_stream(stream, 1)
+    async with client.event_writer(stream) as writer:
+        for part, segments in enumerate((4, 2, 3)):
+            await scale_to(client, stream, segments)
+            numbers = range(part * EVENTS // 3, (part + 1) * EVENTS // 3)
+            events = [event_of(number) for number in numbers]
+            await writer.write_events([event for event, _ in events], [key for _, key in events])
+            await writer.flush()
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 50])
+@pytest.mark.parametrize("piece", [None, 20_000])
+def test_order_per_key_holds_over_scales(config: PravegaConfig, at_once: int, piece: int | None) -> None:
+    async def main() -> None:
+        async with guarded(config) as client:
+            await fill(client, "t")
+            ranges = await client.segment_ranges("t", max_range_bytes=piece)
+            # In whatever order they are given
+            async with client.read_ranges(
+                reversed(ranges), at_once=at_once, max_buffered_bytes=1 << 20
+            ) as batches:
+                found = [(batch.segment, event) async for batch in batches for event in batch]
+                assert await batches.next_batch() is None
+            assert_exactly([event for _, event in found], EVENTS)
+            if at_once > 1 and piece is None:
+                # Segments of one epoch take turns.
+                changes = sum(a[0] != b[0] for a, b in pairwise(found))
+                assert changes >= len(ranges)
+
+    trio.run(main)
+
+
+def test_without_order_pieces_of_a_segment_are_read_together(config: PravegaConfig) -> None:
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("t", 1)
+            async with client.event_writer("t") as writer:
+                await writer.write_events(event_of(number)[0] for number in range(EVENTS))
+            ranges = await client.segment_ranges("t", max_range_bytes=100_000)
+            assert len(ranges) > 10
+            offsets: dict[str, list[int]] = defaultdict(list)
+            events = []
+            async with client.read_ranges(ranges, at_once=5, ordered=False) as batches:
+                async for batch in batches:
+                    offsets[batch.segment].append(batch.events.base_offset)
+                    events += batch
+            assert sorted(events) == sorted(event_of(number)[0] for number in range(EVENTS))
+            (found,) = offsets.values()
+            assert found != sorted(found)
+
+    trio.run(main)
+
+
+def test_memory_stays_within_its_bound(config: PravegaConfig) -> None:
+    """Nobody takes anything: no more is asked for than may be held."""
+    bound = 4 * 6 * 64 * 1024
+
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("t", 4)
+            async with client.event_writer("t") as writer:
+                await writer.write_events([bytes(1000)] * 20_000)
+            name = client.config.resolve("t")
+            ranges = await client.segment_ranges("t")
+            async with client.read_ranges(ranges, at_once=4, max_buffered_bytes=bound) as batches:
+                assert await batches.next_batch() is not None
+                before = -1
+                while (now := client.metrics().readers[name].bytes_received) != before:
+                    before = now
+                    await trio.sleep(0.5)
+                assert bound / 4 < now <= bound
+            # Leaving early ends the reading, and the client goes on.
+            await trio.testing.wait_all_tasks_blocked()
+            assert client.metrics().readers[name].bytes_received <= 2 * bound
+            async with client.read_ranges(ranges) as batches:
+                assert sum([len(batch) async for batch in batches]) == 20_000
+
+    trio.run(main)
+
+
+def test_the_first_failure_ends_it(config: PravegaConfig) -> None:
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("t", 2)
+            async with client.event_writer("t") as writer:
+                await writer.write_events([bytes(1000)] * 5000)
+            good, other = await client.segment_ranges("t")
+            cut = SegmentRange(other.stream, other.segment_id, 0, other.end_offset - 5)
+            async with client.read_ranges([good, cut]) as batches:
+                with pytest.raises(TruncatedInputError):
+                    while await batches.next_batch() is not None:
+                        pass
+                with pytest.raises(TruncatedInputError):
+                    await batches.next_batch()
+            await client.truncate_stream("t", await client.tail("t"))
+            with pytest.raises(DataLossError):
+                async with client.read_ranges([good, other]) as batches:
+                    async for _ in batches:
+                        pass
+            async with client.read_ranges([]) as batches:
+                assert await batches.next_batch() is None
+            for wrong in ({"at_once": 0}, {"max_buffered_bytes": 0}):
+                with pytest.raises(InvalidArgumentError, match=next(iter(wrong))):
+                    async with client.read_ranges([good], **wrong):
+                        pass
+
+    trio.run(main)
+
+
+def test_blocking(config: PravegaConfig) -> None:
+    with sync.open_client(config) as client:
+        client.create_stream("t", 3)
+        with client.event_writer("t") as writer:
+            for event, key in map(event_of, range(3000)):
+                writer.write_event(event, key)
+        with client.read_ranges(client.segment_ranges("t"), at_once=2) as batches:
+            assert_exactly((event for batch in batches for event in batch), 3000)
+        with pytest.raises(InvalidArgumentError, match="context manager"):
+            client.read_ranges([]).next_batch()
+        # Left in the middle
+        with client.read_ranges(client.segment_ranges("t")) as batches:
+            assert batches.next_batch() is not None
