@@ -1,8 +1,9 @@
 """How much memory the client takes: ``python -m benchmarks.memory [--gigabytes 1]``.
 
-A process of its own reads a segment of that size, and another appends that much through a proxy that
-passes on 20 MB a second, far less than the writer could. Each prints the largest resident size while it
-worked minus the size before; more than 200 MB is reported and ends with status 1.
+A process of its own reads a segment of that size, others read it through a reader group and in pieces of
+which several are read at a time, and another appends that much through a proxy that passes on 20 MB a second,
+far less than the writer could. Each prints the largest resident size while it worked minus the size before;
+more than 200 MB is reported and ends with status 1.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import trio
 
 from benchmarks.peers import Participant, python_command
 from benchmarks.work import HEADER_BYTES, measure, payloads, serve
-from pravega_wire import PravegaConfig, open_client
+from pravega_wire import Event, PravegaConfig, open_client
 from pravega_wire import sync as blocking
 from pravega_wire.testing import FaultProxy, cluster
 
@@ -36,7 +37,7 @@ def resident() -> int:
 
 
 def work(uri: str, scope: str) -> None:
-    """The measured process: ``read STREAM``, or ``append STREAM EVENTS STORE_HOST:PORT>PORT``."""
+    """The measured process: ``append STREAM EVENTS STORE_HOST:PORT>PORT``, or a way to read and a stream."""
     config = PravegaConfig.from_defaults(controller_uri=uri, scope=scope, env={})
 
     async def run(words: list[str]) -> dict[str, float]:
@@ -52,6 +53,16 @@ def work(uri: str, scope: str) -> None:
                 if words[0] == "read":
                     async for batch in await client.read_events(words[1]):
                         events += len(batch)
+                elif words[0] == "group":
+                    await client.create_reader_group("memory", [words[1]])
+                    async with await client.reader_group("memory") as group, group.reader("one") as reader:
+                        while isinstance(await reader.read_event(5.0), Event):
+                            events += 1
+                elif words[0] == "ranges":
+                    ranges = await client.segment_ranges(words[1], max_range_bytes=16 << 20)
+                    async with client.read_ranges(ranges, at_once=8, ordered=False) as batches:
+                        async for some in batches:
+                            events += len(some)
                 else:
                     events = int(words[2])
                     async with client.event_writer(words[1]) as writer:
@@ -82,7 +93,13 @@ def main() -> int:
             f"{host}:{port}>{proxy.endpoint(host, port)}"
             for host, port in (store.address for store in server.stores)
         ]
-        requests = (("append", "slow", events, *through), ("append", "read", events), ("read", "read"))
+        requests = (
+            ("append", "slow", events, *through),
+            ("append", "read", events),
+            ("read", "read"),
+            ("ranges", "read"),
+            ("group", "read"),
+        )
         for words in requests:
             worker = Participant(
                 "-".join(map(str, words[:2])),
