@@ -1,11 +1,13 @@
-"""Kills the servers of a process that has died.
+"""Kills the servers of a process that has died, and deletes their data.
 
-Run as a child with a pipe for its input: ``+PID`` and ``-PID`` lines say which processes to watch over.
-When the pipe ends, because the parent closed it or died however suddenly, what is left is killed. A
-signal bound to the parent's death would not do: it is bound to the thread that started the child.
+Run as a child with a pipe for its input: ``+PID`` and ``-PID`` lines say which processes to watch over,
+``+/DIRECTORY`` and ``-/DIRECTORY`` lines which directories. When the pipe ends, because the parent closed it
+or died however suddenly, what is left is killed and deleted. A signal bound to the parent's death would not
+do: it is bound to the thread that started the child.
 """
 
 import os
+import shutil
 import signal
 import sys
 
@@ -15,17 +17,25 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     watched = []
     for line in sys.stdin:
-        pid = int(line[1:])
+        what = line[1:].rstrip("\n")
         if line[0] == "+":
-            watched.append(pid)
-        elif pid in watched:
-            watched.remove(pid)
-    for pid in watched:
+            watched.append(what)
+        elif what in watched:
+            watched.remove(what)
+    directories = [what for what in watched if what.startswith("/")]
+    for what in watched:
+        if what in directories:
+            continue
         try:
-            os.kill(pid, signal.SIGCONT)
-            os.kill(pid, signal.SIGKILL)
+            os.kill(int(what), signal.SIGCONT)
+            os.kill(int(what), signal.SIGKILL)
         except ProcessLookupError:
             continue
+    for directory in directories:
+        # A process that has just been killed may have been about to make one more file.
+        for _ in range(10):
+            if os.path.isdir(directory):
+                shutil.rmtree(directory, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -319,6 +319,18 @@ def _prune(base: Path, keep: int = 20) -> None:
         shutil.rmtree(old, ignore_errors=True)
 
 
+@contextmanager
+def data_directory(name: str) -> Iterator[Path]:
+    """A directory for the data of a server, gone with the context or with this process."""
+    directory = Path(tempfile.mkdtemp(prefix=f"pravega-{name}-"))
+    _Guard.tell(f"+{directory}")
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+        _Guard.tell(f"-{directory}")
+
+
 def java_process(
     name: str,
     main_class: str,
@@ -326,6 +338,7 @@ def java_process(
     *,
     address: tuple[str, int],
     log_dir: Path,
+    data: Path,
     memory: str,
     direct_memory: str,
     level: str = "WARN",
@@ -340,6 +353,8 @@ def java_process(
         f"-XX:MaxDirectMemorySize={direct_memory}",
         *_OPENS,
         f"-Dlogback.configurationFile={logback}",
+        # Journals, ZooKeeper's data and native libraries go there, and no server deletes them.
+        f"-Djava.io.tmpdir={data}",
         *(f"-D{key}={value}" for key, value in properties.items()),
         "-cp",
         os.pathsep.join(map(str, server_classpath())),
@@ -389,42 +404,44 @@ def standalone(
     settings = log_dir / "standalone.properties"
     settings.touch(mode=0o600)
     settings.write_text("".join(f"{key}={value}\n" for key, value in security.properties.items()))
-    rpc, store, zookeeper, rest, store_rest, gateway = free_ports(6)
-    process = java_process(
-        "standalone",
-        "io.pravega.local.LocalPravegaEmulator",
-        {
-            "singlenode.configurationFile": settings,
-            "singlenode.controller.rpc.port": rpc,
-            "singlenode.segmentStore.port": store,
-            "singlenode.zk.port": zookeeper,
-            "singlenode.controller.rest.port": rest,
-            # Not among the documented ports, but bound all the same: two servers would collide.
-            "pravegaservice.rest.listener.port": store_rest,
-            "pravegaservice.admin.gateway.enable": "false",
-            "pravegaservice.admin.gateway.port": gateway,
-            "pravegaservice.cache.size.max": cache_bytes,
-        },
-        address=("127.0.0.1", store),
-        log_dir=log_dir,
-        memory=memory,
-        direct_memory=memory,
-    )
-    server = PravegaServer(
-        "jars",
-        f"{'tls' if tls else 'tcp'}://127.0.0.1:{rpc}",
-        log_dir,
-        [process],
-        username=security.username,
-        password=security.password,
-        trust_store=security.trust_store,
-    )
-    try:
-        process.start()
-        wait_ready(server.config(), processes=[process])
-        yield server
-    finally:
-        process.kill()
+    with data_directory("standalone") as data:
+        rpc, store, zookeeper, rest, store_rest, gateway = free_ports(6)
+        process = java_process(
+            "standalone",
+            "io.pravega.local.LocalPravegaEmulator",
+            {
+                "singlenode.configurationFile": settings,
+                "singlenode.controller.rpc.port": rpc,
+                "singlenode.segmentStore.port": store,
+                "singlenode.zk.port": zookeeper,
+                "singlenode.controller.rest.port": rest,
+                # Not among the documented ports, but bound all the same: two servers would collide.
+                "pravegaservice.rest.listener.port": store_rest,
+                "pravegaservice.admin.gateway.enable": "false",
+                "pravegaservice.admin.gateway.port": gateway,
+                "pravegaservice.cache.size.max": cache_bytes,
+            },
+            address=("127.0.0.1", store),
+            log_dir=log_dir,
+            data=data,
+            memory=memory,
+            direct_memory=memory,
+        )
+        server = PravegaServer(
+            "jars",
+            f"{'tls' if tls else 'tcp'}://127.0.0.1:{rpc}",
+            log_dir,
+            [process],
+            username=security.username,
+            password=security.password,
+            trust_store=security.trust_store,
+        )
+        try:
+            process.start()
+            wait_ready(server.config(), processes=[process])
+            yield server
+        finally:
+            process.kill()
 
 
 def _at_address() -> PravegaServer:
@@ -459,106 +476,108 @@ def cluster(
     if chosen != "jars":
         raise ServerStartError("cluster() starts processes from the published jars only")
     log_dir = new_log_dir("cluster")
-    data = Path(tempfile.mkdtemp(prefix="pravega-cluster-"))
-    ledgers = data / "ledgers"
-    storage = data / "storage"
-    for directory in (ledgers, storage):
-        directory.mkdir()
-    empty = log_dir / "empty.properties"
-    empty.touch()
-    zookeeper, bookie_port, *ports = free_ports(2 + 2 * controllers + 3 * segment_stores)
-    bookie = java_process(
-        "bookie",
-        "io.pravega.segmentstore.storage.impl.bookkeeper.BookKeeperServiceRunner",
-        {
-            "basePort": bookie_port,
-            "bookieCount": 1,
-            "zkPort": zookeeper,
-            "zkLedgersPath": "/pravega/bookkeeper/ledgers",
-            "startZk": "true",
-            "ledgersDir": ledgers,
-        },
-        address=("127.0.0.1", zookeeper),
-        log_dir=log_dir,
-        memory=memory,
-        direct_memory="1g",
-    )
-    zookeeper_uri = f"127.0.0.1:{zookeeper}"
-    controller_processes = []
-    for index in range(controllers):
-        rpc, rest = ports.pop(), ports.pop()
-        controller_processes.append(
-            java_process(
-                f"controller-{index}",
-                "io.pravega.controller.server.Main",
-                {
-                    "controller.container.count": containers,
-                    "controller.zk.connect.uri": zookeeper_uri,
-                    "controller.service.rpc.listener.port": rpc,
-                    "controller.service.rpc.published.port": rpc,
-                    "controller.service.rpc.published.host.nameOrIp": "127.0.0.1",
-                    "controller.service.rest.listener.port": rest,
-                    "controller.security.auth.delegationToken.signingKey.basis": "secret",
-                },
-                address=("127.0.0.1", rpc),
-                log_dir=log_dir,
-                memory=memory,
-                direct_memory="512m",
+    with data_directory("cluster") as data:
+        ledgers = data / "ledgers"
+        storage = data / "storage"
+        for directory in (ledgers, storage):
+            directory.mkdir()
+        empty = log_dir / "empty.properties"
+        empty.touch()
+        zookeeper, bookie_port, *ports = free_ports(2 + 2 * controllers + 3 * segment_stores)
+        bookie = java_process(
+            "bookie",
+            "io.pravega.segmentstore.storage.impl.bookkeeper.BookKeeperServiceRunner",
+            {
+                "basePort": bookie_port,
+                "bookieCount": 1,
+                "zkPort": zookeeper,
+                "zkLedgersPath": "/pravega/bookkeeper/ledgers",
+                "startZk": "true",
+                "ledgersDir": ledgers,
+            },
+            address=("127.0.0.1", zookeeper),
+            log_dir=log_dir,
+            data=data,
+            memory=memory,
+            direct_memory="1g",
+        )
+        zookeeper_uri = f"127.0.0.1:{zookeeper}"
+        controller_processes = []
+        for index in range(controllers):
+            rpc, rest = ports.pop(), ports.pop()
+            controller_processes.append(
+                java_process(
+                    f"controller-{index}",
+                    "io.pravega.controller.server.Main",
+                    {
+                        "controller.container.count": containers,
+                        "controller.zk.connect.uri": zookeeper_uri,
+                        "controller.service.rpc.listener.port": rpc,
+                        "controller.service.rpc.published.port": rpc,
+                        "controller.service.rpc.published.host.nameOrIp": "127.0.0.1",
+                        "controller.service.rest.listener.port": rest,
+                        "controller.security.auth.delegationToken.signingKey.basis": "secret",
+                    },
+                    address=("127.0.0.1", rpc),
+                    log_dir=log_dir,
+                    data=data,
+                    memory=memory,
+                    direct_memory="512m",
+                )
             )
+        controller_uri = "tcp://" + ",".join(
+            f"{host}:{port}" for host, port in (each.address for each in controller_processes)
         )
-    controller_uri = "tcp://" + ",".join(
-        f"{host}:{port}" for host, port in (each.address for each in controller_processes)
-    )
-    stores = []
-    for index in range(segment_stores):
-        port, gateway, rest = ports.pop(), ports.pop(), ports.pop()
-        stores.append(
-            java_process(
-                f"store-{index}",
-                "io.pravega.segmentstore.server.host.ServiceStarter",
-                {
-                    "pravega.configurationFile": empty,
-                    "pravegaservice.container.count": containers,
-                    "pravegaservice.zk.connect.uri": zookeeper_uri,
-                    "bookkeeper.zk.connect.uri": zookeeper_uri,
-                    "bookkeeper.ledger.path": "/pravega/bookkeeper/ledgers",
-                    "bookkeeper.ensemble.size": 1,
-                    "bookkeeper.ack.quorum.size": 1,
-                    "bookkeeper.write.quorum.size": 1,
-                    "pravegaservice.service.listener.port": port,
-                    "pravegaservice.service.published.port": port,
-                    "pravegaservice.service.published.host.nameOrIp": "127.0.0.1",
-                    "pravegaservice.dataLog.impl.name": "BOOKKEEPER",
-                    "pravegaservice.storage.impl.name": "FILESYSTEM",
-                    "filesystem.root": storage,
-                    "pravegaservice.admin.gateway.enable": "false",
-                    "pravegaservice.admin.gateway.port": gateway,
-                    "pravegaservice.rest.listener.port": rest,
-                    "pravegaservice.cache.size.max": 512 << 20,
-                    "autoScale.controller.connect.uri": controller_uri.split(",")[0],
-                    "autoScale.security.auth.token.signingKey.basis": "secret",
-                },
-                address=("127.0.0.1", port),
-                log_dir=log_dir,
-                memory=memory,
-                direct_memory="1g",
+        stores = []
+        for index in range(segment_stores):
+            port, gateway, rest = ports.pop(), ports.pop(), ports.pop()
+            stores.append(
+                java_process(
+                    f"store-{index}",
+                    "io.pravega.segmentstore.server.host.ServiceStarter",
+                    {
+                        "pravega.configurationFile": empty,
+                        "pravegaservice.container.count": containers,
+                        "pravegaservice.zk.connect.uri": zookeeper_uri,
+                        "bookkeeper.zk.connect.uri": zookeeper_uri,
+                        "bookkeeper.ledger.path": "/pravega/bookkeeper/ledgers",
+                        "bookkeeper.ensemble.size": 1,
+                        "bookkeeper.ack.quorum.size": 1,
+                        "bookkeeper.write.quorum.size": 1,
+                        "pravegaservice.service.listener.port": port,
+                        "pravegaservice.service.published.port": port,
+                        "pravegaservice.service.published.host.nameOrIp": "127.0.0.1",
+                        "pravegaservice.dataLog.impl.name": "BOOKKEEPER",
+                        "pravegaservice.storage.impl.name": "FILESYSTEM",
+                        "filesystem.root": storage,
+                        "pravegaservice.admin.gateway.enable": "false",
+                        "pravegaservice.admin.gateway.port": gateway,
+                        "pravegaservice.rest.listener.port": rest,
+                        "pravegaservice.cache.size.max": 512 << 20,
+                        "autoScale.controller.connect.uri": controller_uri.split(",")[0],
+                        "autoScale.security.auth.token.signingKey.basis": "secret",
+                    },
+                    address=("127.0.0.1", port),
+                    log_dir=log_dir,
+                    data=data,
+                    memory=memory,
+                    direct_memory="1g",
+                )
             )
-        )
-    processes = [bookie, *controller_processes, *stores]
-    try:
-        for process in processes:
-            process.start()
-        wait_ready(controller_uri, processes=processes)
-        yield PravegaCluster(
-            "jars",
-            controller_uri,
-            log_dir,
-            processes,
-            controllers=controller_processes,
-            stores=stores,
-            bookie=bookie,
-        )
-    finally:
-        for process in reversed(processes):
-            process.kill()
-        shutil.rmtree(data, ignore_errors=True)
+        processes = [bookie, *controller_processes, *stores]
+        try:
+            for process in processes:
+                process.start()
+            wait_ready(controller_uri, processes=processes)
+            yield PravegaCluster(
+                "jars",
+                controller_uri,
+                log_dir,
+                processes,
+                controllers=controller_processes,
+                stores=stores,
+                bookie=bookie,
+            )
+        finally:
+            for process in reversed(processes):
+                process.kill()

@@ -118,7 +118,11 @@ def tell(parent: subprocess.Popen[str], line: str) -> None:
     parent.stdin.flush()
 
 
-def test_the_guard_kills_what_was_not_taken_back() -> None:
+def test_the_guard_kills_and_deletes_what_was_not_taken_back(tmp_path: Path) -> None:
+    left, taken_back = tmp_path / "left", tmp_path / "taken back"
+    for each in (left, taken_back):
+        (each / "data").mkdir(parents=True)
+        (each / "data" / "file").write_text("x")
     guard = subprocess.Popen(
         [sys.executable, "-I", str(Path(server.__file__).with_name("_guard.py"))],
         stdin=subprocess.PIPE,
@@ -126,8 +130,11 @@ def test_the_guard_kills_what_was_not_taken_back() -> None:
     )
     kept, killed = subprocess.Popen(LONG), subprocess.Popen(LONG)
     try:
-        guard.communicate(f"+{kept.pid}\n+{killed.pid}\n-{kept.pid}\n-{killed.pid + 1}\n", timeout=60)
+        lines = [f"+{kept.pid}", f"+{killed.pid}", f"-{kept.pid}", f"-{killed.pid + 1}"]
+        lines += [f"+{left}", f"+{taken_back}", f"-{taken_back}"]
+        guard.communicate("".join(f"{line}\n" for line in lines), timeout=60)
         assert guard.returncode == 0
+        assert [each.name for each in tmp_path.iterdir()] == ["taken back"]
         assert killed.wait(60) == -signal.SIGKILL
         assert kept.poll() is None
     finally:
