@@ -30,7 +30,7 @@ SECONDS = 400
 """A guard only: a store's containers move to the others in about 35 s, and a busy machine takes longer."""
 
 WORKERS = 3
-ROUNDS = 80
+ROUNDS = 40
 """Of each worker, before the store is killed, until it is started again, and after that."""
 
 MARKED = b"sum."

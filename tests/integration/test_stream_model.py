@@ -4,7 +4,7 @@ Each example is a stream of its own on the real server, and some 25 random acts;
 series of acts that fails. Acts run one after the other, but what they set off does not: writers' events are
 under way while the stream is scaled, transactions commit while somebody reads.
 
-For a long run set ``PRAVEGA_MODEL_EXAMPLES`` (number of streams, 15 otherwise) and ``PRAVEGA_MODEL_STEPS``
+For a long run set ``PRAVEGA_MODEL_EXAMPLES`` (number of streams, 30 otherwise) and ``PRAVEGA_MODEL_STEPS``
 (acts on each at most, 25 otherwise)::
 
     PRAVEGA_MODEL_EXAMPLES=1000 PRAVEGA_MODEL_STEPS=60 python -m pytest tests/integration/test_stream_model.py
@@ -27,6 +27,7 @@ from uuid import UUID, uuid4
 import pyarrow as pa
 import pytest
 import trio
+import trio.testing
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -64,7 +65,7 @@ from tests.integration.stream_model import Event, Fate, StreamModel
 P = ParamSpec("P")
 R = TypeVar("R")
 
-EXAMPLES = int(os.environ.get("PRAVEGA_MODEL_EXAMPLES", "15"))
+EXAMPLES = int(os.environ.get("PRAVEGA_MODEL_EXAMPLES", "30"))
 STEPS = int(os.environ.get("PRAVEGA_MODEL_STEPS", "25"))
 MANY = EXAMPLES > 50
 
@@ -602,6 +603,11 @@ class StreamMachine(RuleBasedStateMachine):
         self.heal()
         if by_id or meanwhile in ("held", "lost"):
             self.call(txn.handle.flush)
+        late = txn.proxied and not by_id and meanwhile == "quiet"
+        if late:
+            # On its way when the commit is asked for, which must wait for it.
+            self.proxy.pause()
+            self.write_staged(txn, KEYS[0], 5, 5, bulk=True)
         moment = self.model.tick()
         for event in txn.events:
             event.begun = moment
@@ -613,7 +619,11 @@ class StreamMachine(RuleBasedStateMachine):
                 await client.commit_transaction(self.stream, txn.txn_id)
                 await txn.handle.close()
             else:
-                await txn.handle.commit()
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(txn.handle.commit)
+                    if late:
+                        await trio.testing.wait_all_tasks_blocked(0.02)
+                    self.proxy.resume()
             if wait:
                 await client.wait_committed(self.stream, txn.txn_id)
                 assert await txn.handle.status() is TxnStatus.COMMITTED
@@ -686,6 +696,10 @@ class StreamMachine(RuleBasedStateMachine):
         start = self.cuts[first % len(self.cuts)]
         following = self.cuts[first % len(self.cuts) :]
         end = following[min(more, len(following) - 1)]
+        self.check_between(start, end, proxied=proxied, as_text=as_text)
+
+    def check_between(self, start: Cut, end: Cut, *, proxied: bool, as_text: bool = False) -> None:
+        """What lies between two cuts is read; what was there and is cut off is skipped, or an error."""
         bounds: list[StreamCut | str] = [start.cut, end.cut]
         if as_text:
             bounds = [each.cut.to_text() for each in (start, end)]
@@ -693,7 +707,7 @@ class StreamMachine(RuleBasedStateMachine):
         required = end.before - start.before - lost
         skipped = self.read(*bounds, proxied=proxied, on_truncated="skip_to_head")
         self.model.check_only(skipped, required)
-        if self.head.before <= start.before and self.position(start) >= self.position(self.head):
+        if self.position(start) >= self.position(self.head):
             self.model.check_only(self.read(*bounds, proxied=proxied), required)
         elif lost & end.before:
             with pytest.raises(DataLossError, match=self.stream):
@@ -712,6 +726,8 @@ class StreamMachine(RuleBasedStateMachine):
         self.call(self.client(False).truncate_stream, self.stream, cut.cut)
         self.head = cut
         assert self.call(self.client(False).head, self.stream) == cut.cut
+        for earlier in self.cuts[: self.position(cut)]:
+            self.check_between(earlier, cut, proxied=False)
 
     # What most can go wrong with is twice as likely as the rest.
     scale_again, write_again, end_again, read_again = scale, write_bulk, end_transaction, read_between
