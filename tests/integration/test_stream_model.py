@@ -488,16 +488,20 @@ class StreamMachine(RuleBasedStateMachine):
         proxied = [writer for writer in self.writers if writer.proxied and not writer.tight]
         if not proxied:
             return
+        # A writer whose connection was lost when it had nothing to send connects only when it has again.
+        self.proxy.clear()
+        self.stir()
         for writer in proxied:
             self.flush(writer)
-        self.proxy.clear()
         self.proxy.cut_before_reply(c.DataAppended)
         self.proxy.refuse()
         self.stir()
 
         async def lost() -> None:
-            while self.proxy.cuts_due:
-                await trio.sleep(0.001)
+            # If it was lost nevertheless, nothing will be stored: that is as good an example.
+            with trio.move_on_after(5):
+                while self.proxy.cuts_due:
+                    await trio.sleep(0.001)
 
         self.call(lost)
         self.proxy.cut_all()
