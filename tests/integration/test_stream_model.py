@@ -4,7 +4,7 @@ Each example is a stream of its own on the real server, and some 25 random acts;
 series of acts that fails. Acts run one after the other, but what they set off does not: writers' events are
 under way while the stream is scaled, transactions commit while somebody reads.
 
-For a long run set ``PRAVEGA_MODEL_EXAMPLES`` (number of streams, 30 otherwise) and ``PRAVEGA_MODEL_STEPS``
+For a long run set ``PRAVEGA_MODEL_EXAMPLES`` (number of streams, 20 otherwise) and ``PRAVEGA_MODEL_STEPS``
 (acts on each at most, 25 otherwise)::
 
     PRAVEGA_MODEL_EXAMPLES=1000 PRAVEGA_MODEL_STEPS=60 python -m pytest tests/integration/test_stream_model.py
@@ -65,7 +65,7 @@ from tests.integration.stream_model import Event, Fate, StreamModel
 P = ParamSpec("P")
 R = TypeVar("R")
 
-EXAMPLES = int(os.environ.get("PRAVEGA_MODEL_EXAMPLES", "30"))
+EXAMPLES = int(os.environ.get("PRAVEGA_MODEL_EXAMPLES", "20"))
 STEPS = int(os.environ.get("PRAVEGA_MODEL_STEPS", "25"))
 MANY = EXAMPLES > 50
 
