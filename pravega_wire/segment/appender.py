@@ -360,22 +360,19 @@ class SegmentAppender:
         self._work.set()
 
     def leave_out(self, number: int) -> None:
-        """Drop events, numbered by the caller, that another process with the same writer id has stored."""
-        waiting = [*self._under_way, *self._full]
+        """Drop events, numbered by the caller, up to this number: the segment has them, from whomever."""
         if self.open.numbers and self.open.numbers[0] <= number:
             self.close_block()
-            waiting.append(self._full[-1])
-        for block in waiting:
-            if not block.numbers or block.numbers[0] > number:
-                return
-            size, count = block.drop_through(number)
-            if block in self._under_way:
-                self._under_way_bytes -= size
-            elif not block.count:
-                self._full.popleft()
-            if not block.count:
-                block.settle()
-            self._owner.acknowledged(size, count, 0.0)
+        for queue in (self._under_way, self._full):
+            while queue and queue[0].numbers and queue[0].numbers[0] <= number:
+                block = queue[0]
+                size, count = block.drop_through(number)
+                if queue is self._under_way:
+                    self._under_way_bytes -= size
+                if not block.count:
+                    queue.popleft()
+                    block.settle()
+                self._owner.acknowledged(size, count, 0.0)
 
     # --- replies --------------------------------------------------------------------------------
 
