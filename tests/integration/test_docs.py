@@ -105,12 +105,14 @@ def test_the_examples_of_observability_md(pravega_server: PravegaServer, tmp_pat
 
 def test_the_examples_of_batch_md(pravega_server: PravegaServer, tmp_path: Path) -> None:
     script = tmp_path / "example.py"
-    dividing, cuts = blocks("docs/batch.md")
+    dividing, together, cuts = blocks("docs/batch.md")
     script.write_text(dividing)
     pieces, after = re.fullmatch(
         r"(\d+) pieces, (\d+) after it grew\n", run(pravega_server, str(script))
     ).groups()  # type: ignore[union-attr]
     assert int(after) > int(pieces) > 4
+    script.write_text(together)
+    assert run(pravega_server, str(script)) == "20000 events\n"
     script.write_text(cuts)
     # 100 times 8 bytes of header with 6 and 5 of payload
     assert re.fullmatch(r"[23] ranges, 2700 bytes\n", run(pravega_server, str(script)))
