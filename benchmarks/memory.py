@@ -56,8 +56,8 @@ def work(uri: str, scope: str) -> None:
                 elif words[0] == "group":
                     await client.create_reader_group("memory", [words[1]])
                     async with await client.reader_group("memory") as group, group.reader("one") as reader:
-                        while isinstance(await reader.read_event(5.0), Event):
-                            events += 1
+                        while (found := await reader.read_event(5.0)) is not None:
+                            events += isinstance(found, Event)
                 elif words[0] == "ranges":
                     ranges = await client.segment_ranges(words[1], max_range_bytes=16 << 20)
                     async with client.read_ranges(ranges, at_once=8, ordered=False) as batches:
