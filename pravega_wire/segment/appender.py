@@ -197,16 +197,16 @@ class Block:
             yield payload[start:end], place
             start = end
 
-    def copy(self) -> Block:
-        """The same events as a block that was never sent."""
-        other = Block()
-        other.parts = list(self.parts) or [self._payload]
-        other.places = self.places
-        other.numbers = self.numbers
-        other.size = self.size
-        other.count = self.count
-        other.atomic = self.atomic
-        return other
+    def pieces(self) -> Iterator[tuple[memoryview, list[Place], list[int]]]:
+        """What has to stay together, in order: each framed event, or all of an atomic block.
+
+        Each with the places and the numbers (none where the caller has none) of its events.
+        """
+        if self.atomic:
+            yield memoryview(b"".join(framed for framed, _ in self.events())), self.places, self.numbers
+            return
+        for index, (framed, place) in enumerate(self.events()):
+            yield framed, [place], self.numbers[index : index + 1]
 
     def drop_through(self, number: int) -> tuple[int, int]:
         """Leave out the events with numbers up to this one; returns how many bytes and events that were."""

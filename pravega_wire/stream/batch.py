@@ -29,7 +29,7 @@ from pravega_wire.types import ScopedStream, SegmentRange, StreamCut
 
 __all__ = [
     "Bound", "OnTruncated", "StreamReader", "head", "last_segments", "look_up_all", "segment_ranges",
-    "stream_layout", "tail",
+    "segments_of_epochs", "stream_layout", "tail",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -55,13 +55,15 @@ async def segment_infos(
     return await look_up_all(look_up, segment_ids)
 
 
-async def look_up_all(look_up: Callable[[int], Awaitable[T]], numbers: Sequence[int]) -> dict[int, T]:
-    """The answer for each segment id (or epoch), several asked at a time.
+async def look_up_all(
+    look_up: Callable[[int], Awaitable[T]], numbers: Sequence[int], at_once: int = _CONCURRENT_LOOKUPS
+) -> dict[int, T]:
+    """The answer for each segment id (or epoch, or place in a list), several asked at a time.
 
     :raises PravegaError: of the first that fails, as it was raised.
     """
     found: dict[int, T] = {}
-    limit = trio.CapacityLimiter(_CONCURRENT_LOOKUPS)
+    limit = trio.CapacityLimiter(at_once)
 
     async def run(number: int) -> None:
         async with limit:
@@ -131,6 +133,18 @@ async def last_segments(core: ClientCore, stream: ScopedStream) -> list[int]:
     return [segment.segment_id for segment in segments]
 
 
+async def segments_of_epochs(
+    core: ClientCore, stream: ScopedStream, epochs: Sequence[int]
+) -> dict[int, SegmentWithRange]:
+    """The segments that were there in these epochs, by id."""
+
+    async def segments_of(epoch: int) -> list[SegmentWithRange]:
+        return await core.controller.get_epoch_segments(stream.scope, stream.name, epoch)
+
+    found = await look_up_all(segments_of, epochs)
+    return {each.segment_id: each for segments in found.values() for each in segments}
+
+
 async def stream_layout(core: ClientCore, stream: ScopedStream) -> StreamLayout:
     """See :meth:`PravegaClient.stream_layout`."""
     controller = core.controller
@@ -140,22 +154,17 @@ async def stream_layout(core: ClientCore, stream: ScopedStream) -> StreamLayout:
     # Each epoch has at least one segment that was made in it.
     epochs = max(map(epoch_of, newest)) + 1
 
-    async def segments_of(epoch: int) -> list[SegmentWithRange]:
-        return await controller.get_epoch_segments(stream.scope, stream.name, epoch)
-
-    ranges = {
-        each.segment_id: (each.low, each.high)
-        for segments in (await look_up_all(segments_of, range(epochs))).values()
-        for each in segments
-    }
-    infos = await segment_infos(core, stream, list(ranges))
+    segments = await segments_of_epochs(core, stream, range(epochs))
+    infos = await segment_infos(core, stream, list(segments))
     return StreamLayout(
         stream,
         tuple(
-            LayoutSegment(segment_id, low, high, None)
+            LayoutSegment(segment_id, each.low, each.high, None)
             if (info := infos[segment_id]) is None
-            else LayoutSegment(segment_id, low, high, info.write_offset, info.start_offset, info.is_sealed)
-            for segment_id, (low, high) in ranges.items()
+            else LayoutSegment(
+                segment_id, each.low, each.high, info.write_offset, info.start_offset, info.is_sealed
+            )
+            for segment_id, each in segments.items()
         ),
     )
 

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Sequence
 from typing import Self
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import trio
 
@@ -123,9 +123,7 @@ class EventWriter(RoutedWriter):
                     continue
                 break
         self._large_stored(len(event), time.perf_counter() - started)
-        ack = Ack()
-        ack.settle()
-        return ack
+        return Ack(0)
 
     async def note_time(self, timestamp: int) -> None:
         """Tell the controller that everything up to event time ``timestamp`` (milliseconds) was written.
@@ -183,10 +181,14 @@ class EventWriter(RoutedWriter):
         appender = self._by_id.get(segment_id)
         if appender is None:
             target = self._core.target(self.stream, segment_id, Access.WRITE)
-            appender = SegmentAppender(self._core.stores, target, self)
+            appender = SegmentAppender(self._core.stores, target, self, writer_id=self._id_on(target.name))
             self._by_id[segment_id] = appender
             self._start(appender)
         return appender
+
+    def _id_on(self, segment: str) -> UUID:
+        """The writer's id on a segment."""
+        return uuid4()
 
     async def sealed(self, appender: SegmentAppender, error: PravegaError) -> None:
         """A segment was sealed: move on to its successors (see :class:`AppenderOwner`)."""
@@ -214,7 +216,7 @@ class EventWriter(RoutedWriter):
                     routes.append(Route(low, high, self._appender(segment_id)))
         del self._by_id[appender.target.segment_id]
         self._set_routes(routes)
-        self._resend(appender)
+        self._resend([appender])
 
     async def _successors(self, segment_id: int) -> list[tuple[float, float, int]]:
         """Key ranges and ids of the segments after a sealed one; empty when the stream is sealed."""

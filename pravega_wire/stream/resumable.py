@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, Self
@@ -37,18 +37,23 @@ from pravega_wire.segment.appender import (
     HEADER_BYTES,
     MAX_EVENT_BYTES,
     Ack,
-    Block,
-    Place,
     SegmentAppender,
     too_large,
 )
 from pravega_wire.segment.metadata import NULL_ATTRIBUTE, SegmentMetadata
 from pravega_wire.segment.store import Backoff
 from pravega_wire.stream.arrow import is_arrow, one_array
-from pravega_wire.stream.batch import look_up_all
+from pravega_wire.stream.batch import look_up_all, segments_of_epochs
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.event_writer import EventWriter
-from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES, Partitioner, Route, as_bytes, no_key
+from pravega_wire.stream.routing import (
+    DEFAULT_MAX_OUTSTANDING_BYTES,
+    Partitioner,
+    Route,
+    as_bytes,
+    batch_of,
+    no_key,
+)
 from pravega_wire.types import ScopedStream
 
 __all__ = ["ResumableWriter"]
@@ -85,24 +90,20 @@ class _Stored:
         }
 
 
-def _id_on(writer_id: UUID, segment: str) -> UUID:
-    return uuid5(writer_id, segment)
+async def _stored(core: ClientCore, stream: ScopedStream, id_on: Callable[[str], UUID]) -> _Stored:
+    """What the segments of a stream, sealed ones as well, know of a writer.
 
-
-async def _stored(core: ClientCore, stream: ScopedStream, writer_id: UUID) -> _Stored:
-    """What the segments of a stream, sealed ones as well, know of a writer."""
+    :param id_on: the writer's id on a segment, by the segment's name.
+    """
     controller = core.controller
     oldest = await controller.get_segments(stream.scope, stream.name)
     ids = await controller.get_segments_between(stream.scope, stream.name, dict(oldest), {})
-    segments: dict[int, SegmentWithRange] = {}
-    for epoch in sorted(set(map(epoch_of, ids))):
-        for each in await controller.get_epoch_segments(stream.scope, stream.name, epoch):
-            segments[each.segment_id] = each
+    segments = await segments_of_epochs(core, stream, sorted(set(map(epoch_of, ids))))
 
     async def number(segment_id: int) -> int:
         target = core.target(stream, segment_id, Access.WRITE)
         try:
-            found = await SegmentMetadata(core.stores, target).attribute(_id_on(writer_id, target.name))
+            found = await SegmentMetadata(core.stores, target).attribute(id_on(target.name))
         except NoSuchSegmentError:
             return 0
         return 0 if found == NULL_ATTRIBUTE else found
@@ -180,7 +181,7 @@ class ResumableWriter(EventWriter):
         # In this order: the segments before these are sealed, so that what they know is the last word;
         # of these the set-up tells.
         segments = await self._current_segments()
-        self._stored = await _stored(self._core, self.stream, self.id)
+        self._stored = await _stored(self._core, self.stream, self._id_on)
         self._stored_highest = max(self._stored.numbers)
         if self._first_event_number is None:
             if not self._stored.complete and not all(self._stored.numbers):
@@ -228,14 +229,9 @@ class ResumableWriter(EventWriter):
     async def write_batch(self, events: Iterable[bytes], routing_key: str | None = None) -> Ack:
         """As :meth:`EventWriter.write_batch`; each event gets a number."""
         self._check()
-        payloads = list(map(as_bytes, events))
-        size = sum(map(len, payloads)) + HEADER_BYTES * len(payloads)
-        if size > MAX_EVENT_BYTES + HEADER_BYTES:
-            raise too_large(size, "a batch")
+        payloads, _ = batch_of(events)
         if not payloads:
-            done = Ack()
-            done.settle()
-            return done
+            return Ack(0)
         return await self._write_numbered(payloads, routing_key, atomic=True)
 
     async def write_events(
@@ -273,11 +269,9 @@ class ResumableWriter(EventWriter):
         self.next_event_number += 1
         if last <= self._stored_highest and last <= self._stored.at(position):
             self.events_skipped += len(payloads)
-            ack = Ack()
-            ack.settle()
             # Skipping many must not keep everything else from running.
             await trio.lowlevel.checkpoint()
-            return ack
+            return Ack(0)
         size = sum(map(len, payloads)) + HEADER_BYTES * len(payloads)
         if atomic or (appender.open.count and appender.open.size + size > BLOCK_BYTES):
             appender.close_block()
@@ -302,16 +296,8 @@ class ResumableWriter(EventWriter):
 
     # --- segments -------------------------------------------------------------------------------
 
-    def _appender(self, segment_id: int) -> SegmentAppender:
-        appender = self._by_id.get(segment_id)
-        if appender is None:
-            target = self._core.target(self.stream, segment_id, Access.WRITE)
-            appender = SegmentAppender(
-                self._core.stores, target, self, writer_id=_id_on(self.id, target.name)
-            )
-            self._by_id[segment_id] = appender
-            self._start(appender)
-        return appender
+    def _id_on(self, segment: str) -> UUID:
+        return uuid5(self.id, segment)
 
     async def sealed(self, appender: SegmentAppender, error: PravegaError) -> None:
         """A segment was sealed: move everything to the segments that are there now."""
@@ -375,7 +361,7 @@ class ResumableWriter(EventWriter):
             try:
                 # Where there is a number already, another process with this id was faster.
                 await SegmentMetadata(self._core.stores, target).compare_and_set_attribute(
-                    _id_on(self.id, target.name), NULL_ATTRIBUTE, number
+                    self._id_on(target.name), NULL_ATTRIBUTE, number
                 )
             except (SegmentSealedError, NoSuchSegmentError) as error:
                 # The stream has scaled once more; the sealed segments still know.
@@ -385,40 +371,8 @@ class ResumableWriter(EventWriter):
         """Put what is not stored into the segments that are there now, in the order of numbers."""
         for each in ended:
             del self._by_id[each.target.segment_id]
-            moved = each.unacknowledged
-            self._counts.succeeded(sum(block.count for block in moved), sum(block.size for block in moved))
         self._set_routes([Route(each.low, each.high, self._appender(each.segment_id)) for each in segments])
-        left = [block for each in ended for block in each.unacknowledged]
-        pieces: list[tuple[int, list[int], memoryview, Place, Block]] = []
-        for block in left:
-            if block.atomic:
-                payload = memoryview(b"".join(framed for framed, _ in block.events()))
-                pieces.append((block.numbers[0], block.numbers, payload, block.places[0], block))
-                continue
-            for number, (framed, place) in zip(block.numbers, block.events(), strict=True):
-                pieces.append((number, [number], framed, place, block))
-        pieces.sort(key=lambda piece: piece[0])
-        for _, numbers, framed, place, old in pieces:
-            heir = self._select(place)
-            if heir.open.count and (old.atomic or heir.open.size + len(framed) > BLOCK_BYTES):
-                heir.close_block()
-            new = heir.open
-            new.parts.append(framed)
-            new.places += [place] * len(numbers)
-            new.numbers += numbers
-            new.size += len(framed)
-            new.count += len(numbers)
-            if not new.extra or new.extra[-1] is not old.ack:
-                for ack in (old.ack, *old.extra):
-                    ack.add()
-                new.extra += (*old.extra, old.ack)
-            if old.atomic:
-                new.atomic = True
-                heir.close_block()
-        for block in left:
-            block.settle()
-        for appender in self._appenders():
-            appender.pump()
+        self._resend(ended)
 
     async def close(self) -> None:
         """As :meth:`EventWriter.close`; leaves word that everything up to here is stored."""

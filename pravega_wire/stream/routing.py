@@ -411,10 +411,7 @@ class RoutedWriter:
         :raises EventTooLargeError: over the limit; nothing was written.
         """
         self._check()
-        payloads = [event if type(event) is bytes else as_bytes(event) for event in events]
-        size = sum(map(len, payloads)) + HEADER_BYTES * len(payloads)
-        if size > MAX_EVENT_BYTES + HEADER_BYTES:
-            raise too_large(size, "a batch")
+        payloads, size = batch_of(events)
         block = Block()
         if not payloads:
             block.settle()
@@ -623,38 +620,37 @@ class RoutedWriter:
             appender.finish()
         self._room.set()
 
-    def _resend(self, appender: SegmentAppender) -> None:
-        """Put the events of a finished appender into those that the routes now name, in order."""
-        unacknowledged = appender.unacknowledged
-        self._counts.succeeded(
-            sum(block.count for block in unacknowledged), sum(block.size for block in unacknowledged)
-        )
-        for old in unacknowledged:
-            if old.atomic:
-                heir = self._select(old.places[0])
-                moved = old.copy()
+    def _resend(self, ended: Iterable[SegmentAppender]) -> None:
+        """Put the events of finished appenders into those that the routes now name, in order."""
+        pieces: list[tuple[memoryview, list[Place], list[int], Block]] = []
+        for appender in ended:
+            blocks = appender.unacknowledged
+            self._counts.succeeded(sum(block.count for block in blocks), sum(block.size for block in blocks))
+            pieces += ((*piece, block) for block in blocks for piece in block.pieces())
+        # Those with numbers may come from several segments and go to one, where numbers have to grow. The
+        # others have none, and stay as they are.
+        pieces.sort(key=lambda piece: piece[2])
+        for framed, places, numbers, old in pieces:
+            heir = self._select(places[0])
+            if heir.open.count and (old.atomic or heir.open.size + len(framed) > BLOCK_BYTES):
+                heir.close_block()
+            block = heir.open
+            block.parts.append(framed)
+            block.places += places
+            block.numbers += numbers
+            block.size += len(framed)
+            block.count += len(places)
+            if not block.extra or block.extra[-1] is not old.ack:
                 for ack in (old.ack, *old.extra):
                     ack.add()
-                moved.extra += (*old.extra, old.ack)
-                heir.add_block(moved)
-                old.settle()
-                continue
-            for framed, place in old.events():
-                heir = self._select(place)
-                if heir.open.count and heir.open.size + len(framed) > BLOCK_BYTES:
-                    heir.close_block()
-                block = heir.open
-                block.parts.append(framed)
-                block.places.append(place)
-                block.size += len(framed)
-                block.count += 1
-                if not block.extra or block.extra[-1] is not old.ack:
-                    for ack in (old.ack, *old.extra):
-                        ack.add()
-                    block.extra += (*old.extra, old.ack)
+                block.extra += (*old.extra, old.ack)
+            if old.atomic:
+                block.atomic = True
+                heir.close_block()
+        for old in dict.fromkeys(piece[3] for piece in pieces):
             old.settle()
-        for route in self._routes:
-            route.appender.pump()
+        for appender in self._appenders():
+            appender.pump()
 
     def _stop(self) -> None:
         """End without waiting: what is not acknowledged fails."""
@@ -666,6 +662,15 @@ def as_bytes(event: object) -> bytes:
     if isinstance(event, bytes | bytearray | memoryview):
         return bytes(event)
     raise InvalidArgumentError(f"an event is bytes, not {type(event).__name__}")
+
+
+def batch_of(events: Iterable[bytes]) -> tuple[list[bytes], int]:
+    """The payloads of a batch, and its size with headers; refuses one over the limit."""
+    payloads = list(map(as_bytes, events))
+    size = sum(map(len, payloads)) + HEADER_BYTES * len(payloads)
+    if size > MAX_EVENT_BYTES + HEADER_BYTES:
+        raise too_large(size, "a batch")
+    return payloads, size
 
 
 def no_key(key: object) -> InvalidArgumentError:

@@ -13,22 +13,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import trio
-
 from pravega_wire.boundaries import DEFAULT_SPACING, BoundaryIndex, check_bytes
 from pravega_wire.controller.tokens import Access
 from pravega_wire.errors import DataLossError, InvalidArgumentError, NoSuchSegmentError, TruncatedInputError
 from pravega_wire.protocol.events import last_boundary
+from pravega_wire.segment.appender import HEADER_BYTES
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.reader import CHUNK_BYTES, DEPTH, RangeReader
 from pravega_wire.segment.store import SegmentStores, SegmentTarget
-from pravega_wire.stream.batch import lone_errors
+from pravega_wire.stream.batch import look_up_all
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.types import SegmentRange
 
 __all__ = ["BoundaryScan", "boundary_index", "split_range", "split_ranges"]
 
-_HEADER_BYTES = 8
 _FIRST_READ = 16 * 1024
 _READ_AHEAD = CHUNK_BYTES * DEPTH
 _LEG = 32 * CHUNK_BYTES
@@ -68,7 +66,7 @@ class BoundaryScan:
             return
         if self._carry:
             # A header across two chunks: join just that, the rest is followed where it lies.
-            taken = _HEADER_BYTES - len(self._carry)
+            taken = HEADER_BYTES - len(self._carry)
             skip = self.next_byte - offset
             head = self._carry + bytes(data[skip : skip + taken])
             self._carry = b""
@@ -195,15 +193,9 @@ async def split_ranges(
     core: ClientCore, ranges: Sequence[SegmentRange], max_bytes: int
 ) -> list[SegmentRange]:
     """All ranges divided, in the same order; a few at a time."""
-    pieces: list[list[SegmentRange]] = [[] for _ in ranges]
-    limit = trio.CapacityLimiter(_CONCURRENT_PASSES)
 
-    async def split(place: int) -> None:
-        async with limit:
-            pieces[place] = await split_range(core, ranges[place], max_bytes)
+    async def split(place: int) -> list[SegmentRange]:
+        return await split_range(core, ranges[place], max_bytes)
 
-    with lone_errors():
-        async with trio.open_nursery() as nursery:
-            for place in range(len(ranges)):
-                nursery.start_soon(split, place)
-    return [piece for each in pieces for piece in each]
+    pieces = await look_up_all(split, range(len(ranges)), at_once=_CONCURRENT_PASSES)
+    return [piece for place in range(len(ranges)) for piece in pieces[place]]
