@@ -30,10 +30,15 @@ def python_command(module: str, *arguments: str) -> list[str]:
 
 
 def java_command(uri: str, scope: str, directory: Path) -> list[str]:
-    """The participant in ``java/BenchPeer.java``, compiled into ``directory``."""
+    """The participant in ``java/BenchPeer.java``, compiled into ``directory``.
+
+    Its shared state is that of the interoperability tests.
+    """
     classpath = client_classpath()
     classes = directory / "classes"
-    compile_java(sorted((Path(__file__).parent / "java").glob("*.java")), classes, classpath)
+    sources = sorted((Path(__file__).parent / "java").glob("*.java"))
+    sources.append(ROOT / "tests" / "interop" / "java" / "SharedSum.java")
+    compile_java(sources, classes, classpath)
     # The client logs at INFO by default, and more than it sends.
     quiet = directory / "logback.xml"
     quiet.write_text('<configuration><root level="OFF"/></configuration>')

@@ -6,19 +6,14 @@ import io.pravega.client.SynchronizerClientFactory;
 import io.pravega.client.admin.ReaderGroupManager;
 import io.pravega.client.batch.SegmentIterator;
 import io.pravega.client.batch.SegmentRange;
-import io.pravega.client.state.InitialUpdate;
-import io.pravega.client.state.Revision;
-import io.pravega.client.state.Revisioned;
 import io.pravega.client.state.StateSynchronizer;
 import io.pravega.client.state.SynchronizerConfig;
-import io.pravega.client.state.Update;
 import io.pravega.client.stream.EventStreamReader;
 import io.pravega.client.stream.EventStreamWriter;
 import io.pravega.client.stream.EventWriterConfig;
 import io.pravega.client.stream.ReaderConfig;
 import io.pravega.client.stream.ReaderGroupConfig;
 import io.pravega.client.stream.Stream;
-import io.pravega.client.stream.Serializer;
 import io.pravega.client.stream.StreamCut;
 import io.pravega.client.stream.Transaction;
 import io.pravega.client.stream.TransactionalEventStreamWriter;
@@ -26,7 +21,6 @@ import io.pravega.client.stream.impl.ByteArraySerializer;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
-import java.io.Serializable;
 import java.lang.management.ManagementFactory;
 import java.net.URI;
 import java.nio.ByteBuffer;
@@ -54,7 +48,6 @@ import java.util.concurrent.locks.LockSupport;
  */
 public final class BenchPeer {
     private static final int POOL = 64;
-    private static final int COUNTER_BYTES = 16;
     private static final ByteArraySerializer BYTES = new ByteArraySerializer();
     private static final OperatingSystemMXBean SYSTEM =
         (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
@@ -332,33 +325,34 @@ public final class BenchPeer {
 
     private String synchronizer(String stream, int tasks, int count) throws Exception {
         long[] taken = new long[tasks * count];
-        List<StateSynchronizer<Counter>> every = new ArrayList<>();
+        List<StateSynchronizer<SharedSum.Sum>> every = new ArrayList<>();
         ExecutorService threads = Executors.newFixedThreadPool(tasks);
         try (SynchronizerClientFactory factory = SynchronizerClientFactory.withScope(scope, config)) {
             for (int task = 0; task < tasks; task++) {
-                StateSynchronizer<Counter> shared = factory.createStateSynchronizer(
-                    stream, new AddSerializer(), new StartSerializer(), SynchronizerConfig.builder().build());
+                StateSynchronizer<SharedSum.Sum> shared = factory.createStateSynchronizer(
+                    stream, new SharedSum.AddSerializer(), new SharedSum.StartSerializer(),
+                    SynchronizerConfig.builder().build());
                 every.add(shared);
-                shared.initialize(new Start(0));
+                shared.initialize(new SharedSum.Start(0));
             }
             // They connect.
-            for (StateSynchronizer<Counter> shared : every) {
+            for (StateSynchronizer<SharedSum.Sum> shared : every) {
                 shared.fetchUpdates();
                 shared.updateState((state, updates) -> {
-                    updates.add(new Add(1));
+                    updates.add(new SharedSum.Add(1));
                 });
             }
             List<Future<?>> running = new ArrayList<>();
             long cpu = SYSTEM.getProcessCpuTime();
             long start = System.nanoTime();
             for (int task = 0; task < tasks; task++) {
-                StateSynchronizer<Counter> shared = every.get(task);
+                StateSynchronizer<SharedSum.Sum> shared = every.get(task);
                 int first = task * count;
                 running.add(threads.submit(() -> {
                     for (int i = 0; i < count; i++) {
                         long before = System.nanoTime();
                         shared.updateState((state, updates) -> {
-                            updates.add(new Add(1));
+                            updates.add(new SharedSum.Add(1));
                         });
                         taken[first + i] = System.nanoTime() - before;
                     }
@@ -371,96 +365,12 @@ public final class BenchPeer {
             cpu = SYSTEM.getProcessCpuTime() - cpu;
             every.get(0).fetchUpdates();
             long total = every.get(0).getState().value - tasks;
-            return answer(total, total * COUNTER_BYTES, end - start, cpu, times("", taken));
+            return answer(total, total * SharedSum.RECORD_BYTES, end - start, cpu, times("", taken));
         } finally {
             threads.shutdownNow();
-            for (StateSynchronizer<Counter> shared : every) {
+            for (StateSynchronizer<SharedSum.Sum> shared : every) {
                 shared.close();
             }
-        }
-    }
-
-    /** What the synchronizers share. */
-    static final class Counter implements Revisioned {
-        final String stream;
-        final Revision revision;
-        final long value;
-
-        Counter(String stream, Revision revision, long value) {
-            this.stream = stream;
-            this.revision = revision;
-            this.value = value;
-        }
-
-        @Override
-        public String getScopedStreamName() {
-            return stream;
-        }
-
-        @Override
-        public Revision getRevision() {
-            return revision;
-        }
-    }
-
-    static final class Start implements InitialUpdate<Counter> {
-        final long value;
-
-        Start(long value) {
-            this.value = value;
-        }
-
-        @Override
-        public Counter create(String stream, Revision revision) {
-            return new Counter(stream, revision, value);
-        }
-    }
-
-    static final class Add implements Update<Counter> {
-        final long amount;
-
-        Add(long amount) {
-            this.amount = amount;
-        }
-
-        @Override
-        public Counter applyTo(Counter old, Revision revision) {
-            return new Counter(old.stream, revision, old.value + amount);
-        }
-    }
-
-    /** A versioned record that holds one long. */
-    static ByteBuffer record(long value) {
-        ByteBuffer buffer = ByteBuffer.allocate(COUNTER_BYTES);
-        buffer.put((byte) 0).put((byte) 0).put((byte) 1).put((byte) 0).putInt(8).putLong(value).flip();
-        return buffer;
-    }
-
-    static long value(ByteBuffer buffer) {
-        return buffer.position(buffer.position() + 8).getLong();
-    }
-
-    static final class StartSerializer implements Serializer<Start>, Serializable {
-        @Override
-        public ByteBuffer serialize(Start start) {
-            return record(start.value);
-        }
-
-        @Override
-        public Start deserialize(ByteBuffer buffer) {
-            return new Start(value(buffer));
-        }
-    }
-
-    static final class AddSerializer implements Serializer<Add>, Serializable {
-        @Override
-        public ByteBuffer serialize(Add add) {
-            return record(add.amount);
-        }
-
-        @Override
-        public Add deserialize(ByteBuffer buffer) {
-            return new Add(value(buffer));
         }
     }
 
