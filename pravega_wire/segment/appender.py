@@ -13,9 +13,9 @@ block leaves at once, otherwise it gathers until one comes back or it is large.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import compress
 from time import perf_counter
 from typing import Final, Protocol
 from uuid import UUID, uuid4
@@ -52,6 +52,7 @@ __all__ = [
     "Block",
     "Place",
     "SegmentAppender",
+    "Stored",
     "too_large",
 ]
 
@@ -139,6 +140,9 @@ class Ack:
 
 Place = float | str | None
 
+Stored = Callable[[int, Place], bool]
+"""Whether an event is stored, by its number and what routes it."""
+
 
 class Block:
     """Events that are appended together.
@@ -208,20 +212,23 @@ class Block:
         for index, (framed, place) in enumerate(self.events()):
             yield framed, [place], self.numbers[index : index + 1]
 
-    def drop_through(self, number: int) -> tuple[int, int]:
-        """Leave out the events with numbers up to this one; returns how many bytes and events that were."""
-        count = bisect_right(self.numbers, number)
-        rest = list(self.events())[count:]
-        dropped = self.size - sum(len(framed) for framed, _ in rest)
+    def drop(self, stored: Stored) -> tuple[int, int]:
+        """Leave out the numbered events that are stored; returns how many bytes and events that were."""
+        keep = [not stored(number, place) for number, place in zip(self.numbers, self.places, strict=False)]
+        dropped = keep.count(False)
+        if not dropped:
+            return 0, 0
+        payload = b"".join(framed for framed, _ in compress(self.events(), keep))
+        size = self.size - len(payload)
         if self.parts:
-            self.parts = [framed for framed, _ in rest]
+            self.parts = [payload]
         else:
-            self._payload = self._payload[dropped:]
-        self.places = self.places[count:]
-        self.numbers = self.numbers[count:]
-        self.size -= dropped
-        self.count -= count
-        return dropped, count
+            self._payload = memoryview(payload)
+        self.places = list(compress(self.places, keep))
+        self.numbers = list(compress(self.numbers, keep))
+        self.size -= size
+        self.count -= dropped
+        return size, dropped
 
     def settle(self) -> None:
         """The block's events are stored."""
@@ -359,18 +366,19 @@ class SegmentAppender:
         self._disrupt(ClosedError(f"writing to {self.target.name} has ended"))
         self._work.set()
 
-    def leave_out(self, number: int) -> None:
-        """Drop events, numbered by the caller, up to this number: the segment has them, from whomever."""
-        if self.open.numbers and self.open.numbers[0] <= number:
+    def leave_out(self, stored: Stored) -> None:
+        """Drop events, numbered by the caller, that are stored, by whomever."""
+        if self.open.numbers:
             self.close_block()
         for queue in (self._under_way, self._full):
-            while queue and queue[0].numbers and queue[0].numbers[0] <= number:
-                block = queue[0]
-                size, count = block.drop_through(number)
+            for block in [each for each in queue if each.numbers]:
+                size, count = block.drop(stored)
+                if not count:
+                    continue
                 if queue is self._under_way:
                     self._under_way_bytes -= size
                 if not block.count:
-                    queue.popleft()
+                    queue.remove(block)
                     block.settle()
                 self._owner.acknowledged(size, count, 0.0)
 
@@ -530,7 +538,7 @@ class SegmentAppender:
         last = self._setup.last_event_number
         self.last_stored_number = max(last, 0)
         self._settle_through(last)
-        self.leave_out(last)
+        self.leave_out(lambda number, _: number <= last)
         for block in self._under_way:
             self._flow.connection.send_parts(
                 list(block.resend_parts(self._writer_bytes, self._flow.base_request_id))

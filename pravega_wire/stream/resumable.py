@@ -37,6 +37,7 @@ from pravega_wire.segment.appender import (
     HEADER_BYTES,
     MAX_EVENT_BYTES,
     Ack,
+    Place,
     SegmentAppender,
     too_large,
 )
@@ -89,15 +90,26 @@ class _Stored:
             if start < high and low < end
         }
 
+    def later(self, other: _Stored) -> _Stored:
+        """At each position the later of the two numbers."""
+        highs = tuple(sorted({*self.highs, *other.highs}))
+        return _Stored(highs, tuple(max(self.at(high), other.at(high)) for high in highs), self.complete)
 
-async def _stored(core: ClientCore, stream: ScopedStream, id_on: Callable[[str], UUID]) -> _Stored:
+
+async def _stored(
+    core: ClientCore, stream: ScopedStream, id_on: Callable[[str], UUID], since: Iterable[int] | None = None
+) -> _Stored:
     """What the segments of a stream, sealed ones as well, know of a writer.
 
     :param id_on: the writer's id on a segment, by the segment's name.
+    :param since: only these segments, which were the current ones at some time, and all after them.
     """
     controller = core.controller
-    oldest = await controller.get_segments(stream.scope, stream.name)
-    ids = await controller.get_segments_between(stream.scope, stream.name, dict(oldest), {})
+    if since is None:
+        oldest = dict(await controller.get_segments(stream.scope, stream.name))
+    else:
+        oldest = dict.fromkeys(since, 0)
+    ids = await controller.get_segments_between(stream.scope, stream.name, oldest, {})
     segments = await segments_of_epochs(core, stream, sorted(set(map(epoch_of, ids))))
 
     async def number(segment_id: int) -> int:
@@ -166,7 +178,7 @@ class ResumableWriter(EventWriter):
         self.next_event_number = first_event_number or 1
         self.events_skipped = 0
         self._first_event_number = first_event_number
-        self._stored = _Stored((1.0,), (0,), complete=True)
+        self._found = self._stored = _Stored((1.0,), (0,), complete=True)
         self._stored_highest = 0
         self._moving = trio.Lock()
 
@@ -181,10 +193,10 @@ class ResumableWriter(EventWriter):
         # In this order: the segments before these are sealed, so that what they know is the last word;
         # of these the set-up tells.
         segments = await self._current_segments()
-        self._stored = await _stored(self._core, self.stream, self._id_on)
-        self._stored_highest = max(self._stored.numbers)
+        self._found = await self._stored_since()
+        self._know(self._found)
         if self._first_event_number is None:
-            if not self._stored.complete and not all(self._stored.numbers):
+            if not self._found.complete and not all(self._found.numbers):
                 raise WriterHistoryLostError(
                     f"segments of {self.stream} were truncated away that may have held the last event "
                     f"number of writer {self.id}: give first_event_number (1 for a new writer)",
@@ -203,11 +215,11 @@ class ResumableWriter(EventWriter):
         of the last numbers of the segments: later events may be stored as well, of keys whose segments had
         more.
         """
-        return min(self._stored.numbers)
+        return min(self._found.numbers)
 
     def last_stored_of(self, routing_key: str) -> int:
         """Of this key every event up to this number was stored when the writer was opened, and none after."""
-        return self._stored.at(self._position_of(routing_key))
+        return self._found.at(self._position_of(routing_key))
 
     # --- writing --------------------------------------------------------------------------------
 
@@ -265,13 +277,19 @@ class ResumableWriter(EventWriter):
         first = self.next_event_number
         position = self._position(first, routing_key)
         appender = self._select(position)
-        self.next_event_number = last = first + len(payloads) - 1
-        self.next_event_number += 1
-        if last <= self._stored_highest and last <= self._stored.at(position):
-            self.events_skipped += len(payloads)
-            # Skipping many must not keep everything else from running.
-            await trio.lowlevel.checkpoint()
-            return Ack(0)
+        self.next_event_number = first + len(payloads)
+        # Another process with this id may be ahead: what it has stored here is known since the set-up.
+        known = appender.last_stored_number or 0
+        if first <= self._stored_highest:
+            known = max(known, self._stored.at(position))
+        if first <= known:
+            payloads = payloads[known - first + 1 :]
+            self.events_skipped += self.next_event_number - first - len(payloads)
+            first = known + 1
+            if not payloads:
+                # Skipping many must not keep everything else from running.
+                await trio.lowlevel.checkpoint()
+                return Ack(0)
         size = sum(map(len, payloads)) + HEADER_BYTES * len(payloads)
         if atomic or (appender.open.count and appender.open.size + size > BLOCK_BYTES):
             appender.close_block()
@@ -311,11 +329,14 @@ class ResumableWriter(EventWriter):
                     return
                 now = {each.segment_id for each in segments}
                 ended = [each for segment_id, each in self._by_id.items() if segment_id not in now]
-                # Numbers grow within a segment: nothing may go to one that takes over from several before
-                # it is known of each what it has stored.
                 for each in ended:
                     each.finish()
-                    await self._leave_out_stored(each)
+                # The last acknowledgements may be missing, and another process with this id may have
+                # written to these segments, and to others that have come and gone. Numbers grow within a
+                # segment: nothing may go to a new one before all that is known.
+                self._know(self._stored.later(await self._stored_since(self._by_id)))
+                for each in ended:
+                    each.leave_out(self._is_stored)
                 for segment in segments:
                     if segment.segment_id not in self._by_id:
                         await self._hand_over(segment, ended)
@@ -335,13 +356,16 @@ class ResumableWriter(EventWriter):
             if not await backoff.wait():
                 return []
 
-    async def _leave_out_stored(self, appender: SegmentAppender) -> None:
-        """Leave out what a sealed segment has: the last acknowledgements may be missing."""
-        try:
-            number = await SegmentMetadata(self._core.stores, appender.target).attribute(appender.writer_id)
-        except NoSuchSegmentError:
-            return
-        appender.leave_out(number)
+    async def _stored_since(self, segment_ids: Iterable[int] | None = None) -> _Stored:
+        return await _stored(self._core, self.stream, self._id_on, segment_ids)
+
+    def _know(self, stored: _Stored) -> None:
+        self._stored = stored
+        self._stored_highest = max(stored.numbers)
+
+    def _is_stored(self, number: int, place: Place) -> bool:
+        assert isinstance(place, float)
+        return number <= self._stored.at(place)
 
     async def _hand_over(self, segment: SegmentWithRange, ended: Sequence[SegmentAppender]) -> None:
         """Leave word in a new segment of what the sealed ones before it have stored.

@@ -178,6 +178,42 @@ def test_two_processes_at_once_do_no_harm(config: PravegaConfig, fault_proxy: Fa
     trio.run(main)
 
 
+def test_one_that_is_behind_writes_nothing_twice(config: PravegaConfig) -> None:
+    """Open since before the other wrote, it learns of each segment what that has only as it goes on."""
+    writer_id = uuid4()
+
+    async def main() -> None:
+        async with guarded(config) as client, open_client(config) as other:
+            await create(client, 2)
+            async with client.resumable_writer("r", writer_id, first_event_number=1) as behind:
+                async with other.resumable_writer("r", writer_id, first_event_number=1) as ahead:
+                    await write_to(ahead, 3000)
+                    for through in (500, 1000):
+                        await write_to(behind, through)
+                        await behind.flush()
+                    # The segments that it knows are sealed, with events that it has not come to yet; ...
+                    await scale_to(client, "r", 3)
+                    await write_to(ahead, 6000)
+                    await ahead.flush()
+                    for through in (1500, 2000, 4000):
+                        await write_to(behind, through)
+                        await behind.flush()
+                    # ... so are others, that have come and gone meanwhile; ...
+                    for last, segments in ((8000, 4), (9000, 5), (9100, 1)):
+                        await scale_to(client, "r", segments)
+                        await write_to(ahead, last)
+                        await ahead.flush()
+                    # ... and the one there is has nothing.
+                    await scale_to(client, "r", 2)
+                    await write_to(behind, 5000)
+                    await behind.flush()
+                await write_to(behind, 10_000)
+            events = await read_all(client, "r")
+            assert_exactly(events, 10_000)
+
+    trio.run(main)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_merged_segments_are_handed_over_in_the_order_of_numbers(
     config: PravegaConfig, fault_proxy: FaultProxy, seed: int
