@@ -6,9 +6,10 @@ import inspect
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise, repeat
+from operator import length_hint, sub
 from time import monotonic
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar
@@ -50,6 +51,10 @@ _CHUNKS_EACH: Final = 4
 # Of a segment: under way or received twice, being parsed, waiting.
 _LEAVE_SECONDS: Final = 10.0
 _HEADER_BYTES: Final = 8
+_UNTIMED_EVENTS: Final = 16
+_UNTIMED_SECONDS: Final = 0.001
+# To ask for the time is a fifth of what an event costs. So many in a row are given out without, to a caller
+# who took less than this for those before.
 
 
 class Event(Generic[T]):
@@ -79,6 +84,13 @@ class Event(Generic[T]):
 
     def __repr__(self) -> str:
         return f"<Event {self.pointer}: {self.value!r:.80}>"
+
+
+class _BareEvent(Event[T]):
+    """An event whose attributes are set by whoever makes it: without a call of ``__init__`` it costs half."""
+
+    __slots__ = ()
+    __init__ = object.__init__
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +149,65 @@ class _Feed:
         return bool(self.ready) or self.ended or self.failure is not None
 
 
+def _total(deserialize: Callable[[bytes], T]) -> Callable[[bytes], T]:
+    """The same, but a StopIteration out of it does not look like the end of what is iterated over."""
+
+    def call(payload: bytes) -> T:
+        try:
+            return deserialize(payload)
+        except StopIteration as error:
+            raise RuntimeError("the deserializer raised StopIteration") from error
+
+    return call
+
+
+class _Hand:
+    """A batch that events are given out of, one by one.
+
+    :ivar asked: how many of its events count as read: those before the last call that looked further.
+    """
+
+    __slots__ = ("_rows", "_values", "asked", "batch", "count", "feed")
+
+    def __init__(self, feed: _Feed, batch: EventBatch) -> None:
+        self.feed = feed
+        self.batch = batch
+        self.count = len(batch)
+        self.asked = 0
+        self._values: Iterator[bytes] | None = None
+        self._rows: Iterator[tuple[int, int, Any]] = iter(())
+
+    @property
+    def index(self) -> int:
+        """How many of its events were given out."""
+        # The rest is what the iterator has left: nobody has to count while events are given out.
+        return 0 if self._values is None else self.count - length_hint(self._values)
+
+    def offset(self, index: int) -> int:
+        """Where an event begins in the segment."""
+        return self.batch.base_offset + self.batch.begins[index]
+
+    def rows(self, count: int, deserialize: Callable[[bytes], Any] | None) -> Iterator[tuple[int, int, Any]]:
+        """Offset, length with header, and value of so many of the next events."""
+        if self._values is None:
+            # Only now: whoever takes whole batches needs no payloads.
+            batch = self.batch
+            begins = batch.begins
+            offsets: Iterable[int]
+            lengths: Iterable[int]
+            if isinstance(begins, range):
+                offsets = range(batch.base_offset, batch.next_offset, begins.step)
+                lengths = repeat(begins.step)
+            else:
+                offsets = batch.offsets()
+                lengths = map(sub, begins[1:], begins)
+            self._values = iter(batch.to_list())
+            # The values last: where the deserializer raises, the three stay in step.
+            values = self._values if deserialize is None else map(deserialize, self._values)
+            self._rows = zip(offsets, lengths, values, strict=False)
+        return islice(self._rows, count)
+
+
 class EventReader(Generic[T]):
     """One reader of a group: ``async with group.reader("one") as reader: async for event in reader: ...``
 
@@ -182,7 +253,7 @@ class EventReader(Generic[T]):
         self.reader_id = reader_id
         self.group = group
         self._core = core
-        self._deserialize = None if serializer is None else serializer.deserialize
+        self._deserialize = None if serializer is None else _total(serializer.deserialize)
         self._skip_truncated = on_truncated == "skip_to_head"
         self._on_checkpoint = on_checkpoint
         self._budget = max_buffered_bytes
@@ -199,21 +270,18 @@ class EventReader(Generic[T]):
         self._nursery: trio.Nursery | None = None
         self._feeds: dict[str, _Feed] = {}
         self._wake = trio.Event()
-        # The batch that events are given out of, one by one.
-        self._feed: _Feed | None = None
-        self._batch: EventBatch | None = None
-        self._payloads: list[bytes] = []
+        # What events are given out of, one by one.
+        self._hand: _Hand | None = None
         self._segment = ""
-        # How many of them are given out, of how many; where that leads to, and how many of those count as
-        # read. Their payloads are made with the first: whoever takes batches needs none.
-        self._index = 0
-        self._count = 0
-        self._at_hand = 0
-        self._at = 0
-        self._asked = 0
+        # Those of them that may be given out before the time is looked at; how many they are at a time; and
+        # when the time was looked at.
+        self._rows: Iterator[tuple[int, int, Any]] = iter(())
+        self._stride = 1
+        self._looked = 0.0
         # What read_batch gave out, until more is asked for.
         self._taken: tuple[str, int] | None = None
         self._next_round = 0.0
+        self._round_done = trio.Event()
         self._reading = False
         self._left = False
         self._closed = False
@@ -237,6 +305,7 @@ class EventReader(Generic[T]):
             raise
         self._nursery_manager = trio.open_nursery()
         self._nursery = await self._nursery_manager.__aenter__()
+        self._nursery.start_soon(self._keep_time, name=f"time of reader {self.reader_id}")
         return self
 
     async def _give_up_joining(self, link: GroupLink) -> None:
@@ -298,7 +367,7 @@ class EventReader(Generic[T]):
         for feed in self._feeds.values():
             feed.scope.cancel()
         self._left = True
-        self._count = self._at_hand = 0
+        self._clear_rows()
         self._note()
         try:
             await self._link.run(self._member.leave(None if position is None else position.offsets))
@@ -321,8 +390,9 @@ class EventReader(Generic[T]):
         self._note()
         offsets = self._member.positions()
         taken = self._taken
-        if self._batch is not None and self._index > self._asked:
-            taken = self._segment, self._batch.base_offset + self._batch.begins[self._index - 1]
+        hand = self._hand
+        if hand is not None and (index := hand.index) > hand.asked:
+            taken = hand.feed.segment, hand.offset(index - 1)
         if taken is not None and taken[0] in offsets:
             offsets[taken[0]] = taken[1]
         return Position.of(offsets, self._member.ranges)
@@ -362,69 +432,77 @@ class EventReader(Generic[T]):
         if event is not None:
             return event
         found = await self._more(timeout)
-        return self._give_event() if isinstance(found, _Feed) else found
+        return self._first_event(found) if isinstance(found, _Hand) else found
 
     def read_event_nowait(self) -> Event[T] | None:
         """The next event if it is at hand; None when it takes :meth:`read_event`."""
-        if self._index < self._count and monotonic() < self._next_round:
-            return self._give_event()
-        return None
+        event: Event[T] = _BareEvent()
+        for event.offset, event.length, event.value in self._rows:
+            event.segment = self._segment
+            return event
+        hand = self._hand_in_time()
+        return None if hand is None else self._first_event(hand)
 
-    def _give_event(self) -> Event[T]:
-        # For each event: what can be done when it is asked for is not done here (see _note).
-        index = self._index
-        if index >= self._at_hand:
-            assert self._batch is not None
-            self._payloads = self._batch.to_list()
-            self._at_hand = self._count
-        self._index = index + 1
-        value: Any = self._payloads[index]
-        length = len(value) + _HEADER_BYTES
-        offset = self._at
-        self._at = offset + length
-        if self._deserialize is not None:
-            value = self._deserialize(value)
-        return Event(value, self._segment, offset, length)
+    def _hand_in_time(self) -> _Hand | None:
+        """What to give an event out of, if there is one at hand and no round is due."""
+        now = monotonic()
+        hand = self._hand
+        if hand is None or self._left or now >= self._next_round or hand.index >= hand.count:
+            return None
+        quick = now - self._looked < _UNTIMED_SECONDS
+        self._stride = min(2 * self._stride, _UNTIMED_EVENTS) if quick else 1
+        self._looked = now
+        return hand
+
+    def _first_event(self, hand: _Hand) -> Event[T]:
+        """The next event at hand; some more may follow without looking at the time."""
+        self._rows = hand.rows(self._stride, self._deserialize)
+        self._segment = hand.feed.segment
+        event: Event[T] = _BareEvent()
+        event.offset, event.length, event.value = next(self._rows)
+        event.segment = self._segment
+        return event
+
+    def _clear_rows(self) -> None:
+        """Nothing more is given out without looking at the time."""
+        self._rows = iter(())
 
     def _note(self) -> None:
         """Let the member know what was given out."""
-        if self._index and self._segment in self._member.offsets:
-            self._member.advance(self._segment, self._at)
+        hand = self._hand
+        if hand is not None and (index := hand.index) and hand.feed.segment in self._member.offsets:
+            self._member.advance(hand.feed.segment, hand.offset(index))
 
     async def read_batch(self, timeout: float | None = None) -> SegmentEvents | ReachedCheckpoint | None:
         """The next events of one segment, as many as have arrived; otherwise as :meth:`read_event`."""
         found = await self._more(timeout)
-        if not isinstance(found, _Feed):
+        if not isinstance(found, _Hand):
             return found
-        batch, index = self._batch, self._index
-        assert batch is not None
+        segment, batch, index = found.feed.segment, found.batch, found.index
         if index:
             batch = batch.after(index)
-        self._taken = found.segment, batch.base_offset
-        self._member.advance(found.segment, batch.next_offset)
-        self._drop_batch()
-        return SegmentEvents(found.segment, batch)
+        self._taken = segment, batch.base_offset
+        self._member.advance(segment, batch.next_offset)
+        self._drop_hand()
+        return SegmentEvents(segment, batch)
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Event[T]:
         """The next event; ends at :attr:`end_of_data`."""
-        index = self._index
-        if index < self._at_hand and monotonic() < self._next_round:
-            # _give_event, written out: a call for each event is a seventh of their number a second.
-            self._index = index + 1
-            value: Any = self._payloads[index]
-            length = len(value) + _HEADER_BYTES
-            offset = self._at
-            self._at = offset + length
-            if self._deserialize is not None:
-                value = self._deserialize(value)
-            return Event(value, self._segment, offset, length)
+        # As read_event_nowait; a call for each event would be a seventh of their number a second.
+        event: Event[T] = _BareEvent()
+        for event.offset, event.length, event.value in self._rows:
+            event.segment = self._segment
+            return event
+        hand = self._hand_in_time()
+        if hand is not None:
+            return self._first_event(hand)
         while True:
             found = await self._more(None)
-            if isinstance(found, _Feed):
-                return self._give_event()
+            if isinstance(found, _Hand):
+                return self._first_event(found)
             if found is None:
                 raise StopAsyncIteration
             await self._tell(found)
@@ -445,8 +523,8 @@ class EventReader(Generic[T]):
 
     # --- the work of a call ---------------------------------------------------------------------
 
-    async def _more(self, timeout: float | None) -> _Feed | ReachedCheckpoint | None:
-        """Have a batch ready to give out of, and return its feed; or what there is instead."""
+    async def _more(self, timeout: float | None) -> _Hand | ReachedCheckpoint | None:
+        """What to give events out of; or what there is instead."""
         if self._reading:
             raise trio.BusyResourceError(f"another task is reading with reader {self.reader_id}")
         link = self._open_link()
@@ -454,19 +532,21 @@ class EventReader(Generic[T]):
         try:
             self._note()
             self._taken = None
-            self._asked = self._index
+            self._stride = 1
+            if self._hand is not None:
+                self._hand.asked = self._hand.index
             deadline = float("inf") if timeout is None else trio.current_time() + timeout
             while True:
-                if self._index >= self._count:
-                    self._drop_batch()
+                if self._hand is not None and self._hand.index >= self._hand.count:
+                    self._drop_hand()
                 if self._member.busy or monotonic() >= self._next_round:
                     checkpoint = await self._round(link)
                     if checkpoint is not None:
                         return ReachedCheckpoint(checkpoint)
-                feed = self._ready_feed()
-                if feed is not None:
+                hand = self._ready_hand()
+                if hand is not None:
                     await trio.lowlevel.checkpoint()
-                    return feed
+                    return hand
                 if self._member.busy:
                     continue
                 if self._member.end_of_data or trio.current_time() >= deadline:
@@ -488,6 +568,7 @@ class EventReader(Generic[T]):
     async def _round(self, link: GroupLink) -> str | None:
         # Until a whole round has succeeded nothing is given out: segments may be somebody else's by now.
         self._next_round = float("-inf")
+        self._clear_rows()
         try:
             checkpoint = await link.run(self._member.round(link.state))
         except ReinitializationRequiredError:
@@ -498,7 +579,20 @@ class EventReader(Generic[T]):
             self._follow_member()
         if not self._member.busy:
             self._next_round = self._member.due
+            self._round_done.set()
         return checkpoint
+
+    async def _keep_time(self) -> None:
+        """Have the time looked at when a round is due, however quick the caller was with events before."""
+        while True:
+            self._round_done = trio.Event()
+            left = self._next_round - monotonic()
+            if left > 0:
+                with trio.move_on_after(left):
+                    await self._round_done.wait()
+                continue
+            self._clear_rows()
+            await self._round_done.wait()
 
     def _follow_member(self) -> None:
         """Read the segments that this reader has, and no others."""
@@ -507,8 +601,8 @@ class EventReader(Generic[T]):
             feed = self._feeds.pop(segment)
             feed.scope.cancel()
             feed.room.set()
-            if feed is self._feed:
-                self._drop_batch()
+            if self._hand is not None and feed is self._hand.feed:
+                self._drop_hand()
         for segment, offset in offsets.items():
             if segment not in self._feeds:
                 self._open_feed(segment, offset)
@@ -516,10 +610,9 @@ class EventReader(Generic[T]):
         for feed in self._feeds.values():
             feed.reader.chunk_bytes = chunk_bytes
 
-    def _drop_batch(self) -> None:
-        self._feed = self._batch = None
-        self._payloads = []
-        self._index = self._count = self._at_hand = self._asked = 0
+    def _drop_hand(self) -> None:
+        self._hand = None
+        self._clear_rows()
 
     def _chunk_bytes(self) -> int:
         share = self._budget // (_CHUNKS_EACH * max(1, len(self._member.offsets)))
@@ -557,10 +650,10 @@ class EventReader(Generic[T]):
                         feed.room = trio.Event()
                         await feed.room.wait()
 
-    def _ready_feed(self) -> _Feed | None:
-        """A feed whose batch is the one to give out of; deals with segments that ended or failed."""
-        if self._feed is not None:
-            return self._feed
+    def _ready_hand(self) -> _Hand | None:
+        """What to give out of; deals with segments that ended or failed."""
+        if self._hand is not None:
+            return self._hand
         for segment, feed in list(self._feeds.items()):
             if not feed.has_something or segment not in self._feeds:
                 continue
@@ -569,12 +662,8 @@ class EventReader(Generic[T]):
             if feed.ready:
                 batch = feed.ready.popleft()
                 feed.room.set()
-                self._feed, self._batch = feed, batch
-                self._segment = segment
-                self._index = self._asked = 0
-                self._count = len(batch)
-                self._at = batch.base_offset
-                return feed
+                self._hand = _Hand(feed, batch)
+                return self._hand
             if feed.failure is not None:
                 self._failed(feed, feed.failure)
             else:

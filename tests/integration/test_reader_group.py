@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from time import monotonic
 
 import pytest
 import trio
@@ -495,6 +496,76 @@ def test_several_streams_and_a_serializer(config: PravegaConfig) -> None:
                         raise AssertionError
                 assert sorted(seen) == sorted(f"{name}{number}" for name in "xy" for number in range(20))
                 assert names
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize("equal", [True, False], ids=["one length", "many lengths"])
+def test_a_deserializer_that_fails_leaves_out_one_event(config: PravegaConfig, equal: bool) -> None:
+    events = [b"%03d" % number + b"." * (0 if equal else number % 7) for number in range(200)]
+
+    class Picky:
+        def serialize(self, value: int) -> bytes:
+            raise NotImplementedError
+
+        def deserialize(self, payload: bytes) -> int:
+            number = int(payload[:3])
+            if number % 20 == 7:
+                raise ValueError(payload)
+            if number == 100:
+                raise StopIteration
+            return number
+
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("s", 1)
+            async with client.event_writer("s") as writer:
+                await (await writer.write_events(events)).wait()
+            seen: list[int] = []
+            failed = 0
+            async with await group_of(client, "s") as group, group.reader("a", Picky()) as reader:
+                while len(seen) + failed < 200:
+                    try:
+                        async for event in reader:
+                            seen.append(event.value)
+                            if event.value % 50 == 0:
+                                assert await client.fetch_event(event.pointer) == events[event.value]
+                            if event.value == 199:
+                                break
+                    except (ValueError, RuntimeError):
+                        failed += 1
+            assert seen == [each for each in range(200) if each % 20 != 7 and each != 100]
+
+    trio.run(main)
+
+
+def test_the_groups_work_is_not_put_off_by_events_at_hand(
+    config: PravegaConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Events that are taken quickly come without looking at the time, but not once something is due."""
+    rounds = 0
+    whole = EventReader._round
+
+    async def counted(self: EventReader[bytes], link: GroupLink) -> str | None:
+        nonlocal rounds
+        rounds += 1
+        return await whole(self, link)
+
+    monkeypatch.setattr(EventReader, "_round", counted)
+
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("s", 1)
+            async with client.event_writer("s") as writer:
+                await (await writer.write_events([b"x" * 10] * 5000)).wait()
+            async with await group_of(client, "s") as group, group.reader("a") as reader:
+                for count in range(100, 110):
+                    await take(reader, count)
+                    before = rounds
+                    await trio.sleep(max(0.0, reader._next_round - monotonic()) + 0.01)
+                    assert rounds == before
+                    await take(reader, 1)
+                    assert rounds > before
 
     trio.run(main)
 
