@@ -84,6 +84,7 @@ ENTRANTS = {
     "group": (
         Entrant("java"),
         Entrant("pravega_wire"),
+        Entrant("pravega_wire nowait"),
         Entrant("pravega_wire payloads"),
         Entrant("pravega_wire batches"),
         Entrant("pravega_wire sync"),
@@ -125,6 +126,7 @@ def commands(uri: str, scope: str, directory: Path) -> dict[str, Callable[[], li
         ("pravega_wire write_event", "each"),
         ("pravega_wire batches", "batches"),
         ("pravega_wire arrow", "arrow"),
+        ("pravega_wire nowait", "nowait"),
         ("pravega_wire payloads", "payloads"),
         ("pravega_wire sync", "sync-bulk"),
     ):

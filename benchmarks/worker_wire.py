@@ -2,8 +2,8 @@
 
 Modes: ``bulk`` (``write_events``; each event read becomes ``bytes``), ``each`` (one ``write_event`` for
 each event), ``batches`` (events stay in their batches), ``arrow`` (a batch becomes an Arrow array),
-``payloads`` (of a group: the ``bytes`` of events that stay in their batches),
-``sync-bulk`` and ``sync-each`` (the blocking facade).
+``payloads`` (of a group: the ``bytes`` of events that stay in their batches), ``nowait`` (of a group:
+event by event, those at hand without an ``await`` for each), ``sync-bulk`` and ``sync-each`` (the blocking facade).
 """
 
 from __future__ import annotations
@@ -106,6 +106,16 @@ async def read_group(client: PravegaClient, stream: str, count: int, mode: str) 
                         for payload in batch:
                             events += 1
                             nbytes += len(payload)
+            elif mode == "nowait":
+                while events < count:
+                    found = await reader.read_event()
+                    if not isinstance(found, Event):
+                        continue
+                    events += 1
+                    nbytes += len(found.value)
+                    for event in reader.events_nowait():
+                        events += 1
+                        nbytes += len(event.value)
             else:
                 async for event in reader:
                     events += 1

@@ -443,6 +443,24 @@ class EventReader(Generic[T]):
         hand = self._hand_in_time()
         return None if hand is None else self._first_event(hand)
 
+    def events_nowait(self) -> Iterator[Event[T]]:
+        """Those of the next events that are at hand, until something takes :meth:`read_event`.
+
+        They need no ``await`` each, which is a quarter of what an event costs.
+        """
+        while True:
+            for offset, length, value in self._rows:
+                event: Event[T] = _BareEvent()
+                event.offset = offset
+                event.length = length
+                event.value = value
+                event.segment = self._segment
+                yield event
+            hand = self._hand_in_time()
+            if hand is None:
+                return
+            yield self._first_event(hand)
+
     def _hand_in_time(self) -> _Hand | None:
         """What to give an event out of, if there is one at hand and no round is due."""
         now = monotonic()

@@ -80,6 +80,10 @@ class EventReader(Generic[T]):
         """The next event if it is at hand; None when it takes :meth:`read_event`."""
         return self._twin.read_event_nowait()
 
+    def events_nowait(self) -> Iterator[Event[T]]:
+        """Those of the next events that are at hand, until something takes :meth:`read_event`."""
+        return self._twin.events_nowait()
+
     def read_batch(self, timeout: float | None = None) -> SegmentEvents | ReachedCheckpoint | None:
         """The next events of one segment, as many as have arrived; otherwise as :meth:`read_event`."""
         return self._portal.call(self._twin.read_batch, timeout)
@@ -87,12 +91,11 @@ class EventReader(Generic[T]):
     def __iter__(self) -> Iterator[Event[T]]:
         while True:
             # Within a batch no other thread is needed: nothing else touches what is given out of it.
-            event = self._twin.read_event_nowait()
-            if event is None:
-                try:
-                    event = self._portal.call(self._twin.__anext__)
-                except StopAsyncIteration:
-                    return
+            yield from self._twin.events_nowait()
+            try:
+                event = self._portal.call(self._twin.__anext__)
+            except StopAsyncIteration:
+                return
             yield event
 
     def batches(self) -> Generator[SegmentEvents, None, None]:

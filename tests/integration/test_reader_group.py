@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from itertools import islice
 from time import monotonic
 
 import pytest
@@ -191,6 +192,14 @@ def test_batches_and_single_events_mix(config: PravegaConfig) -> None:
                         seen.append(item.value)
                         pointers.append(item.pointer)
                         assert item.stream == config.resolve("s")
+                    for count in (7, 1, 30):
+                        for item in islice(reader.events_nowait(), count):
+                            seen.append(item.value)
+                            pointers.append(item.pointer)
+                            ends = reader.position.offsets
+                            assert ends[item.segment] == item.offset + item.length
+                            assert reader.acknowledged_position.offsets[item.segment] <= item.offset
+                    assert len(seen) == 88
                     async for batch in reader.batches():
                         assert batch.events.to_arrow().to_pylist() == list(batch)
                         seen += batch
