@@ -3,7 +3,8 @@
 Modes: ``bulk`` (``write_events``; each event read becomes ``bytes``), ``each`` (one ``write_event`` for
 each event), ``batches`` (events stay in their batches), ``arrow`` (a batch becomes an Arrow array),
 ``payloads`` (of a group: the ``bytes`` of events that stay in their batches), ``nowait`` (of a group:
-event by event, those at hand without an ``await`` for each), ``sync-bulk`` and ``sync-each`` (the blocking facade).
+event by event, those at hand without an ``await`` for each), ``sync-bulk`` and ``sync-each`` (the
+blocking facade).
 """
 
 from __future__ import annotations
