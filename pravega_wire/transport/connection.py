@@ -167,11 +167,25 @@ class Connection:
         :raises ConnectionLostError: the connection has ended.
         """
         self._check()
+        if not self._out_bytes and not self._sending_bytes:
+            # Nothing is before it: this saves the time until the task that sends has its turn.
+            parts = self._send_now(parts)
+            if not parts:
+                return
         self._out.extend(parts)
         self._out_bytes += sum(map(len, parts))
         self._out_ready.set()
         if self._out_bytes > _SEND_HIGH_WATER and self._writable.is_set():
             self._writable = trio.Event()
+
+    def _send_now(self, parts: list[Part]) -> list[Part]:
+        """Send what goes without waiting; returns the rest."""
+        pieces = _coalesce(parts)
+        for index, piece in enumerate(pieces):
+            sent = self._stream.send_nowait(piece)
+            if sent < len(piece):
+                return [memoryview(piece)[sent:], *pieces[index + 1 :]]
+        return []
 
     @property
     def writable(self) -> bool:

@@ -6,8 +6,10 @@ This module is the edge named in ``pravega_wire.errors``: above it nobody sees `
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -19,6 +21,9 @@ __all__ = ["NetworkStream", "connect"]
 
 CONNECT_TIMEOUT = 5.0
 """Seconds to wait for a TCP connection, as the Java client's default."""
+
+_IS_FILE = sys.platform != "win32"
+# Whether a socket is a file as others. That spares a system call or two for each message.
 
 _BUFFER_BYTES = 1 << 20
 # The reference client asks for 256 KiB; more lets one write of a large block leave in one go.
@@ -64,7 +69,14 @@ class NetworkStream:
         """
         with _mapped(self.host):
             if self._socket is not None:
-                return await self._socket.recv_into(buffer)
+                if not _IS_FILE:
+                    return await self._socket.recv_into(buffer)
+                while True:
+                    await trio.lowlevel.wait_readable(self._socket)
+                    try:
+                        return os.readv(self._socket.fileno(), [buffer])
+                    except BlockingIOError:
+                        continue
             data = await self._stream.receive_some(len(buffer))
             buffer[: len(data)] = data
             return len(data)
@@ -73,6 +85,19 @@ class NetworkStream:
         """Up to ``max_bytes`` bytes; ``b""`` at the end of input. Errors as ``receive_into``."""
         with _mapped(self.host):
             return bytes(await self._stream.receive_some(max_bytes))
+
+    def send_nowait(self, data: bytes | memoryview) -> int:
+        """Send the beginning of ``data``, without waiting; returns the number of bytes.
+
+        That may be 0: there is no room, it needs TLS, or the connection is broken, which ``send_all`` then
+        tells. No other call may be sending.
+        """
+        if self._socket is None or not _IS_FILE:
+            return 0
+        try:
+            return os.write(self._socket.fileno(), data)
+        except OSError:
+            return 0
 
     async def send_all(self, data: bytes | memoryview) -> None:
         """Send everything. Errors as ``receive_into``."""

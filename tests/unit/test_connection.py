@@ -1,0 +1,127 @@
+"""A connection over a socket pair: what is sent at once, and what has to wait."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+import trio
+import trio.testing
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pravega_wire.errors import ClosedError, ConnectionLostError, PravegaError
+from pravega_wire.protocol import codec
+from pravega_wire.protocol.commands import Command, Hello, KeepAlive
+from pravega_wire.transport.connection import WIRE_VERSION_HIGH, WIRE_VERSION_LOW, Connection
+from pravega_wire.transport.stream import NetworkStream
+
+HELLO = codec.encode(Hello(high_version=WIRE_VERSION_HIGH, low_version=WIRE_VERSION_LOW))
+
+SENDS = st.lists(
+    st.one_of(
+        # The pieces of one call, by their sizes; ...
+        st.lists(st.integers(0, 300_000) | st.integers(0, 50), min_size=1, max_size=4),
+        # ... bytes that the peer takes; or the other tasks have a turn.
+        st.integers(1, 500_000),
+        st.none(),
+    ),
+    max_size=12,
+)
+
+
+class User:
+    """Of a flow: keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.lost: list[PravegaError] = []
+
+    def on_reply(self, reply: Command) -> bool:
+        raise NotImplementedError
+
+    def on_lost(self, error: PravegaError) -> None:
+        self.lost.append(error)
+
+
+def pair(buffer_bytes: int) -> tuple[Connection, trio.SocketStream]:
+    """A connection, not yet running, and its peer."""
+    here, there = trio.socket.socketpair()
+    here.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer_bytes)
+    connection = Connection(NetworkStream(trio.SocketStream(here), "peer"), lambda _: None)
+    return connection, trio.SocketStream(there)
+
+
+@given(SENDS, st.sampled_from([4096, 1 << 20]))
+def test_everything_arrives_once_and_in_order(sends: list[list[int] | int | None], buffer_bytes: int) -> None:
+    async def main() -> None:
+        connection, peer = pair(buffer_bytes)
+        sent = [HELLO]
+        received = bytearray()
+        number = 0
+
+        async def take(limit: int) -> None:
+            with trio.move_on_after(0):
+                while limit > 0:
+                    data = await peer.receive_some(min(limit, 65536))
+                    received.extend(data)
+                    limit -= len(data)
+
+        async with peer, trio.open_nursery() as nursery:
+            nursery.start_soon(connection.run)
+            for step in sends:
+                if step is None:
+                    await trio.lowlevel.checkpoint()
+                elif isinstance(step, int):
+                    await take(step)
+                else:
+                    parts: list[bytes | memoryview] = []
+                    for size in step:
+                        number += 1
+                        part = bytes([number % 251]) * size
+                        sent.append(part)
+                        parts.append(memoryview(part) if number % 2 else part)
+                    connection.send_parts(parts)
+            expected = b"".join(sent)
+            while len(received) < len(expected):
+                received.extend(await peer.receive_some(1 << 20))
+            assert received == expected
+            connection.close()
+
+    trio.run(main)
+
+
+def test_a_peer_that_is_gone_is_noticed_by_the_next_send() -> None:
+    async def main() -> None:
+        connection, peer = pair(1 << 20)
+        user = User()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(connection.run)
+            connection.open_flow(user)
+            await trio.testing.wait_all_tasks_blocked()
+            await peer.aclose()
+            # Before the connection has looked: nothing is raised here, and nothing lost without a word.
+            connection.send_parts([codec.encode(KeepAlive())])
+        [error] = user.lost
+        assert isinstance(error, ConnectionLostError)
+        assert "peer" in error.message
+        with pytest.raises(ConnectionLostError):
+            connection.send_parts([b"x"])
+
+    trio.run(main)
+
+
+def test_closed_by_us() -> None:
+    async def main() -> None:
+        connection, peer = pair(1 << 20)
+        user = User()
+        async with peer, trio.open_nursery() as nursery:
+            nursery.start_soon(connection.run)
+            connection.open_flow(user)
+            await trio.testing.wait_all_tasks_blocked()
+            connection.close()
+        [error] = user.lost
+        assert isinstance(error, ClosedError)
+        with pytest.raises(ClosedError):
+            connection.send_parts([b"x"])
+
+    trio.run(main)
