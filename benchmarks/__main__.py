@@ -43,6 +43,8 @@ LATENCY_EVENTS, LATENCY_RATE = 2000, 400
 ACK_EVENTS = 1000
 TRANSACTIONS, TRANSACTION_EVENTS, TRANSACTION_SIZE = 30, 1000, 100
 SYNCHRONIZER_UPDATES, SYNCHRONIZER_TASKS = 800, (1, 8)
+REST_SECONDS, REST_LOAD = 60, 0.2
+# Servers that use less than so much of a core are at rest; how long to wait for that.
 GROUPS = ("append", "read", "group", "latency", "acks", "transactions", "synchronizer", "spark")
 # Their records' CPU time of the servers would be of more than what is measured.
 _PARTLY = ("group", "latency", "acks", "transactions", "synchronizer")
@@ -396,6 +398,19 @@ class Bench:
         stored = self.stored_bytes(stream)
         if stored != count * (size + HEADER_BYTES):
             raise ParticipantError(f"filling a stream stored {stored} bytes for {count} events")
+        self.rest()
+
+    def rest(self) -> None:
+        """Let the stores move what was appended to long-term storage, so that all find them at rest."""
+        pids = self.server_pids()
+        end = time.monotonic() + REST_SECONDS
+        before = cpu_seconds(pids)
+        while before is not None and time.monotonic() < end:
+            time.sleep(1)
+            after = cpu_seconds(pids)
+            if after is None or after - before < REST_LOAD:
+                break
+            before = after
 
     def run_spark(self) -> None:
         """Reads and writes of the Spark adapter, and their floors."""

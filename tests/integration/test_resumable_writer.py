@@ -143,7 +143,10 @@ def test_without_keys_and_as_batches(config: PravegaConfig) -> None:
     trio.run(main)
 
 
-def test_two_processes_at_once_do_no_harm(config: PravegaConfig, fault_proxy: FaultProxy) -> None:
+@pytest.mark.parametrize("pauses", [(0.002, 0.001), (0.02, 0.0), (0.0, 0.02)])
+def test_two_processes_at_once_do_no_harm(
+    config: PravegaConfig, fault_proxy: FaultProxy, pauses: tuple[float, float]
+) -> None:
     """Both write the whole sequence, one of them over connections that break, while the stream scales."""
     writer_id = uuid4()
     total = 20_000
@@ -170,8 +173,8 @@ def test_two_processes_at_once_do_no_harm(config: PravegaConfig, fault_proxy: Fa
                     await scale_to(client, "r", count)
 
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(write, client, 0.002)
-                nursery.start_soon(write, other, 0.001)
+                nursery.start_soon(write, client, pauses[0])
+                nursery.start_soon(write, other, pauses[1])
                 nursery.start_soon(disturb)
             assert_exactly(await read_all(client, "r"), total)
 
