@@ -219,7 +219,8 @@ class EventReader(Generic[T]):
     asked for, as in Java: a reader that does not ask for long holds up the checkpoints of all.
 
     Use it from one task. Cancelling a call leaves the reader usable. Not every event is a trio checkpoint:
-    each batch that arrives and each wait is.
+    each batch that arrives and each wait is. To a caller who took events quickly, up to 16 come without a
+    look at the time; if he works on each of them for long without a checkpoint, the group waits for all 16.
 
     :param initial_delay: seconds before the first segment is taken: readers that are started together share
         the segments at once.
@@ -449,17 +450,22 @@ class EventReader(Generic[T]):
         They need no ``await`` each, which is a quarter of what an event costs.
         """
         while True:
-            for offset, length, value in self._rows:
+            rows = self._rows
+            for offset, length, value in rows:
                 event: Event[T] = _BareEvent()
                 event.offset = offset
                 event.length = length
                 event.value = value
                 event.segment = self._segment
                 yield event
-            hand = self._hand_in_time()
-            if hand is None:
-                return
-            yield self._first_event(hand)
+                if self._rows is not rows:
+                    # Something else was asked for meanwhile, or a round is due.
+                    break
+            else:
+                hand = self._hand_in_time()
+                if hand is None:
+                    return
+                yield self._first_event(hand)
 
     def _hand_in_time(self) -> _Hand | None:
         """What to give an event out of, if there is one at hand and no round is due."""
@@ -474,11 +480,15 @@ class EventReader(Generic[T]):
 
     def _first_event(self, hand: _Hand) -> Event[T]:
         """The next event at hand; some more may follow without looking at the time."""
-        self._rows = hand.rows(self._stride, self._deserialize)
-        self._segment = hand.feed.segment
+        rows = hand.rows(self._stride, self._deserialize)
         event: Event[T] = _BareEvent()
-        event.offset, event.length, event.value = next(self._rows)
-        event.segment = self._segment
+        # Not by way of the attribute: in the facade another thread may clear that at any time.
+        self._rows = rows
+        self._segment = event.segment = hand.feed.segment
+        event.offset, event.length, event.value = next(rows)
+        if monotonic() >= self._next_round:
+            # Due since a moment ago: nobody clears them again.
+            self._clear_rows()
         return event
 
     def _clear_rows(self) -> None:

@@ -90,7 +90,7 @@ class EventReader(Generic[T]):
 
     def __iter__(self) -> Iterator[Event[T]]:
         while True:
-            # Within a batch no other thread is needed: nothing else touches what is given out of it.
+            # Within a batch no other thread is needed: all that it may do meanwhile is to end these.
             yield from self._twin.events_nowait()
             try:
                 event = self._portal.call(self._twin.__anext__)

@@ -21,6 +21,7 @@ from pravega_wire.errors import (
     PravegaError,
     ProtocolError,
     TokenExpiredError,
+    TruncatedInputError,
 )
 from pravega_wire.protocol import codec
 from pravega_wire.protocol.commands import (
@@ -217,7 +218,13 @@ class Connection:
         while True:
             count = await receive_into(decoder.get_buffer())
             if count == 0:
-                decoder.eof()
+                try:
+                    decoder.eof()
+                except TruncatedInputError as cause:
+                    # The peer has died, which another connection may cure; its bytes were not bad.
+                    raise ConnectionLostError(
+                        f"connection to {self.host} ended in the middle of a message", host=self.host
+                    ) from cause
                 raise ConnectionLostError(
                     f"connection to {self.host} was closed by the server", host=self.host
                 )

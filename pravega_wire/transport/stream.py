@@ -71,12 +71,14 @@ class NetworkStream:
             if self._socket is not None:
                 if not _IS_FILE:
                     return await self._socket.recv_into(buffer)
-                while True:
+                while self._socket.fileno() >= 0:
                     await trio.lowlevel.wait_readable(self._socket)
                     try:
                         return os.readv(self._socket.fileno(), [buffer])
                     except BlockingIOError:
                         continue
+                # trio does not take a closed one.
+                raise trio.ClosedResourceError
             data = await self._stream.receive_some(len(buffer))
             buffer[: len(data)] = data
             return len(data)

@@ -21,6 +21,7 @@ from pravega_wire import (
     ReaderGroupConfig,
     RetentionType,
     ScopedStream,
+    SegmentEvents,
     StreamCut,
     open_client,
 )
@@ -200,6 +201,21 @@ def test_batches_and_single_events_mix(config: PravegaConfig) -> None:
                             assert ends[item.segment] == item.offset + item.length
                             assert reader.acknowledged_position.offsets[item.segment] <= item.offset
                     assert len(seen) == 88
+                    # What is kept of an iteration gives nothing that something else has given meanwhile.
+                    kept = reader.events_nowait()
+                    for _ in range(3):
+                        item = next(kept)
+                        seen.append(item.value)
+                        pointers.append(item.pointer)
+                        item = await reader.read_event()
+                        assert isinstance(item, Event)
+                        seen.append(item.value)
+                        pointers.append(item.pointer)
+                    found = await reader.read_batch()
+                    assert isinstance(found, SegmentEvents)
+                    seen += found
+                    pointers += found.pointers()
+                    assert list(islice(kept, 1)) == []
                     async for batch in reader.batches():
                         assert batch.events.to_arrow().to_pylist() == list(batch)
                         seen += batch
@@ -985,6 +1001,14 @@ def test_the_blocking_twin(config: PravegaConfig) -> None:
                 assert isinstance(item, Event)
                 seen.append(item.value)
                 client.seal_stream("s")
+                for number, event in enumerate(reader):
+                    seen.append(event.value)
+                    if number == 20:
+                        found = reader.read_batch()
+                        assert isinstance(found, SegmentEvents)
+                        seen += found
+                    if number == 60:
+                        break
                 for batch in reader.batches():
                     seen += batch
                 assert reader.end_of_data

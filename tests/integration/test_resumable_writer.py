@@ -278,6 +278,25 @@ def test_numbers_go_over_to_new_segments_and_outlive_the_old_ones(config: Praveg
     trio.run(main)
 
 
+def test_truncation_while_a_writer_is_idle(config: PravegaConfig) -> None:
+    """Its segments, and others after them, are gone when it goes on."""
+    writer_id = uuid4()
+
+    async def main() -> None:
+        async with guarded(config) as client:
+            await create(client, 2)
+            async with client.resumable_writer("r", writer_id) as writer:
+                await write_to(writer, 100)
+                await writer.flush()
+                for segments in (3, 1, 2):
+                    await scale_to(client, "r", segments)
+                    await client.truncate_stream("r", await client.tail("r"))
+                await write_to(writer, 200)
+            assert len(await read_all(client, "r")) == 100
+
+    trio.run(main)
+
+
 def test_errors(config: PravegaConfig) -> None:
     async def main() -> None:
         async with guarded(config) as client:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import struct
 
 import pytest
 import trio
@@ -14,7 +15,7 @@ from pravega_wire.errors import ClosedError, ConnectionLostError, PravegaError
 from pravega_wire.protocol import codec
 from pravega_wire.protocol.commands import Command, Hello, KeepAlive
 from pravega_wire.transport.connection import WIRE_VERSION_HIGH, WIRE_VERSION_LOW, Connection
-from pravega_wire.transport.stream import NetworkStream
+from pravega_wire.transport.stream import NetworkStream, connect
 
 HELLO = codec.encode(Hello(high_version=WIRE_VERSION_HIGH, low_version=WIRE_VERSION_LOW))
 
@@ -106,6 +107,52 @@ def test_a_peer_that_is_gone_is_noticed_by_the_next_send() -> None:
         assert "peer" in error.message
         with pytest.raises(ConnectionLostError):
             connection.send_parts([b"x"])
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize("reset", [False, True])
+def test_a_peer_that_dies_in_the_middle_of_a_message_is_lost(reset: bool) -> None:
+    """That is no bad input: whoever asked may ask again."""
+
+    async def main() -> None:
+        listener = trio.socket.socket()
+        await listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        stream = await connect("127.0.0.1", listener.getsockname()[1])
+        peer, _ = await listener.accept()
+        listener.close()
+        connection = Connection(stream, lambda _: None)
+        user = User()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(connection.run)
+            connection.open_flow(user)
+            await peer.send(codec.encode(KeepAlive()) + HELLO[:-1])
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            if reset:
+                # Of a socket with SO_LINGER 0 the other side learns by a reset.
+                peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            peer.close()
+            # This takes the reset, before the task that reads has seen it.
+            connection.send_parts([codec.encode(KeepAlive())])
+        [error] = user.lost
+        assert isinstance(error, ConnectionLostError)
+        assert error.retriable
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_a_connection_that_is_closed_before_it_runs(cancelled: bool) -> None:
+    async def main() -> None:
+        for _ in range(2):
+            connection, peer = pair(1 << 20)
+            async with peer, trio.open_nursery() as nursery:
+                nursery.start_soon(connection.run)
+                connection.close()
+                if cancelled:
+                    nursery.cancel_scope.cancel()
+            assert isinstance(connection.failure, ClosedError)
 
     trio.run(main)
 
