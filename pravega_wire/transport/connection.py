@@ -2,8 +2,8 @@
 
 A flow is one user of the connection: an appending session, a segment reader, a client of single
 requests. The high 32 bits of a request id name the flow, so replies find their way back (wire
-protocol v0.13.0, "Request ids, flows, pooling"). One task reads, one task writes; both belong to
-the nursery that the connection was started in.
+protocol v0.13.0, "Request ids, flows, pooling"). One task reads, one task writes what could not be
+sent at once; both belong to the nursery that the connection was started in.
 """
 
 from __future__ import annotations
