@@ -14,7 +14,9 @@ __all__ = ["ServerSecurity", "make_security"]
 
 USER: Final = "admin"
 _ITERATIONS: Final = 5000
-_STORE_PASSWORD: Final = "changeit"
+_STORE_PASSWORD: Final = "1111_aaaa"
+# While it starts, a 0.13.0 standalone server opens the trust store with this one, whatever its settings say.
+# With another it fails for most of a minute before it goes on.
 
 
 @dataclass(frozen=True, slots=True)
