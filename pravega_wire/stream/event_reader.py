@@ -50,7 +50,6 @@ _SMALLEST_CHUNK: Final = 64 * 1024
 _CHUNKS_EACH: Final = 4
 # Of a segment: under way or received twice, being parsed, waiting.
 _LEAVE_SECONDS: Final = 10.0
-_HEADER_BYTES: Final = 8
 _UNTIMED_EVENTS: Final = 16
 _UNTIMED_SECONDS: Final = 0.001
 # To ask for the time is a fifth of what an event costs. So many in a row are given out without, to a caller
@@ -437,12 +436,8 @@ class EventReader(Generic[T]):
 
     def read_event_nowait(self) -> Event[T] | None:
         """The next event if it is at hand; None when it takes :meth:`read_event`."""
-        event: Event[T] = _BareEvent()
-        for event.offset, event.length, event.value in self._rows:
-            event.segment = self._segment
-            return event
-        hand = self._hand_in_time()
-        return None if hand is None else self._first_event(hand)
+        event = self._event_of(self._rows)
+        return self._event_in_time() if event is None else event
 
     def events_nowait(self) -> Iterator[Event[T]]:
         """Those of the next events that are at hand, until something takes :meth:`read_event`.
@@ -462,13 +457,21 @@ class EventReader(Generic[T]):
                     # Something else was asked for meanwhile, or a round is due.
                     break
             else:
-                hand = self._hand_in_time()
-                if hand is None:
+                first = self._event_in_time()
+                if first is None:
                     return
-                yield self._first_event(hand)
+                yield first
 
-    def _hand_in_time(self) -> _Hand | None:
-        """What to give an event out of, if there is one at hand and no round is due."""
+    def _event_of(self, rows: Iterator[tuple[int, int, Any]]) -> Event[T] | None:
+        """The next event of these; None after the last."""
+        event: Event[T] = _BareEvent()
+        for event.offset, event.length, event.value in rows:
+            event.segment = self._segment
+            return event
+        return None
+
+    def _event_in_time(self) -> Event[T] | None:
+        """The next event if there is one at hand and no round is due."""
         now = monotonic()
         hand = self._hand
         if hand is None or self._left or now >= self._next_round or hand.index >= hand.count:
@@ -476,16 +479,16 @@ class EventReader(Generic[T]):
         quick = now - self._looked < _UNTIMED_SECONDS
         self._stride = min(2 * self._stride, _UNTIMED_EVENTS) if quick else 1
         self._looked = now
-        return hand
+        return self._first_event(hand)
 
     def _first_event(self, hand: _Hand) -> Event[T]:
         """The next event at hand; some more may follow without looking at the time."""
         rows = hand.rows(self._stride, self._deserialize)
-        event: Event[T] = _BareEvent()
-        # Not by way of the attribute: in the facade another thread may clear that at any time.
         self._rows = rows
-        self._segment = event.segment = hand.feed.segment
-        event.offset, event.length, event.value = next(rows)
+        self._segment = hand.feed.segment
+        # Not by way of the attribute: in the facade another thread may clear that at any time.
+        event = self._event_of(rows)
+        assert event is not None  # a hand has one
         if monotonic() >= self._next_round:
             # Due since a moment ago: nobody clears them again.
             self._clear_rows()
@@ -519,14 +522,14 @@ class EventReader(Generic[T]):
 
     async def __anext__(self) -> Event[T]:
         """The next event; ends at :attr:`end_of_data`."""
-        # As read_event_nowait; a call for each event would be a seventh of their number a second.
+        # _event_of, written out; a call for each event would be a seventh of their number a second.
         event: Event[T] = _BareEvent()
         for event.offset, event.length, event.value in self._rows:
             event.segment = self._segment
             return event
-        hand = self._hand_in_time()
-        if hand is not None:
-            return self._first_event(hand)
+        first = self._event_in_time()
+        if first is not None:
+            return first
         while True:
             found = await self._more(None)
             if isinstance(found, _Hand):
