@@ -168,7 +168,7 @@ class Connection:
         :raises ConnectionLostError: the connection has ended.
         """
         self._check()
-        if not self._out_bytes and not self._sending_bytes:
+        if self._stream.sends_at_once and not self._out_bytes and not self._sending_bytes:
             # Nothing is before it: this saves the time until the task that sends has its turn.
             parts = self._send_now(parts)
             if not parts:

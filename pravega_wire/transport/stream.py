@@ -22,9 +22,6 @@ __all__ = ["NetworkStream", "connect"]
 CONNECT_TIMEOUT = 5.0
 """Seconds to wait for a TCP connection, as the Java client's default."""
 
-_IS_FILE = sys.platform != "win32"
-# Whether a socket is a file as others. That spares a system call or two for each message.
-
 _BUFFER_BYTES = 1 << 20
 # The reference client asks for 256 KiB; more lets one write of a large block leave in one go.
 
@@ -59,7 +56,8 @@ class NetworkStream:
         raw = stream.transport_stream if isinstance(stream, trio.SSLStream) else stream
         assert isinstance(raw, trio.SocketStream)
         self._raw = raw
-        self._socket = raw.socket if stream is raw else None
+        # A socket that is a file as others: that spares a system call or two for each message.
+        self._socket = raw.socket if stream is raw and sys.platform != "win32" else None
         self.host = host
 
     async def receive_into(self, buffer: memoryview) -> int:
@@ -69,8 +67,6 @@ class NetworkStream:
         """
         with _mapped(self.host):
             if self._socket is not None:
-                if not _IS_FILE:
-                    return await self._socket.recv_into(buffer)
                 while self._socket.fileno() >= 0:
                     await trio.lowlevel.wait_readable(self._socket)
                     try:
@@ -88,13 +84,18 @@ class NetworkStream:
         with _mapped(self.host):
             return bytes(await self._stream.receive_some(max_bytes))
 
+    @property
+    def sends_at_once(self) -> bool:
+        """Whether :meth:`send_nowait` can send anything."""
+        return self._socket is not None
+
     def send_nowait(self, data: bytes | memoryview) -> int:
         """Send the beginning of ``data``, without waiting; returns the number of bytes.
 
-        That may be 0: there is no room, it needs TLS, or the connection is broken, which ``send_all`` then
-        tells. No other call may be sending.
+        That may be 0: there is no room, or the connection is broken, which ``send_all`` then tells. No other
+        call may be sending.
         """
-        if self._socket is None or not _IS_FILE:
+        if self._socket is None:
             return 0
         try:
             return os.write(self._socket.fileno(), data)
