@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
@@ -331,6 +332,19 @@ def data_directory(name: str) -> Iterator[Path]:
         _Guard.tell(f"-{directory}")
 
 
+@contextmanager
+def _running(processes: Sequence[ServerProcess], server: str | PravegaConfig) -> Iterator[None]:
+    """The processes of a server, started in this order and killed in the other; inside, it answers."""
+    try:
+        for process in processes:
+            process.start()
+        wait_ready(server, processes=processes)
+        yield
+    finally:
+        for process in reversed(processes):
+            process.kill()
+
+
 def java_process(
     name: str,
     main_class: str,
@@ -436,12 +450,8 @@ def standalone(
             password=security.password,
             trust_store=security.trust_store,
         )
-        try:
-            process.start()
-            wait_ready(server.config(), processes=[process])
+        with _running([process], server.config()):
             yield server
-        finally:
-            process.kill()
 
 
 def _at_address() -> PravegaServer:
@@ -484,7 +494,8 @@ def cluster(
         empty = log_dir / "empty.properties"
         empty.touch()
         zookeeper, bookie_port, *ports = free_ports(2 + 2 * controllers + 3 * segment_stores)
-        bookie = java_process(
+        process_of = partial(java_process, log_dir=log_dir, data=data, memory=memory)
+        bookie = process_of(
             "bookie",
             "io.pravega.segmentstore.storage.impl.bookkeeper.BookKeeperServiceRunner",
             {
@@ -496,9 +507,6 @@ def cluster(
                 "ledgersDir": ledgers,
             },
             address=("127.0.0.1", zookeeper),
-            log_dir=log_dir,
-            data=data,
-            memory=memory,
             direct_memory="1g",
         )
         zookeeper_uri = f"127.0.0.1:{zookeeper}"
@@ -506,7 +514,7 @@ def cluster(
         for index in range(controllers):
             rpc, rest = ports.pop(), ports.pop()
             controller_processes.append(
-                java_process(
+                process_of(
                     f"controller-{index}",
                     "io.pravega.controller.server.Main",
                     {
@@ -519,9 +527,6 @@ def cluster(
                         "controller.security.auth.delegationToken.signingKey.basis": "secret",
                     },
                     address=("127.0.0.1", rpc),
-                    log_dir=log_dir,
-                    data=data,
-                    memory=memory,
                     direct_memory="512m",
                 )
             )
@@ -532,7 +537,7 @@ def cluster(
         for index in range(segment_stores):
             port, gateway, rest = ports.pop(), ports.pop(), ports.pop()
             stores.append(
-                java_process(
+                process_of(
                     f"store-{index}",
                     "io.pravega.segmentstore.server.host.ServiceStarter",
                     {
@@ -558,17 +563,11 @@ def cluster(
                         "autoScale.security.auth.token.signingKey.basis": "secret",
                     },
                     address=("127.0.0.1", port),
-                    log_dir=log_dir,
-                    data=data,
-                    memory=memory,
                     direct_memory="1g",
                 )
             )
         processes = [bookie, *controller_processes, *stores]
-        try:
-            for process in processes:
-                process.start()
-            wait_ready(controller_uri, processes=processes)
+        with _running(processes, controller_uri):
             yield PravegaCluster(
                 "jars",
                 controller_uri,
@@ -578,6 +577,3 @@ def cluster(
                 stores=stores,
                 bookie=bookie,
             )
-        finally:
-            for process in reversed(processes):
-                process.kill()
