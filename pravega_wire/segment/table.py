@@ -131,14 +131,19 @@ class TableSegment:
             c.TableRead,
             doing="reading from table segment",
         )
-        if [entry.key.data for entry in reply.entries] != list(keys):
+        # Of an entry that does not exist its place tells the key. The key's bytes do not: a 0.13.0 store
+        # takes them from the request, whose memory may hold another one before the reply is sent.
+        found = [None if entry.key.version == NOT_EXISTS else entry for entry in reply.entries]
+        if len(found) != len(keys) or any(
+            entry is not None and entry.key.data != key for entry, key in zip(found, keys, strict=True)
+        ):
             raise DecodeError(
-                f"{name}: asked for {len(keys)} keys, and the {len(reply.entries)} entries of the reply are "
+                f"{name}: asked for {len(keys)} keys, and the {len(found)} entries of the reply are "
                 "not those",
                 segment=name,
             )
         self._saw(entry.key for entry in reply.entries)
-        return [None if entry.key.version == NOT_EXISTS else entry for entry in reply.entries]
+        return found
 
     async def read_keys(self, first: bytes, last: bytes, count: int) -> tuple[c.TableKey, ...]:
         """About ``count`` keys from ``first`` to ``last`` (both inclusive), in unsigned byte order.

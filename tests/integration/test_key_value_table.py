@@ -459,6 +459,28 @@ def test_many_keys_are_read_in_the_order_asked_for(config: PravegaConfig) -> Non
     trio.run(main)
 
 
+def test_keys_that_do_not_exist_while_much_else_is_read(config: PravegaConfig) -> None:
+    """A store sends other bytes in place of such keys, some of a thousand, when it has much to do."""
+
+    async def main() -> None:
+        async with guarded(config) as client:
+            table = await made(client, "gaps", KeyValueTableConfiguration(4, 4))
+            await table.put_many([(b"%04d" % n, b"%d" % n) for n in range(0, 700, 2)])
+
+            async def read() -> None:
+                for _ in range(10):
+                    found = await table.get_many([b"%04d" % n for n in range(700)])
+                    assert [entry and entry.value for entry in found] == [
+                        None if n % 2 else b"%d" % n for n in range(700)
+                    ]
+
+            async with trio.open_nursery() as nursery:
+                for _ in range(6):
+                    nursery.start_soon(read)
+
+    trio.run(main)
+
+
 def test_serializers(config: PravegaConfig) -> None:
     async def main() -> None:
         async with guarded(config) as client:

@@ -600,15 +600,32 @@ def test_an_answer_that_is_lost_every_time() -> None:
     assert world.entries == {b"a": (b"old", 3)}
 
 
-def test_reading_that_answers_another_question() -> None:
-    class Wrong(Script):
+def answered(*entries: c.TableEntry) -> TableSegment:
+    """A segment whose readings are answered with these entries, whatever is asked."""
+
+    class Fixed(Script):
         async def call(self, target: SegmentTarget, build: Any, *expected: Any, doing: str) -> c.Command:
             await trio.lowlevel.checkpoint()
-            return c.TableRead(request_id=1, segment="s", entries=())
+            return c.TableRead(request_id=1, segment="s", entries=entries)
 
-    segment = TableSegment(cast(SegmentStores, Wrong(World())), TARGET)
+    return TableSegment(cast(SegmentStores, Fixed(World())), TARGET)
+
+
+@pytest.mark.parametrize(
+    "keys", [[], [b"b"], [b"a", b"b"], [b"b", b"a"]], ids=["none", "another", "too many", "in another order"]
+)
+def test_reading_that_answers_another_question(keys: list[bytes]) -> None:
+    segment = answered(*(c.TableEntry(c.TableKey(key, 7), b"v") for key in keys))
+    wanted = [b"a", b"b"] if keys == [b"b", b"a"] else [b"a"]
     with pytest.raises(DecodeError, match="t_kvtable"):
-        trio.run(segment.read, [b"a"])
+        trio.run(segment.read, wanted)
+
+
+def test_the_place_tells_the_key_of_an_entry_that_does_not_exist() -> None:
+    """A store may have lost the key's bytes when it answers; those of an entry that exists are its own."""
+    here = c.TableEntry(c.TableKey(b"b", 7), b"v")
+    segment = answered(c.TableEntry(c.TableKey(b"?", NOT_EXISTS), b""), here)
+    assert trio.run(segment.read, [b"a", b"b"]) == [None, here]
 
 
 def test_entries_and_keys_are_values() -> None:
