@@ -25,6 +25,7 @@ import trio
 from pravega_wire.errors import (
     AuthError,
     ClosedError,
+    ConnectionLostError,
     EventTooLargeError,
     IncompatibleVersionError,
     InvalidArgumentError,
@@ -495,6 +496,7 @@ class SegmentAppender:
             endpoint = await stores.endpoint(self.target)
         except PravegaError as error:
             return error
+        set_up = False
         try:
             token = await self.target.token()
             flow = await stores.pool.flow(endpoint, self)
@@ -510,6 +512,7 @@ class SegmentAppender:
                 )
                 await self._setup_done.wait()
                 if self._failure is None:
+                    set_up = True
                     self._resume()
                     await self._disrupted.wait()
             finally:
@@ -520,7 +523,10 @@ class SegmentAppender:
         else:
             assert self._failure is not None
             failure = self._failure
-        if isinstance(failure, TokenExpiredError):
+        if isinstance(failure, TokenExpiredError) or (
+            isinstance(failure, ConnectionLostError) and not set_up
+        ):
+            # A 0.13.0 store answers a set-up whose token has expired by closing the connection.
             self.target.token.expire()
         if not self._finished and not isinstance(failure, SegmentSealedError):
             stores.forget(self.target, endpoint)

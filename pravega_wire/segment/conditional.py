@@ -10,6 +10,7 @@ import trio
 from pravega_wire.errors import (
     ClosedError,
     ConditionalCheckError,
+    ConnectionLostError,
     InvalidEventNumberError,
     PravegaError,
     RetriesExhaustedError,
@@ -43,6 +44,7 @@ class ConditionalAppender:
         self._reply: c.Command | None = None
         self._failure: PravegaError | None = None
         self._answered = trio.Event()
+        self._set_up_done = False
         self._closed = False
 
     # --- replies --------------------------------------------------------------------------------
@@ -86,7 +88,10 @@ class ConditionalAppender:
                 except PravegaError as error:
                     self._drop()
                     self._stores.forget(self.target)
-                    if isinstance(error, TokenExpiredError):
+                    if isinstance(error, TokenExpiredError) or (
+                        isinstance(error, ConnectionLostError) and not self._set_up_done
+                    ):
+                        # A 0.13.0 store answers a set-up whose token has expired by closing the connection.
                         self.target.token.expire()
                     if not (error.retriable or isinstance(error, InvalidEventNumberError)):
                         raise
@@ -131,6 +136,7 @@ class ConditionalAppender:
 
     async def _set_up(self) -> int:
         """Open a session; returns the last event number that the server holds for this writer."""
+        self._set_up_done = False
         endpoint = await self._stores.endpoint(self.target)
         token = await self.target.token()
         flow = await self._stores.pool.flow(endpoint, self)
@@ -146,6 +152,7 @@ class ConditionalAppender:
         )
         if not isinstance(reply, c.AppendSetup):
             raise self._error(reply, flow)
+        self._set_up_done = True
         return reply.last_event_number
 
     async def _ask(self, flow: Flow, build: Callable[[int], c.Command]) -> c.Command:

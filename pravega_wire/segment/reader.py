@@ -203,12 +203,15 @@ class RangeReader:
         if self._closed:
             raise ClosedError(f"the reader of {self.target.name} is closed")
         while self.offset < self.end:
-            if self._flow is None:
-                try:
+            try:
+                if self._flow is None:
                     await self._connect()
-                except PravegaError as error:
-                    await self._recover(error)
-                    continue
+                else:
+                    # Reading may last longer than a token lives.
+                    self._token = await self.target.token()
+            except PravegaError as error:
+                await self._recover(error)
+                continue
             self._ask_ahead()
             chunk = self._chunks.pop(self.offset, None)
             if chunk is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import os
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from typing import Final
 
 from pravega_wire.errors import ServerStartError
 
-__all__ = ["ServerSecurity", "make_security"]
+__all__ = ["Account", "ServerSecurity", "make_account", "make_security"]
 
 USER: Final = "admin"
 _ITERATIONS: Final = 5000
@@ -20,17 +21,48 @@ _STORE_PASSWORD: Final = "1111_aaaa"
 
 
 @dataclass(frozen=True, slots=True)
+class Account:
+    """Who may do everything on a server.
+
+    :ivar file: the accounts that Pravega's password handler knows: this one.
+    """
+
+    username: str
+    password: str = field(repr=False)
+    file: Path
+
+    def properties(self, token_seconds: int) -> dict[str, object]:
+        """Settings of a controller that demands this account.
+
+        :param token_seconds: how long its delegation tokens live.
+        """
+        return {
+            "controller.security.auth.enable": "true",
+            "controller.security.pwdAuthHandler.accountsDb.location": self.file,
+            "controller.security.auth.delegationToken.ttl.seconds": token_seconds,
+        }
+
+    def environment(self) -> dict[str, str]:
+        """What a segment store's own Java client finds this account by."""
+        return {
+            "pravega_client_auth_method": "Basic",
+            "pravega_client_auth_token": base64.b64encode(
+                f"{self.username}:{self.password}".encode()
+            ).decode(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class ServerSecurity:
     """What a server was given, and what its clients need.
 
     :ivar properties: settings of the standalone server.
-    :ivar username, password: an account that may do everything; None without authorization.
+    :ivar account: None without authorization.
     :ivar trust_store: PEM file with the certificate authority; None without TLS.
     """
 
     properties: dict[str, object]
-    username: str | None = None
-    password: str | None = field(default=None, repr=False)
+    account: Account | None = None
     trust_store: Path | None = None
 
 
@@ -41,29 +73,35 @@ def _digest(password: str) -> str:
     return f"{_ITERATIONS}:{salt.hex()}:{key.hex()}".encode().hex()
 
 
+def make_account(directory: Path) -> Account:
+    """An account with a password of its own, its file in ``directory``."""
+    password = os.urandom(12).hex()
+    accounts = directory / "accounts"
+    accounts.write_text(f"{USER}:{_digest(password)}:prn::*,READ_UPDATE\n")
+    accounts.chmod(0o600)
+    return Account(USER, password, accounts)
+
+
 def make_security(directory: Path, *, tls: bool, auth: bool) -> ServerSecurity:
     """Write the files into ``directory``.
 
     :raises ServerStartError: TLS is asked for and the packages that make certificates are missing.
     """
     properties: dict[str, object] = {}
-    password = None
+    account = None
     if auth:
-        password = os.urandom(12).hex()
-        accounts = directory / "accounts"
-        accounts.write_text(f"{USER}:{_digest(password)}:prn::*,READ_UPDATE\n")
-        accounts.chmod(0o600)
+        account = make_account(directory)
         properties |= {
             "singlenode.security.auth.enable": "true",
-            "singlenode.security.auth.credentials.username": USER,
-            "singlenode.security.auth.credentials.pwd": password,
-            "singlenode.security.auth.pwdAuthHandler.accountsDb.location": accounts,
+            "singlenode.security.auth.credentials.username": account.username,
+            "singlenode.security.auth.credentials.pwd": account.password,
+            "singlenode.security.auth.pwdAuthHandler.accountsDb.location": account.file,
         }
     trust_store = None
     if tls:
         trust_store = directory / "ca.pem"
         properties |= _certificates(directory, trust_store)
-    return ServerSecurity(properties, USER if auth else None, password, trust_store)
+    return ServerSecurity(properties, account, trust_store)
 
 
 def _certificates(directory: Path, trust_store: Path) -> dict[str, object]:

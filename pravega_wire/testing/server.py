@@ -24,7 +24,7 @@ from uuid import uuid4
 from pravega_wire.errors import PravegaError, ServerStartError
 from pravega_wire.testing.jars import cache_directory, server_classpath
 from pravega_wire.testing.java import find_java
-from pravega_wire.testing.security import make_security
+from pravega_wire.testing.security import make_account, make_security
 
 if TYPE_CHECKING:
     from pravega_wire.config import PravegaConfig
@@ -84,13 +84,14 @@ class ServerProcess:
     """One server process that a test may kill and start again.
 
     :ivar name: for messages and its log file. :ivar address: ``(host, port)`` it serves.
-    :ivar log: its log file.
+    :ivar log: its log file. :ivar environment: what it gets beside this process's variables.
     """
 
     name: str
     command: list[str]
     address: tuple[str, int]
     log: Path
+    environment: dict[str, str] = field(default_factory=dict, repr=False)
     _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     @property
@@ -117,6 +118,7 @@ class ServerProcess:
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
                     cwd=self.log.parent,
+                    env=os.environ | self.environment,
                 )
             except OSError as error:
                 raise ServerStartError(f"{self.name} cannot be started: {error}") from error
@@ -356,6 +358,7 @@ def java_process(
     memory: str,
     direct_memory: str,
     level: str = "WARN",
+    environment: dict[str, str] | None = None,
 ) -> ServerProcess:
     """A server process that is not started yet."""
     log = log_dir / f"{name}.log"
@@ -374,7 +377,7 @@ def java_process(
         os.pathsep.join(map(str, server_classpath())),
         main_class,
     ]
-    return ServerProcess(name, command, address, log)
+    return ServerProcess(name, command, address, log, environment or {})
 
 
 @contextmanager
@@ -414,6 +417,7 @@ def standalone(
         return
     log_dir = new_log_dir("standalone")
     security = make_security(log_dir, tls=tls, auth=auth)
+    account = security.account
     # In a file rather than among the arguments, where everybody on the machine could read them.
     settings = log_dir / "standalone.properties"
     settings.touch(mode=0o600)
@@ -446,8 +450,8 @@ def standalone(
             f"{'tls' if tls else 'tcp'}://127.0.0.1:{rpc}",
             log_dir,
             [process],
-            username=security.username,
-            password=security.password,
+            username=account.username if account else None,
+            password=account.password if account else None,
             trust_store=security.trust_store,
         )
         with _running([process], server.config()):
@@ -472,6 +476,8 @@ def cluster(
     containers: int = 4,
     controllers: int = 1,
     memory: str = "1g",
+    auth: bool = False,
+    token_seconds: int = 600,
 ) -> Iterator[PravegaCluster]:
     """ZooKeeper with a bookie, controllers and segment stores, each a process of its own.
 
@@ -480,12 +486,15 @@ def cluster(
 
     :param containers: segment containers, spread over the stores.
     :param memory: heap of each controller and store.
+    :param auth: it demands the account that :meth:`PravegaServer.config` has.
+    :param token_seconds: how long delegation tokens live then.
     :raises ServerStartError: with what to do about it.
     """
     chosen = kind or "jars"
     if chosen != "jars":
         raise ServerStartError("cluster() starts processes from the published jars only")
     log_dir = new_log_dir("cluster")
+    account = make_account(log_dir) if auth else None
     with data_directory("cluster") as data:
         ledgers = data / "ledgers"
         storage = data / "storage"
@@ -525,6 +534,7 @@ def cluster(
                         "controller.service.rpc.published.host.nameOrIp": "127.0.0.1",
                         "controller.service.rest.listener.port": rest,
                         "controller.security.auth.delegationToken.signingKey.basis": "secret",
+                        **(account.properties(token_seconds) if account else {}),
                     },
                     address=("127.0.0.1", rpc),
                     direct_memory="512m",
@@ -561,19 +571,25 @@ def cluster(
                         "pravegaservice.cache.size.max": 512 << 20,
                         "autoScale.controller.connect.uri": controller_uri.split(",")[0],
                         "autoScale.security.auth.token.signingKey.basis": "secret",
+                        # Stores check tokens if this is set, for all requests.
+                        "autoScale.controller.connect.security.auth.enable": str(auth).lower(),
                     },
                     address=("127.0.0.1", port),
                     direct_memory="1g",
+                    environment=account.environment() if account else None,
                 )
             )
         processes = [bookie, *controller_processes, *stores]
-        with _running(processes, controller_uri):
-            yield PravegaCluster(
-                "jars",
-                controller_uri,
-                log_dir,
-                processes,
-                controllers=controller_processes,
-                stores=stores,
-                bookie=bookie,
-            )
+        server = PravegaCluster(
+            "jars",
+            controller_uri,
+            log_dir,
+            processes,
+            username=account.username if account else None,
+            password=account.password if account else None,
+            controllers=controller_processes,
+            stores=stores,
+            bookie=bookie,
+        )
+        with _running(processes, server.config()):
+            yield server
