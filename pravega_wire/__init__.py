@@ -5,6 +5,7 @@ from pravega_wire.config import Credentials, PravegaConfig
 from pravega_wire.controller.types import KeyValueTableConfiguration, SegmentWithRange, TxnStatus
 from pravega_wire.cuts import LayoutSegment, StreamLayout
 from pravega_wire.errors import PravegaError
+from pravega_wire.event_time import EventTimeOrder, WatermarkAssigner
 from pravega_wire.groups import ReaderGroupConfig, ReaderGroupMetrics, RetentionType, TimeWindow
 from pravega_wire.metrics import CallMetrics, ClientMetrics, ReaderMetrics, WriterMetrics
 from pravega_wire.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
@@ -49,6 +50,7 @@ __all__ = [
     "EventBatch",
     "EventPointer",
     "EventReader",
+    "EventTimeOrder",
     "EventWriter",
     "Insert",
     "KeyValueTable",
@@ -94,6 +96,7 @@ __all__ = [
     "TxnStatus",
     "VersionedSerializer",
     "VersionedUnionSerializer",
+    "WatermarkAssigner",
     "WriterMetrics",
     "open_client",
 ]

@@ -26,6 +26,7 @@ from pravega_wire.errors import (
     ReinitializationRequiredError,
     RetriesExhaustedError,
 )
+from pravega_wire.event_time import WatermarkAssigner
 from pravega_wire.groups import TimeWindow
 from pravega_wire.positions import EventPointer, Position
 from pravega_wire.protocol.events import EventBatch
@@ -410,6 +411,16 @@ class EventReader(Generic[T]):
     async def time_window(self, stream: ScopedStream | str) -> TimeWindow:
         """The event times that the group is at in a stream: see :meth:`ReaderGroup.time_window`."""
         return await self._open_link().time_window(self._core.config.resolve(stream))
+
+    async def watermark(self, assigner: WatermarkAssigner) -> int | None:
+        """Move a watermark on by the time windows of the group's streams, if that is due.
+
+        :returns: the watermark when it has moved, None when it has not.
+        """
+        if not assigner.due:
+            return None
+        streams = self._open_link().state.config.starts
+        return assigner.update({stream: await self.time_window(stream) for stream in streams})
 
     def _open_link(self) -> GroupLink:
         if self._left or self._link is None:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
 from typing import Any, Generic, Self, TypeVar, cast, overload
 
 from pravega_wire.errors import ClosedError, InvalidArgumentError
+from pravega_wire.event_time import WatermarkAssigner
 from pravega_wire.groups import ReaderGroupConfig, ReaderGroupMetrics, TimeWindow
 from pravega_wire.positions import Checkpoint, Position
 from pravega_wire.serializers import Serializer
@@ -70,6 +71,11 @@ class EventReader(Generic[T]):
     def time_window(self, stream: ScopedStream | str) -> TimeWindow:
         """The event times that the group is at in a stream."""
         return self._portal.call(self._twin.time_window, stream)
+
+    def watermark(self, assigner: WatermarkAssigner) -> int | None:
+        """Move a watermark on by the time windows of the group's streams: it when it has moved, else None."""
+        # Most calls come before it is due and need no other thread.
+        return self._portal.call(self._twin.watermark, assigner) if assigner.due else None
 
     def read_event(self, timeout: float | None = None) -> Event[T] | ReachedCheckpoint | None:
         """The next event, or a checkpoint before it; None after ``timeout`` seconds, or at the end."""

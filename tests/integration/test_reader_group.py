@@ -15,15 +15,19 @@ from pravega_wire import (
     Event,
     EventPointer,
     EventReader,
+    EventTimeOrder,
     PravegaClient,
     PravegaConfig,
     ReachedCheckpoint,
     ReaderGroup,
     ReaderGroupConfig,
     RetentionType,
+    ScalingPolicy,
     ScopedStream,
     SegmentEvents,
+    StreamConfiguration,
     StreamCut,
+    WatermarkAssigner,
     open_client,
 )
 from pravega_wire import sync as blocking
@@ -56,12 +60,14 @@ async def write(client: PravegaClient, stream: str, start: int, end: int) -> Non
         await writer.flush()
 
 
-async def group_of(client: PravegaClient, *streams: str | StreamCut, **settings: object) -> ReaderGroup:
-    """A group "g" on these streams, with short intervals."""
+async def group_of(
+    client: PravegaClient, *streams: str | StreamCut, name: str = "g", **settings: object
+) -> ReaderGroup:
+    """A group on these streams, with short intervals."""
     wanted = [each if isinstance(each, StreamCut) else client.config.resolve(each) for each in streams]
     options = {"group_refresh_ms": 500, **settings}
-    await client.create_reader_group("g", ReaderGroupConfig.of(wanted, **options))  # type: ignore[arg-type]
-    return await client.reader_group("g")
+    await client.create_reader_group(name, ReaderGroupConfig.of(wanted, **options))  # type: ignore[arg-type]
+    return await client.reader_group(name)
 
 
 async def take(reader: EventReader[bytes], count: int) -> list[bytes]:
@@ -661,25 +667,59 @@ def test_retention_by_consumption(config: PravegaConfig, retention: RetentionTyp
 
 
 def test_time_windows_follow_the_writers(config: PravegaConfig) -> None:
+    """Events in any order in one stream come in the order of their times in another, and time with them."""
+    rng = random.Random(4)
+    impatient = StreamConfiguration(ScalingPolicy.fixed(1), timestamp_aggregation_timeout_ms=1000)
+
     async def main() -> None:
         async with guarded(config) as client:
-            await client.create_stream("s", 1)
-            async with await group_of(client, "s", automatic_checkpoint_ms=-1) as group:
-                async with client.event_writer("s") as writer, group.reader("a") as reader:
-                    number = 0
-                    window = await reader.time_window("s")
-                    assert (window.lower, window.upper) == (None, None)
-                    # The controller looks every ten seconds, the reader tells its place every second or two.
-                    while window.lower is None:
-                        await writer.write_event(*event_of(number))
-                        number += 1
-                        await writer.note_time(1000 * number)
-                        while await reader.read_event(0.2) is not None:
-                            pass
-                        window = await group.time_window("s")
-                        if window.upper is not None:
-                            assert 1000 <= window.upper <= 1000 * number
-                    assert 1000 <= window.lower <= 1000 * number
+            await client.create_stream("s", impatient)
+            await client.create_stream("idle", 1)
+            await client.create_stream("ordered", impatient)
+            async with (
+                await group_of(client, "s", "idle", automatic_checkpoint_ms=-1) as group,
+                await group_of(client, "ordered", name="second", automatic_checkpoint_ms=-1) as second,
+                client.event_writer("s") as writer,
+                client.event_writer("s") as late,
+                client.event_writer("ordered") as output,
+                group.reader("a") as reader,
+                second.reader("b") as ordered,
+            ):
+                assigner = WatermarkAssigner(idle_seconds=2, every=0.2)
+                order: EventTimeOrder[bytes] = EventTimeOrder(int)
+                window = await reader.time_window("s")
+                assert (window.lower, window.upper) == (None, None)
+                assert await reader.watermark(assigner) is None
+                # Its writer notes no other time, and nobody writes to the other stream: they do not stop it.
+                await late.note_time(1)
+                now = 0
+                seen: list[int] = []
+                # The controller looks every ten seconds, the readers tell their places every second or two.
+                while (downstream := await second.time_window("ordered")).lower is None:
+                    times = [*range(now, now + 1000, 50)]
+                    rng.shuffle(times)
+                    await writer.write_events([b"%d" % each for each in times])
+                    now += 1000
+                    await writer.note_time(now)
+                    while (event := await reader.read_event(0.2)) is not None:
+                        assert isinstance(event, Event)
+                        assert order.add(event.value)
+                    window = await group.time_window("s")
+                    if window.upper is not None:
+                        assert 1 <= window.upper <= now
+                    if (watermark := await reader.watermark(assigner)) is not None:
+                        assert 1 <= watermark <= now
+                        await output.write_events(order.release(watermark))
+                        await output.note_time(watermark)
+                    while (event := await ordered.read_event(0.2)) is not None:
+                        assert isinstance(event, Event)
+                        seen.append(int(event.value))
+                assert assigner.watermark is not None
+                assert downstream.lower <= assigner.watermark <= now
+                assert seen
+                assert seen == [*range(0, seen[-1] + 1, 50)]
+                assert seen[-1] >= downstream.lower - 50
+                assert all(int(each) >= assigner.watermark for each in order.held())
 
     trio.run(main)
 
