@@ -376,6 +376,7 @@ class SegmentAppender:
                 size, count = block.drop(stored)
                 if not count:
                     continue
+                self._progress = True
                 if queue is self._under_way:
                     self._under_way_bytes -= size
                 if not block.count:
@@ -465,10 +466,7 @@ class SegmentAppender:
             if _is_final(failure) or garbage >= _GARBAGE_ATTEMPTS:
                 self._owner.failed(self, failure)
                 return
-            if not self.unacknowledged:
-                # Nobody waits for anything: connect again when there is something to send. How long that
-                # takes is not time in which appending has failed.
-                backoff.reset()
+            # While nobody waits for anything no connection is needed.
             while not self.unacknowledged and not self._finished:
                 self._work = trio.Event()
                 await self._work.wait()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from uuid import uuid4
 
 import pytest
 import trio
@@ -13,6 +14,7 @@ import trio.testing
 from pravega_wire import PravegaClient, PravegaConfig, TxnStatus, open_client
 from pravega_wire.errors import RetriesExhaustedError
 from pravega_wire.protocol import commands as c
+from pravega_wire.segment import store
 from pravega_wire.testing import FaultProxy, PravegaServer
 from tests.faults.support import assert_exactly, event_of, read_all
 
@@ -59,24 +61,73 @@ def test_fifty_connections_lost_before_the_acknowledgement(
     trio.run(main)
 
 
+class _Later:
+    """trio, with a clock that can be put forward."""
+
+    passed = 0.0
+
+    def current_time(self) -> float:
+        return trio.current_time() + self.passed
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(trio, name)
+
+
 def test_a_segment_that_nothing_is_written_to_does_not_fail_the_writer(
-    config: PravegaConfig, fault_proxy: FaultProxy
+    config: PravegaConfig, fault_proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its connection is lost now and then, over a longer time than an operation may take."""
-    patient = replace(config, operation_timeout=1.0)
+    later = _Later()
+    monkeypatch.setattr(store, "trio", later)
 
     async def main() -> None:
-        async with through(patient, fault_proxy) as client:
+        async with through(config, fault_proxy) as client:
             await client.create_stream("idle", 2)
             async with client.event_writer("idle", max_outstanding_bytes=1000) as writer:
-                for number in range(4):
+                for number in range(6):
                     for _ in range(50):
                         # All of one key; waiting for room urges the other segment's appender as well.
                         await writer.write_event(b"%d" % number * 100, "key")
                     await writer.flush()
+                    # Both are connected before the cut, and have noticed it before time passes.
+                    await trio.testing.wait_all_tasks_blocked(0.05)
                     fault_proxy.cut_all()
-                    await trio.sleep(0.6)
-            assert len(await read_all(client, "idle")) == 200
+                    await trio.testing.wait_all_tasks_blocked(0.05)
+                    later.passed += 0.6 * config.operation_timeout
+            assert len(await read_all(client, "idle")) == 300
+
+    trio.run(main)
+
+
+def test_what_another_process_has_stored_is_a_success(
+    config: PravegaConfig, fault_proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection lost long after all that was waited for was found to be stored is the first one lost."""
+    later = _Later()
+    monkeypatch.setattr(store, "trio", later)
+    writer_id = uuid4()
+
+    async def main() -> None:
+        async with through(config, fault_proxy) as client, open_client(config) as sound:
+            await client.create_stream("shared", 1)
+            async with client.resumable_writer("shared", writer_id, first_event_number=1) as behind:
+                async with sound.resumable_writer("shared", writer_id, first_event_number=1) as ahead:
+                    for number in range(20):
+                        await ahead.write_event(*event_of(number))
+                fault_proxy.cut_all()
+                await trio.testing.wait_all_tasks_blocked(0.05)
+                for number in range(10):
+                    await behind.write_event(*event_of(number))
+                await behind.flush()
+                later.passed += 2 * config.operation_timeout
+                fault_proxy.pause()
+                for number in range(10, 30):
+                    await behind.write_event(*event_of(number))
+                await trio.testing.wait_all_tasks_blocked(0.05)
+                fault_proxy.cut_all()
+                fault_proxy.resume()
+            assert behind.metrics().reconnects == 2
+            assert_exactly(await read_all(sound, "shared"), 30)
 
     trio.run(main)
 
