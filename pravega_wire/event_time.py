@@ -40,6 +40,7 @@ class WatermarkAssigner:
     :param allowed_lateness_ms: how much older than their stream's time events may be, in the writers' unit.
     :param idle_seconds: default: an idle stream holds the watermark back for ever.
     :param every: ask for the time windows at most once in so many seconds.
+    :param clock: gives seconds.
     :raises InvalidArgumentError: a number is negative.
     """
 
@@ -78,7 +79,7 @@ class WatermarkAssigner:
         """
         now = self._clock()
         self._next = now + self._every
-        lowest: list[int | None] = []
+        lowers: list[int | None] = []
         for stream, window in windows.items():
             progress = self._progress.get(stream)
             if progress is None or progress.lower != window.lower or window.upper is not None:
@@ -86,11 +87,11 @@ class WatermarkAssigner:
                 self._progress[stream] = _Progress(window.lower, now)
             elif self._idle_seconds is not None and now - progress.since >= self._idle_seconds:
                 continue
-            lowest.append(window.lower)
-        bounds = [each for each in lowest if each is not None]
-        if not bounds or len(bounds) < len(lowest):
+            lowers.append(window.lower)
+        known = [each for each in lowers if each is not None]
+        if not known or len(known) < len(lowers):
             return None
-        watermark = min(bounds) - self._lateness
+        watermark = min(known) - self._lateness
         if self._watermark is not None and watermark <= self._watermark:
             return None
         self._watermark = watermark

@@ -25,7 +25,6 @@ import trio
 from pravega_wire.errors import (
     AuthError,
     ClosedError,
-    ConnectionLostError,
     EventTooLargeError,
     IncompatibleVersionError,
     InvalidArgumentError,
@@ -521,11 +520,7 @@ class SegmentAppender:
         else:
             assert self._failure is not None
             failure = self._failure
-        if isinstance(failure, TokenExpiredError) or (
-            isinstance(failure, ConnectionLostError) and not set_up
-        ):
-            # A 0.13.0 store answers a set-up whose token has expired by closing the connection.
-            self.target.token.expire()
+        self.target.check_token(failure, set_up=set_up)
         if not self._finished and not isinstance(failure, SegmentSealedError):
             stores.forget(self.target, endpoint)
         return failure

@@ -10,11 +10,9 @@ import trio
 from pravega_wire.errors import (
     ClosedError,
     ConditionalCheckError,
-    ConnectionLostError,
     InvalidEventNumberError,
     PravegaError,
     RetriesExhaustedError,
-    TokenExpiredError,
     UnexpectedReplyError,
 )
 from pravega_wire.protocol import commands as c
@@ -88,11 +86,7 @@ class ConditionalAppender:
                 except PravegaError as error:
                     self._drop()
                     self._stores.forget(self.target)
-                    if isinstance(error, TokenExpiredError) or (
-                        isinstance(error, ConnectionLostError) and not self._set_up_done
-                    ):
-                        # A 0.13.0 store answers a set-up whose token has expired by closing the connection.
-                        self.target.token.expire()
+                    self.target.check_token(error, set_up=self._set_up_done)
                     if not (error.retriable or isinstance(error, InvalidEventNumberError)):
                         raise
                     last = error

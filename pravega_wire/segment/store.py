@@ -13,7 +13,13 @@ from typing import Protocol, TypeVar
 
 import trio
 
-from pravega_wire.errors import PravegaError, RetriesExhaustedError, TokenExpiredError, TransportError
+from pravega_wire.errors import (
+    ConnectionLostError,
+    PravegaError,
+    RetriesExhaustedError,
+    TokenExpiredError,
+    TransportError,
+)
 from pravega_wire.metrics import Counters
 from pravega_wire.naming import parse_segment_name
 from pravega_wire.protocol import commands as c
@@ -69,6 +75,16 @@ class SegmentTarget:
     stream: str
     segment_id: int
     token: TokenSource = NO_TOKEN
+
+    def check_token(self, error: PravegaError, *, set_up: bool) -> None:
+        """Take another token next time, if the one of an appender's session may be what ended it.
+
+        A 0.13.0 store answers a set-up whose token has expired by closing the connection.
+
+        :param set_up: whether the session's set-up was answered.
+        """
+        if isinstance(error, TokenExpiredError) or (isinstance(error, ConnectionLostError) and not set_up):
+            self.token.expire()
 
     @classmethod
     def of(cls, name: str, token: TokenSource = NO_TOKEN) -> SegmentTarget:

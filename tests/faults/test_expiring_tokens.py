@@ -27,8 +27,8 @@ from pravega_wire.serializers import JsonSerializer
 from pravega_wire.testing import PravegaCluster, cluster
 from tests.faults.support import assert_exactly, event_of, read_all
 
-LIVES = 2
-"""So many tokens of one writer expire while a test runs."""
+SESSIONS = 3
+"""So many sessions of a writer with two segments end with their tokens while a test runs."""
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ async def write(client: PravegaClient) -> int:
     """Until its sessions have been ended a few times; seals the stream and returns the number of events."""
     written = 0
     async with client.event_writer("plain") as writer:
-        while writer.metrics().reconnects < 2 * LIVES:
+        while writer.metrics().reconnects < SESSIONS:
             for _ in range(20):
                 await writer.write_event(*event_of(written))
                 written += 1
