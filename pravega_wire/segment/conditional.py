@@ -74,11 +74,11 @@ class ConditionalAppender:
         if len(payload) > MAX_EVENT_BYTES:
             raise too_large(len(payload))
         async with self._lock:
-            if self._closed:
-                raise ClosedError(f"the writer of {self.target.name} is closed")
+            self._check_open()
             self._number += 1
             backoff = Backoff(self._stores.operation_timeout)
             while True:
+                self._check_open()
                 try:
                     stored = await self._attempt(payload, expected_offset, self._number)
                 except ConditionalCheckError:
@@ -134,6 +134,9 @@ class ConditionalAppender:
         endpoint = await self._stores.endpoint(self.target)
         token = await self.target.token()
         flow = await self._stores.pool.flow(endpoint, self)
+        if self._closed:
+            flow.close()
+        self._check_open()
         self._flow = flow
         reply = await self._ask(
             flow,
@@ -178,12 +181,19 @@ class ConditionalAppender:
             doing="conditional append",
         )
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError(f"the writer of {self.target.name} is closed")
+
     def _drop(self) -> None:
         if self._flow is not None:
             self._flow.close()
             self._flow = None
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Give the connection back. Whoever waits for an answer is told; what was sent may be stored."""
         self._closed = True
         self._drop()
+        if self._reply is None:
+            self._failure = ClosedError(f"the writer of {self.target.name} was closed")
+            self._answered.set()

@@ -136,24 +136,30 @@ class SegmentMetadata:
     async def compare_and_set_attribute(self, attribute_id: UUID, expected: int, new: int) -> bool:
         """Set an attribute if it still has the expected value; False when it has not.
 
-        After a lost connection the request is sent again, so a False may hide an update of our
-        own: read the attribute where that matters.
+        After a lost connection the request is sent again. An attribute that has the new value then counts as
+        set by this call; one that was set by it, and since by somebody else, as not set.
         """
         name = self.target.name
-        reply = await self._stores.call(
-            self.target,
-            lambda request_id, token: c.UpdateSegmentAttribute(
+        attempts = 0
+
+        def updating(request_id: int, token: str) -> c.Command:
+            nonlocal attempts
+            attempts += 1
+            return c.UpdateSegmentAttribute(
                 request_id=request_id,
                 segment_name=name,
                 attribute_id=attribute_id,
                 new_value=new,
                 expected_value=expected,
                 delegation_token=token,
-            ),
-            c.SegmentAttributeUpdated,
-            doing="updating an attribute of",
+            )
+
+        reply = await self._stores.call(
+            self.target, updating, c.SegmentAttributeUpdated, doing="updating an attribute of"
         )
-        return reply.success
+        if reply.success or attempts == 1:
+            return reply.success
+        return await self.attribute(attribute_id) == new
 
     async def merge_batch(self, sources: Sequence[str]) -> None:
         """Append the source segments, in order, to this one; the sources are gone afterwards.

@@ -5,7 +5,7 @@ Layouts, limits and the meaning of versions: wire protocol v0.13.0, "Table segme
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -168,29 +168,6 @@ class TableSegment:
         self._saw(reply.keys)
         return reply.keys
 
-    async def read_entries(self, first: bytes, last: bytes, count: int) -> tuple[c.TableEntry, ...]:
-        """As :meth:`read_keys`, with the values.
-
-        :param count: at most :data:`MAX_KEYS_PER_READ`. A 0.13.0 store looks at the size only after as many
-            entries, and a reply that is too long for a frame costs the connection.
-        """
-        name = self.target.name
-        arguments = c.TableIteratorArgs(b"", b"", first, last)
-        reply = await self._stores.call(
-            self.target,
-            lambda request_id, token: c.ReadTableEntries(
-                request_id=request_id,
-                segment=name,
-                delegation_token=token,
-                suggested_entry_count=count,
-                args=arguments,
-            ),
-            c.TableEntriesRead,
-            doing="listing the entries of table segment",
-        )
-        self._saw(entry.key for entry in reply.entries)
-        return reply.entries
-
     def _saw(self, keys: Iterable[c.TableKey]) -> None:
         self._newest = max(self._newest, max((key.version for key in keys), default=NOT_EXISTS))
 
@@ -228,8 +205,11 @@ class TableSegment:
                 return await self._attempt(attempt, building)
             except (TableKeyBadVersionError, TableKeyDoesNotExistError) as error:
                 if lost is None:
-                    raise _bad_version(self.target.name, error) from error
-                # The attempt whose answer was lost may be what has changed the version.
+                    located = await self._located(changes)
+                    if located is None:
+                        raise _bad_version(self.target.name, error) from error
+                    attempt = located
+                # Otherwise the attempt whose answer was lost may be what has changed the version.
                 last: PravegaError = error
                 refused = True
             except PravegaError as error:
@@ -244,7 +224,10 @@ class TableSegment:
                 versions = await self._settle(changes, horizon, lost)
                 if isinstance(versions, list):
                     return versions
-                attempt = list(versions)
+                try:
+                    attempt = await self._located(versions) or list(versions)
+                except PravegaError as error:
+                    raise self._unknown(lost) from error
             if not await backoff.wait():
                 if lost is not None and not refused:
                     # Read back just now, and not made; but what was sent last may still be on its way.
@@ -315,6 +298,43 @@ class TableSegment:
         if not outcome:
             raise _bad_version(self.target.name, lost) from lost
         return outcome
+
+    async def _located(self, changes: Sequence[Change]) -> list[Change] | None:
+        """The changes with the versions that a store compares; None when their conditions do not hold.
+
+        A 0.13.0 store that compacts a segment moves entries to its end. Read, they have the version they
+        always had; conditions are compared with the offset that they were moved to, which listings of keys
+        tell.
+        """
+        demanded = {change.key: change.version for change in changes if change.version != ANY_VERSION}
+        keys = [key for key, version in demanded.items() if version != NOT_EXISTS]
+        if not keys or not await self._have(demanded):
+            return None
+        places = await self._places(keys)
+        if not await self._have(demanded):
+            return None
+        # Offsets only grow. So where they are the same before and after, they are those of what was read.
+        if await self._places(keys) != places:
+            return list(changes)
+        return [replace(change, version=places.get(change.key, change.version)) for change in changes]
+
+    async def _have(self, versions: Mapping[bytes, int]) -> bool:
+        """Whether keys have these versions, as reading tells them."""
+        keys = list(versions)
+        for start in range(0, len(keys), MAX_KEYS_PER_READ):
+            part = keys[start : start + MAX_KEYS_PER_READ]
+            for key, entry in zip(part, await self.read(part), strict=True):
+                if versions[key] != (NOT_EXISTS if entry is None else entry.key.version):
+                    return False
+        return True
+
+    async def _places(self, keys: Sequence[bytes]) -> dict[bytes, int]:
+        """The versions of keys, as listings tell them."""
+        places = {}
+        for key in keys:
+            for each in await self.read_keys(key, key, 1):
+                places[key] = each.version
+        return places
 
     def _unknown(
         self, lost: PravegaError, found: Sequence[c.TableEntry | None] = ()

@@ -220,7 +220,10 @@ class RevisionedStream(Generic[T]):
         return None if value == NULL_ATTRIBUTE else self._revision(value)
 
     async def compare_and_set_mark(self, expected: Revision | None, new: Revision | None) -> bool:
-        """Move the mark if it is still ``expected`` (None: not set); False when it is not."""
+        """Move the mark if it is still ``expected`` (None: not set); False when it is not.
+
+        When an answer was lost, a mark that is ``new`` counts as moved by this call.
+        """
         before = NULL_ATTRIBUTE if expected is None else self._offset(expected)
         after = NULL_ATTRIBUTE if new is None else self._offset(new)
         return await self._metadata.compare_and_set_attribute(MARK_ATTRIBUTE, before, after)

@@ -140,8 +140,13 @@ class StateSynchronizer(Generic[S, I, U]):
 
         The store holds the question until something is written, so it comes at once.
         """
-        if self._revision is not None:
-            await self._log.wait_beyond(self._revision)
+        known = self._revision
+        if known is None:
+            # Asked for first: what is written from now on is beyond it.
+            known = await self._log.fetch_latest_revision()
+            if await self.fetch_updates() is not None:
+                return self._state
+        await self._log.wait_beyond(known)
         return await self.fetch_updates()
 
     async def _beginning(self) -> Revision:
@@ -201,6 +206,8 @@ class StateSynchronizer(Generic[S, I, U]):
         start = await self._log.fetch_oldest_revision()
         revision = await self._log.write_conditionally(start, record.encode())
         if revision is None:
+            # The store refuses what came too late before the faster value can be read: this waits for it.
+            await self._log.wait_beyond(start)
             if await self.fetch_updates() is None:
                 raise CorruptedStateError(
                     f"stream {self.stream} holds records and no initial state",

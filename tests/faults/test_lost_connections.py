@@ -12,7 +12,7 @@ import trio
 import trio.testing
 
 from pravega_wire import PravegaClient, PravegaConfig, TxnStatus, open_client
-from pravega_wire.errors import RetriesExhaustedError
+from pravega_wire.errors import ClosedError, RetriesExhaustedError
 from pravega_wire.protocol import commands as c
 from pravega_wire.segment import store
 from pravega_wire.testing import FaultProxy, PravegaServer
@@ -128,6 +128,46 @@ def test_what_another_process_has_stored_is_a_success(
                 fault_proxy.resume()
             assert behind.metrics().reconnects == 2
             assert_exactly(await read_all(sound, "shared"), 30)
+
+    trio.run(main)
+
+
+def test_a_mark_whose_answer_is_lost_was_moved(config: PravegaConfig, fault_proxy: FaultProxy) -> None:
+    async def main() -> None:
+        async with through(config, fault_proxy) as client:
+            await client.create_stream("marked", 1)
+            async with await client.revisioned_stream("marked") as log:
+                first = await log.write_unconditionally(b"1")
+                second = await log.write_unconditionally(b"2")
+                for before, after in ((None, first), (first, second), (second, None)):
+                    fault_proxy.cut_before_reply(c.SegmentAttributeUpdated)
+                    assert await log.compare_and_set_mark(before, after)
+                    assert fault_proxy.cuts_due == 0
+                    assert await log.get_mark() == after
+                assert not await log.compare_and_set_mark(first, second)
+
+    trio.run(main)
+
+
+def test_closing_tells_whoever_waits_for_an_answer(config: PravegaConfig, fault_proxy: FaultProxy) -> None:
+    async def main() -> None:
+        async with through(config, fault_proxy) as client:
+            await client.create_stream("closing", 1)
+            log = await client.revisioned_stream("closing")
+            known = await log.write_unconditionally(b"1")
+            fault_proxy.pause()
+
+            async def write() -> None:
+                with pytest.raises(ClosedError, match="closing"):
+                    await log.write_conditionally(known, b"2")
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(write)
+                await trio.testing.wait_all_tasks_blocked(0.05)
+                await log.close()
+            fault_proxy.resume()
+            with pytest.raises(ClosedError, match="closing"):
+                await log.write_conditionally(known, b"2")
 
     trio.run(main)
 

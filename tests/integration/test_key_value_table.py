@@ -481,6 +481,37 @@ def test_keys_that_do_not_exist_while_much_else_is_read(config: PravegaConfig) -
     trio.run(main)
 
 
+def test_versions_hold_after_compaction(config: PravegaConfig) -> None:
+    """A store looks every 30 s whether a segment is worth compacting, and moves what is old to its end."""
+
+    async def main() -> None:
+        async with guarded(config) as client:
+            table = await made(client, "compacted", KeyValueTableConfiguration(1, 4))
+            old = [await table.put(key, b"old") for key in (b"old1", b"old2", b"old3", b"old4")]
+            segment = table._segments[0].table
+            moved = False
+            while not moved:
+                for number in range(4):
+                    await table.put(b"new%d" % number, bytes(500_000))
+                await trio.sleep(1)
+                listed = {key.data: key.version for key in await segment.read_keys(b"old1", b"old4", 4)}
+                moved = all(listed[b"old%d" % n] != version.version for n, version in enumerate(old, 1))
+            entry = await table.get(b"old1")
+            assert entry is not None
+            assert entry.version == old[0]
+            changed = await table.put(b"old1", b"changed", old[0])
+            with pytest.raises(TableKeyBadVersionError):
+                await table.put(b"old1", b"again", old[0])
+            await table.remove(b"old1", changed)
+            await table.remove(b"old2", old[1])
+            mapping = table.mapping()
+            assert await mapping.pop(b"old3") == b"old"
+            await table.replace(b"old4", b"replaced")
+            assert [entry.key.primary async for entry in table.entries(prefix=b"old")] == [b"old4"]
+
+    trio.run(main)
+
+
 def test_serializers(config: PravegaConfig) -> None:
     async def main() -> None:
         async with guarded(config) as client:

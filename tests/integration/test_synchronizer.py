@@ -150,6 +150,58 @@ def test_tasks_race_and_end_equal_after_compaction(config: PravegaConfig) -> Non
     trio.run(main)
 
 
+def test_many_who_begin_at_once(config: PravegaConfig) -> None:
+    """One of them is first; the others are refused before they can read what it wrote."""
+
+    async def main() -> None:
+        async with guarded(config) as client:
+            for attempt in range(20):
+                name = f"begin{attempt}"
+                await client.create_stream(name, 1)
+                shared = [await client.state_synchronizer(name, COUNTER) for _ in range(8)]
+                first: list[int] = []
+
+                async def begin(number: int) -> None:
+                    if await shared[number].initialize(Counter(number)):  # noqa: B023
+                        first.append(number)  # noqa: B023
+
+                async with trio.open_nursery() as nursery:
+                    for number in range(8):
+                        nursery.start_soon(begin, number)
+                [number] = first
+                assert [each.state for each in shared] == [Counter(number)] * 8
+                for each in shared:
+                    await each.close()
+
+    trio.run(main)
+
+
+def test_waiting_for_the_first_state(config: PravegaConfig) -> None:
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("first", 1)
+            waiting = await client.state_synchronizer("first", COUNTER)
+            found: list[Counter | None] = []
+
+            async def wait() -> None:
+                found.append(await waiting.wait_for_updates())
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(wait)
+                await trio.testing.wait_all_tasks_blocked(0.2)
+                assert found == []
+                other = await client.state_synchronizer("first", COUNTER)
+                assert await other.initialize(Counter(7))
+            assert found == [Counter(7)]
+            # One who comes later need not wait.
+            late = await client.state_synchronizer("first", COUNTER)
+            assert await late.wait_for_updates() == Counter(7)
+            for each in (waiting, other, late):
+                await each.close()
+
+    trio.run(main)
+
+
 def test_a_slow_reader_whose_place_was_truncated_finds_the_newer_beginning(config: PravegaConfig) -> None:
     async def main() -> None:
         async with guarded(config) as client:
