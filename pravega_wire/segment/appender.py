@@ -376,6 +376,7 @@ class SegmentAppender:
                 if not count:
                     continue
                 self._progress = True
+                self.segment_length = -1
                 if queue is self._under_way:
                     self._under_way_bytes -= size
                 if not block.count:
@@ -536,6 +537,8 @@ class SegmentAppender:
         assert self._flow is not None
         last = self._setup.last_event_number
         self.last_stored_number = max(last, 0)
+        # What was stored meanwhile tells no length.
+        self.segment_length = -1
         self._settle_through(last)
         self.leave_out(lambda number, _: number <= last)
         for block in self._under_way:

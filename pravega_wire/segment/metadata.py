@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from pravega_wire.errors import NoSuchSegmentError, SegmentExistsError, SegmentSealedError
+from pravega_wire.errors import (
+    NoSuchSegmentError,
+    RetriesExhaustedError,
+    SegmentExistsError,
+    SegmentSealedError,
+)
 from pravega_wire.protocol import commands as c
 from pravega_wire.segment.store import SegmentStores, SegmentTarget
 
@@ -15,6 +20,8 @@ NULL_ATTRIBUTE = -(2**63)
 """Value of an attribute that is not set (wire protocol v0.13.0, "Segment operations")."""
 
 _NO_SCALING = 0
+_REPLACE = 1
+# Kind of attribute update.
 
 
 class SegmentMetadata:
@@ -181,20 +188,45 @@ class SegmentMetadata:
             doing="merging into",
         )
 
-    async def merge(self, source: str) -> bool:
-        """Append one source segment to this one; False when the source does not exist."""
+    async def merge(self, source: str, attribute_id: UUID, value: int) -> bool:
+        """Append one source segment to this one; False when that was not done, the source being gone.
+
+        :param attribute_id: an attribute of this segment that nobody else sets. It gets ``value`` with the
+            merge, and so tells, after a lost answer, whether it was done.
+        :raises NoSuchSegmentError: this segment is gone; nothing was merged.
+        :raises RetriesExhaustedError: this segment is gone, an answer was lost before, and whether the
+            merge was done is not known.
+        """
         name = self.target.name
-        try:
-            await self._stores.call(
-                self.target,
-                lambda request_id, token: c.MergeSegments(
-                    request_id=request_id, target=name, source=source, delegation_token=token
-                ),
-                c.SegmentsMerged,
-                doing="merging into",
+        update = c.AttributeUpdate(attribute_id, _REPLACE, value, NULL_ATTRIBUTE)
+        attempts = 0
+
+        def merging(request_id: int, token: str) -> c.Command:
+            nonlocal attempts
+            attempts += 1
+            return c.MergeSegments(
+                request_id=request_id,
+                target=name,
+                source=source,
+                delegation_token=token,
+                attribute_updates=(update,),
             )
+
+        try:
+            await self._stores.call(self.target, merging, c.SegmentsMerged, doing="merging into")
         except NoSuchSegmentError as error:
-            if error.segment == source:
-                return False
-            raise
+            if error.segment != source:
+                raise
+            # The store names the source also when it is the target that does not exist.
+            try:
+                return await self.attribute(attribute_id) == value
+            except NoSuchSegmentError as gone:
+                if attempts == 1:
+                    raise
+                raise RetriesExhaustedError(
+                    f"merging into {name}: the answer was lost, and now the segment is gone: whether the "
+                    "event was stored is not known",
+                    segment=name,
+                    host=gone.host,
+                ) from gone
         return True

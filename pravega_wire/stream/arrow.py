@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pravega_wire.errors import InvalidArgumentError
+from pravega_wire.segment.appender import too_large
 
 __all__ = ["FramedEvents", "frame_arrow", "is_arrow", "key_column"]
 
@@ -78,7 +79,7 @@ def frame_arrow(events: Any, longest: int) -> Iterator[FramedEvents]:
     """Frame the payloads of an array from :func:`one_array`, some megabytes at a time.
 
     :param longest: largest payload allowed, bytes.
-    :raises InvalidArgumentError: a payload is longer; nothing of its slice is given out.
+    :raises EventTooLargeError: a payload is longer; nothing of its slice is given out.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -92,7 +93,7 @@ def frame_arrow(events: Any, longest: int) -> Iterator[FramedEvents]:
         lengths = pc.binary_length(piece).cast(pa.int32())
         largest = pc.max(lengths).as_py()
         if largest > longest:
-            raise InvalidArgumentError(f"an event of {largest} bytes is over the limit of {longest} bytes")
+            raise too_large(largest, limit=longest)
         count = len(piece)
         numbers = array("i")
         numbers.frombytes(memoryview(lengths.buffers()[1])[lengths.offset * 4 : (lengths.offset + count) * 4])

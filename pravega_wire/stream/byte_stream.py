@@ -26,6 +26,10 @@ from pravega_wire.types import ScopedStream
 __all__ = ["ByteStreamReader", "ByteStreamWriter"]
 
 _READ_BYTES = 64 * 1024
+_YIELD_BYTES = 128 * 1024
+# A caller that never waits still lets the connection's tasks run after this much, and
+_CALL_BYTES = 512
+# a call counts as so many bytes more than it has.
 
 
 async def _only_segment(core: ClientCore, stream: ScopedStream) -> int:
@@ -67,6 +71,7 @@ class ByteStreamWriter(trio.abc.SendStream):
         self._appender: SegmentAppender | None = None
         self._metadata: SegmentMetadata | None = None
         self._outstanding = 0
+        self._since_yield = 0
         self._bytes_written = 0
         self._counts = core.counters.writing(stream)
         self._room = trio.Event()
@@ -115,8 +120,13 @@ class ByteStreamWriter(trio.abc.SendStream):
         :raises StreamSealedError: the stream was sealed. :raises PravegaError: the writer failed.
         """
         appender, _ = self._opened()
-        # Accepted bytes are resent after a lost connection, so the caller's buffer cannot be kept.
-        view = memoryview(bytes(data))
+        try:
+            # Accepted bytes are resent after a lost connection, so the caller's buffer cannot be kept.
+            view = memoryview(bytes(memoryview(data)))
+        except TypeError as error:
+            raise InvalidArgumentError(
+                f"byte stream {self.stream} takes bytes, not {type(data).__name__}"
+            ) from error
         total = len(view)
         while view:
             block = appender.open
@@ -134,6 +144,11 @@ class ByteStreamWriter(trio.abc.SendStream):
             appender.pump()
             if self._outstanding > self._limit:
                 await self._wait_for_room()
+        # Many small ones take their time as well.
+        self._since_yield += total + _CALL_BYTES
+        if self._since_yield > _YIELD_BYTES:
+            self._since_yield = 0
+            await trio.lowlevel.checkpoint()
         return total
 
     async def _wait_for_room(self) -> None:

@@ -66,6 +66,8 @@ class EventWriter(RoutedWriter):
         self.writer_id = str(uuid4())
         self._large_events = large_events
         self._large_lock = trio.Lock()
+        self._large_id = uuid4()
+        self._large_number = 0
         self._note_time_every = note_time_every
         self._noting = trio.CancelScope()
         self._has_noted = False
@@ -110,18 +112,31 @@ class EventWriter(RoutedWriter):
                 await self.flush()
                 appender = self._select(routing_key)
                 started = time.perf_counter()
+                self._large_number += 1
                 try:
-                    await append_large_event(
-                        self._core.stores, appender.target, appender.writer_id, event, self._counts
+                    stored = await append_large_event(
+                        self._core.stores,
+                        appender.target,
+                        appender.writer_id,
+                        event,
+                        self._counts,
+                        mark=(self._large_id, self._large_number),
                     )
                 except (SegmentSealedError, NoSuchSegmentError):
-                    if self._by_id.get(appender.target.segment_id) is appender:
-                        # The appender has nothing under way and so has not noticed.
+                    if (
+                        self._by_id.get(appender.target.segment_id) is appender
+                        and not appender.unacknowledged
+                    ):
+                        # The appender has nothing under way and so has not noticed. What another task has
+                        # under way might be stored already: only its own session can tell.
                         appender.finish()
                         await self.sealed(appender, StreamSealedError(appender.target.name))
                     self._check()
                     continue
-                break
+                # It was not counted by the appender, which a time that is noted goes by.
+                appender.segment_length = -1
+                if stored:
+                    break
         self._large_stored(len(event), time.perf_counter() - started)
         return Ack(0)
 

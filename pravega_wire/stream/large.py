@@ -11,7 +11,7 @@ from uuid import UUID
 
 import trio
 
-from pravega_wire.errors import PravegaError
+from pravega_wire.errors import NoSuchSegmentError, PravegaError
 from pravega_wire.metrics import WriteCounts
 from pravega_wire.protocol import commands as c
 from pravega_wire.protocol.events import EVENT_HEADER
@@ -59,17 +59,23 @@ class _Owner:
 
 
 async def append_large_event(
-    stores: SegmentStores, parent: SegmentTarget, writer_id: UUID, payload: bytes, counts: WriteCounts
-) -> None:
+    stores: SegmentStores,
+    parent: SegmentTarget,
+    writer_id: UUID,
+    payload: bytes,
+    counts: WriteCounts,
+    mark: tuple[UUID, int],
+) -> bool:
     """Append one event of any size to a segment; returns when it is stored, whole.
 
     Readers see all of it or nothing. Where this fails or is cancelled, the server drops what
     there is later.
 
-    :param counts: told what had to be done again.
-
+    :param counts: told what had to be done again. :param mark: see :meth:`SegmentMetadata.merge`; another
+        value for each call.
+    :returns: False when the server has dropped what it had of the event, so that nothing was appended.
     :raises SegmentSealedError: the segment takes no more; nothing was appended.
-    :raises NoSuchSegmentError: it is gone.
+    :raises NoSuchSegmentError: it is gone; nothing was appended.
     """
     metadata = SegmentMetadata(stores, parent)
     created = await stores.call(
@@ -86,14 +92,21 @@ async def append_large_event(
     target = replace(parent, name=created.segment)
     owner = _Owner(counts)
     appender = SegmentAppender(stores, target, owner)
+    failure: PravegaError | None = None
     async with trio.open_nursery() as nursery:
         nursery.start_soon(appender.run)
         try:
             await _gather(appender, owner, payload)
+        except PravegaError as error:
+            # It leaves the nursery as it was raised: the caller goes by its kind.
+            failure = error
         finally:
             appender.finish()
-    # A merge that was done and whose answer was lost finds its source gone: that is as good.
-    await metadata.merge(created.segment)
+    if failure is not None:
+        if isinstance(failure, NoSuchSegmentError) and failure.segment == created.segment:
+            return False
+        raise failure
+    return await metadata.merge(created.segment, *mark)
 
 
 async def _gather(appender: SegmentAppender, owner: _Owner, payload: bytes) -> None:

@@ -284,6 +284,8 @@ class ResumableWriter(EventWriter):
             known = max(known, self._stored.at(position))
         if first <= known:
             payloads = payloads[known - first + 1 :]
+            # Where those are that are stored already is not known here.
+            appender.segment_length = -1
             self.events_skipped += self.next_event_number - first - len(payloads)
             first = known + 1
             if not payloads:

@@ -457,10 +457,16 @@ class RoutedWriter:
                 first = self._fill(only, chunk, lengths, places, first, ack)
             else:
                 groups = self._groups
-                for event, place in zip(chunk, places, strict=True):
-                    group = groups[place]  # type: ignore[index]  # as in _select
-                    group.events.append(event)
-                    group.places.append(place)
+                try:
+                    for event, place in zip(chunk, places, strict=True):
+                        group = groups[place]  # type: ignore[index]  # as in _select
+                        group.events.append(event)
+                        group.places.append(place)
+                except BaseException:
+                    # A partitioner has failed: the next call must not find the events before it.
+                    for group in groups.all:
+                        group.events, group.places = [], []
+                    raise
                 for group in groups.all:
                     if group.events:
                         found, found_places = group.events, group.places
@@ -630,8 +636,16 @@ class RoutedWriter:
         # Those with numbers may come from several segments and go to one, where numbers have to grow. The
         # others have none, and stay as they are.
         pieces.sort(key=lambda piece: piece[2])
-        for framed, places, numbers, old in pieces:
-            heir = self._select(places[0])
+        try:
+            heirs = [self._select(piece[1][0]) for piece in pieces]
+        except Exception as error:
+            # A partitioner that was not needed before. No other writer should suffer from it.
+            failure = InvalidArgumentError(f"the partitioner of the writer of {self._name} failed: {error!r}")
+            for old in dict.fromkeys(piece[3] for piece in pieces):
+                old.fail(failure)
+            self._fail(failure)
+            return
+        for (framed, places, numbers, old), heir in zip(pieces, heirs, strict=True):
             if heir.open.count and (old.atomic or heir.open.size + len(framed) > BLOCK_BYTES):
                 heir.close_block()
             block = heir.open

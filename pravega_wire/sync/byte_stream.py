@@ -32,7 +32,7 @@ class ByteStreamWriter(io.RawIOBase):
 
     def write(self, data: ReadableBuffer, /) -> int:
         """Append bytes; returns their number once they are accepted."""
-        return self._portal.call(self._twin.write, bytes(data))
+        return self._portal.call(self._twin.write, memoryview(data))
 
     def flush(self) -> None:
         """Wait until everything written is stored."""
@@ -93,7 +93,9 @@ class ByteStreamReader(io.RawIOBase):
     def readinto(self, buffer: WriteableBuffer, /) -> int:
         """Fill the beginning of ``buffer``; returns the number of bytes, 0 at the end."""
         view = memoryview(buffer).cast("B")
-        data = self._portal.call(self._twin.receive_some, max(1, len(view)))
+        if not view:
+            return 0
+        data = self._portal.call(self._twin.receive_some, len(view))
         view[: len(data)] = data
         return len(data)
 
