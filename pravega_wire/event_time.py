@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class _Progress:
-    lower: int | None
+    seen: object
     since: float
 
 
@@ -34,8 +34,8 @@ class WatermarkAssigner:
     :meth:`EventReader.watermark` again and again.
 
     A *writer* that notes no time any more holds its stream back for as long as the stream's
-    ``timestamp_aggregation_timeout_ms`` says; the controller sees to that. A *stream* whose time stands still
-    holds the others back for ``idle_seconds``, provided that what it has was read.
+    ``timestamp_aggregation_timeout_ms`` says; the controller sees to that. A *stream* whose time stands still,
+    and in which the group does not read on, holds the others back for ``idle_seconds``.
 
     :param allowed_lateness_ms: how much older than their stream's time events may be, in the writers' unit.
     :param idle_seconds: default: an idle stream holds the watermark back for ever.
@@ -72,9 +72,12 @@ class WatermarkAssigner:
         """Whether it is time to ask for the time windows again."""
         return self._clock() >= self._next
 
-    def update(self, windows: Mapping[ScopedStream, TimeWindow]) -> int | None:
+    def update(
+        self, windows: Mapping[ScopedStream, TimeWindow], places: Mapping[ScopedStream, object] | None = None
+    ) -> int | None:
         """Take note of the time windows of all streams.
 
+        :param places: of each stream something that changes when the group reads on in it.
         :returns: the watermark when it has moved, None when it has not.
         """
         now = self._clock()
@@ -82,9 +85,10 @@ class WatermarkAssigner:
         lowers: list[int | None] = []
         for stream, window in windows.items():
             progress = self._progress.get(stream)
-            if progress is None or progress.lower != window.lower or window.upper is not None:
+            seen = window.lower, (places or {}).get(stream)
+            if progress is None or progress.seen != seen or window.upper is not None:
                 # With an upper bound there is more to read, so the stream is not idle.
-                self._progress[stream] = _Progress(window.lower, now)
+                self._progress[stream] = _Progress(seen, now)
             elif self._idle_seconds is not None and now - progress.since >= self._idle_seconds:
                 continue
             lowers.append(window.lower)

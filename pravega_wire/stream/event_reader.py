@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice, pairwise, repeat
+from itertools import chain, islice, pairwise, repeat
 from operator import length_hint, sub
 from time import monotonic
 from types import TracebackType
@@ -368,6 +368,7 @@ class EventReader(Generic[T]):
         for feed in self._feeds.values():
             feed.scope.cancel()
         self._left = True
+        self._wake.set()
         self._clear_rows()
         self._note()
         try:
@@ -419,8 +420,17 @@ class EventReader(Generic[T]):
         """
         if not assigner.due:
             return None
-        streams = self._open_link().state.config.starts
-        return assigner.update({stream: await self.time_window(stream) for stream in streams})
+        state = self._open_link().state
+        # A stream that is read to its end, or was deleted, has no segments any more.
+        segments = [*chain(*state.assigned.values()), *state.unassigned, *state.future]
+        live = [stream for stream in state.config.starts if stream in set(map(stream_of, segments))]
+        places = {
+            stream: {
+                segment: offset for segment, offset in state.last_read.items() if stream_of(segment) == stream
+            }
+            for stream in live
+        }
+        return assigner.update({stream: await self.time_window(stream) for stream in live}, places)
 
     def _open_link(self) -> GroupLink:
         if self._left or self._link is None:
@@ -432,7 +442,8 @@ class EventReader(Generic[T]):
     async def read_event(self, timeout: float | None = None) -> Event[T] | ReachedCheckpoint | None:
         """The next event, or a checkpoint that comes before it.
 
-        :param timeout: seconds to wait; default: until there is one.
+        :param timeout: seconds to wait; default: until there is one. What is being done for the group is
+            finished first: milliseconds on a server that is well, ``operation_timeout`` at most.
         :returns: None when the time is over, or :attr:`end_of_data`.
         :raises ReinitializationRequiredError: the group was reset, or this reader declared dead: leave it,
             and make a new one.
@@ -579,6 +590,9 @@ class EventReader(Generic[T]):
                 self._hand.asked = self._hand.index
             deadline = float("inf") if timeout is None else trio.current_time() + timeout
             while True:
+                if self._left:
+                    # Closed by another task meanwhile.
+                    self._open_link()
                 if self._hand is not None and self._hand.index >= self._hand.count:
                     self._drop_hand()
                 if self._member.busy or monotonic() >= self._next_round:

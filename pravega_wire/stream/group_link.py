@@ -270,7 +270,11 @@ class StreamWatermarks:
                 }
             )
             while self._window.wants_more:
-                if not self._waiting and not await self._read_more():
+                try:
+                    if not self._waiting and not await self._read_more():
+                        break
+                except (NoSuchSegmentError, StreamNotFoundError):
+                    # Deleted with its stream: there will be no more.
                     break
                 self._window.add(self._waiting.pop())
             return self._window.window
@@ -313,7 +317,7 @@ class _Watching(GroupStateFormat):
 
     def __init__(self) -> None:
         self.joined: Counter[str] = Counter()
-        self.watched: set[str] = set()
+        self.watched: Counter[str] = Counter()
         self.found: dict[str, Mapping[str, int]] = {}
 
     def apply(self, state: GroupState, update: GroupUpdate, revision: object) -> GroupState:
@@ -321,7 +325,7 @@ class _Watching(GroupStateFormat):
         if isinstance(update, AddReader):
             self.joined[update.reader] += 1
         after = super().apply(state, update, revision)
-        for name in self.watched - self.found.keys():
+        for name in self.watched.keys() - self.found.keys():
             positions = after.checkpoints.completed(name)
             if positions is not None:
                 self.found[name] = positions
@@ -418,12 +422,16 @@ class GroupLink:
     @contextmanager
     def watch(self, checkpoint: str) -> Iterator[Mapping[str, Mapping[str, int]]]:
         """Note a checkpoint's positions when it is complete; gives what was noted so far, by name."""
-        self._watching.watched.add(checkpoint)
+        watched = self._watching.watched
+        watched[checkpoint] += 1
         try:
             yield self._watching.found
         finally:
-            self._watching.watched.discard(checkpoint)
-            self._watching.found.pop(checkpoint, None)
+            watched[checkpoint] -= 1
+            # Another task may have asked for one of this name before.
+            if not watched[checkpoint]:
+                del watched[checkpoint]
+                self._watching.found.pop(checkpoint, None)
 
     async def run(self, steps: Generator[Action, Any, R]) -> R:
         """Carry out the steps of an algorithm; broken off when this is cancelled."""

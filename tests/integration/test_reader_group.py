@@ -12,6 +12,7 @@ import trio
 import trio.testing
 
 from pravega_wire import (
+    Checkpoint,
     Event,
     EventPointer,
     EventReader,
@@ -884,8 +885,10 @@ def test_one_of_two_streams_is_deleted(config: PravegaConfig) -> None:
                 await client.create_stream(name, 1)
                 await write(client, name, 0, 10)
             async with await group_of(client, "s", "gone", automatic_checkpoint_ms=300) as group:
+                assigner = WatermarkAssigner(every=0)
                 async with group.reader("a") as reader:
                     await take(reader, 20)
+                    assert await reader.watermark(assigner) is None
                     await client.delete_stream("gone", seal=True)
                     await write(client, "s", 10, 20)
                     found: list[bytes] = []
@@ -898,6 +901,7 @@ def test_one_of_two_streams_is_deleted(config: PravegaConfig) -> None:
                             continue
                         if isinstance(item, Event):
                             found.append(item.value)
+                        assert await reader.watermark(assigner) is None
                     assert found == [event_of(number)[0] for number in range(10, 20)]
                     assert all("/gone/" in segment for segment in lost)
                     await client.seal_stream("s")
@@ -906,6 +910,52 @@ def test_one_of_two_streams_is_deleted(config: PravegaConfig) -> None:
                 assert await group.unread_bytes() == 0
                 await group.stream_cuts()
                 await group.metrics()
+
+    trio.run(main)
+
+
+def test_a_checkpoint_that_is_asked_for_twice(config: PravegaConfig) -> None:
+    """The second task is refused, and the first is told what comes of it."""
+
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("s", 1)
+            await write(client, "s", 0, 10)
+            async with await group_of(client, "s") as group, group.reader("a") as reader:
+                found: list[Checkpoint] = []
+
+                async def first() -> None:
+                    found.append(await group.checkpoint("twice"))
+
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(first)
+                    while not group._link.state.checkpoints.outstanding:
+                        await group.refresh()
+                    with pytest.raises(CheckpointError, match="already"):
+                        await group.checkpoint("twice")
+                    while not found:
+                        await reader.read_event(0.1)
+                assert found[0].name == "twice"
+
+    trio.run(main)
+
+
+def test_a_reader_that_is_closed_while_another_task_waits(config: PravegaConfig) -> None:
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("s", 1)
+            async with await group_of(client, "s", group_refresh_ms=60_000) as group:
+                async with group.reader("a") as reader, trio.open_nursery() as nursery:
+                    assert await reader.read_event(0.2) is None
+
+                    async def read() -> None:
+                        with pytest.raises(ClosedError):
+                            await reader.read_event()
+
+                    nursery.start_soon(read)
+                    await trio.testing.wait_all_tasks_blocked(0.1)
+                    await reader.close()
+                assert group.online_readers == frozenset()
 
     trio.run(main)
 

@@ -64,6 +64,18 @@ def test_a_stream_with_more_to_read_is_not_idle() -> None:
     assert assigner.update({A: TimeWindow(5000, 6000), B: TimeWindow(100, None)}) == 5000
 
 
+def test_a_stream_that_is_being_read_is_not_idle() -> None:
+    """Marks come seldom: that there is none ahead does not say that all was read."""
+    clock = Clock()
+    assigner = WatermarkAssigner(idle_seconds=5, clock=clock)
+    windows = {A: TimeWindow(1000, None), B: TimeWindow(100, None)}
+    assert assigner.update(windows, {B: 0}) == 100
+    for clock.now in range(4, 60, 4):
+        assert assigner.update(windows | {A: TimeWindow(1000 + int(clock.now), None)}, {B: clock.now}) is None
+    clock.now = 61
+    assert assigner.update(windows | {A: TimeWindow(3000, None)}, {B: 56}) == 3000
+
+
 def test_when_all_streams_stand_still_time_does_too() -> None:
     clock = Clock()
     assigner = WatermarkAssigner(idle_seconds=0, clock=clock)
