@@ -16,8 +16,8 @@ from pravega_wire.errors import (
     ControllerError,
     InvalidArgumentError,
     NoSuchSegmentError,
-    NotFoundError,
     PravegaError,
+    RetriesExhaustedError,
     SegmentSealedError,
     StreamSealedError,
 )
@@ -93,6 +93,8 @@ class EventWriter(RoutedWriter):
         return segments
 
     def _begin(self, segments: Sequence[SegmentWithRange]) -> None:
+        # The client may have been closed while the segments were asked for.
+        self._core.check_open()
         self._set_routes(
             [Route(segment.low, segment.high, self._appender(segment.segment_id)) for segment in segments]
         )
@@ -241,14 +243,18 @@ class EventWriter(RoutedWriter):
             following = await self._core.controller.get_successors(stream.scope, stream.name, segment_id)
             if following.segments:
                 return [(segment.low, segment.high, segment.segment_id) for segment in following.segments]
-            try:
-                active = await self._core.controller.get_current_segments(stream.scope, stream.name)
-            except NotFoundError:
-                return []
             # No successors and yet active segments: the controller has not finished recording
             # the scale. Only a stream without active segments is sealed.
-            if not active or not await backoff.wait():
+            if not await self._core.controller.get_current_segments(stream.scope, stream.name):
                 return []
+            if not await backoff.wait():
+                raise RetriesExhaustedError(
+                    f"the writer of {stream} found segment {segment_id} ended, and the controller named no "
+                    f"successors for {self._core.stores.operation_timeout:g} s; the stream may have been "
+                    "deleted and created again, which takes a new writer",
+                    scope=stream.scope,
+                    stream=stream.name,
+                )
 
     async def close(self) -> None:
         """Flush and end. Cancelled, or after a failure, it ends without flushing.
