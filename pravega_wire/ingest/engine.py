@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Literal, Self
+from uuid import UUID
 
 import trio
 
@@ -16,6 +17,7 @@ from pravega_wire.errors import (
     IngestError,
     InvalidArgumentError,
     PravegaError,
+    PravegaTimeoutError,
     TransactionError,
     TransactionNotOpenError,
     TransactionOutcomeUnknownError,
@@ -58,8 +60,9 @@ Observer = Callable[[Stage, IngestRecord], Awaitable[None]]
 class Progress:
     """How far a run has come.
 
-    :ivar done: files (of a source: transactions) committed in this run. :ivar skipped: files that were done
-        before it. :ivar total: files altogether; 0 of a source, which does not tell.
+    :ivar done: files (of a source: transactions) committed in this run; while it lasts, the commit of the
+        latest is accepted, and may not be visible yet. :ivar skipped: files that were done before it.
+    :ivar total: files altogether; 0 of a source, which does not tell.
     :ivar events, bytes: written in this run, those of the open transaction included; bytes are of payloads.
     """
 
@@ -105,7 +108,10 @@ class Engine:
         self.stream = stream
         self.journal = journal
         self.progress = Progress()
+        # Whether the record's part is done: its commit is accepted; readers may not see it yet.
         self._committed = False
+        # The transaction whose commit was asked for last.
+        self._committing: UUID | None = None
         self._client = client
         self._options = options
 
@@ -203,6 +209,8 @@ class Engine:
         over) is done again if the record is still the one of this ingester.
 
         :raises FencedError: another ingester is at work.
+        :raises PravegaTimeoutError: the transaction of the part before stays COMMITTING; nothing of this part
+            is written.
         """
         for attempt in range(1, _ATTEMPTS + 1):
             before = self.progress
@@ -213,6 +221,7 @@ class Engine:
             try:
                 record = replace(part.record(), transaction=txn.txn_id, phase=Phase.BEGUN)
                 await self._observe(Stage.BEGUN, record)
+                await self._confirm()
                 await self.journal.replace(record)
                 self._committed = False
                 try:
@@ -260,12 +269,21 @@ class Engine:
         if length is not None:
             await self.journal.replace(replace(self.journal.seen, length=length, phase=Phase.ENDED))
             await self._observe(Stage.ENDED, self.journal.seen)
+        # From here on there may be a commit on the server, even if this is cancelled or the answer is lost.
+        self._committing = txn.txn_id
         await txn.commit()
         self._committed = True
         await self._observe(Stage.COMMITTING, self.journal.seen)
 
     async def _drop(self, txn: Transaction) -> None:
-        """Abort, as far as that can be done now; its lease does the rest."""
+        """Abort, as far as that can be done now; its lease does the rest.
+
+        Not when a commit was asked for: it might still be under way, and a 0.13.0 controller may leave a
+        transaction COMMITTING for ever when both meet. Who settles the record later knows how it ended.
+        """
+        if self._committing == txn.txn_id:
+            await txn.close()
+            return
         with trio.CancelScope(shield=True), trio.move_on_after(_DROP_SECONDS):
             try:
                 await txn.abort()
@@ -273,19 +291,41 @@ class Engine:
                 # Committed (the record's status will say so), or the server is not there.
                 pass
 
-    async def finish(self) -> None:
-        """Wait until readers see everything, and note that in the record.
+    async def _confirm(self) -> None:
+        """Wait until readers see the part of the record, if that is done; only then may a record follow it.
 
-        The server forgets a transaction a day after its end; with this note the next run need not ask.
+        A commit that is accepted is not a commit yet: one that raced with an abort (of an ingester that took
+        over) may stay COMMITTING. Whoever goes on from there would lose the part, or put it out of order.
+
+        :raises PravegaTimeoutError: it stays COMMITTING. The record stays too: the next run waits again.
         """
         record = self.journal.seen
         if not self._committed or record.phase not in (Phase.BEGUN, Phase.ENDED):
             return
         try:
             await self._client.wait_committed(self.stream, record.transaction)
-        except TransactionUnknownError:
+        except TransactionUnknownError as error:
             if self._options.if_unknown != "committed":
-                raise
+                raise self._unknown(record) from error
+        except PravegaTimeoutError as error:
+            raise PravegaTimeoutError(
+                f"{record.title}: {error.message}; nothing after it is ingested, and another run waits again",
+                scope=self.stream.scope,
+                stream=self.stream.name,
+                transaction=record.transaction,
+            ) from error
+
+    async def finish(self) -> None:
+        """Wait until readers see everything, and note that in the record.
+
+        The server forgets a transaction a day after its end; with this note the next run need not ask.
+
+        :raises PravegaTimeoutError: the last part's transaction stays COMMITTING.
+        """
+        record = self.journal.seen
+        if not self._committed or record.phase not in (Phase.BEGUN, Phase.ENDED):
+            return
+        await self._confirm()
         try:
             await self.journal.replace(replace(record, phase=Phase.DONE))
         except FencedError:

@@ -168,7 +168,7 @@ class _FilePart(Part):
     async def _now(self) -> tuple[int, int]:
         """Size in bytes and time of change."""
         try:
-            found = await trio.to_thread.run_sync(self._file.path.stat)
+            found = await trio.to_thread.run_sync(self._file.path.stat, abandon_on_cancel=True)
         except OSError as error:
             raise IngestError.about(
                 self._file.name, f"{self.title} cannot be read: {error.strerror or error}"
@@ -297,12 +297,12 @@ class FileIngester:
         """
         folder = Path(folder)
         # A mistake in the folder's name is found before anything is created.
-        await trio.to_thread.run_sync(list_files, folder, pattern)
+        await trio.to_thread.run_sync(list_files, folder, pattern, abandon_on_cancel=True)
         async with await Engine.open(
             self._client, self._stream, self._sync_stream, Kind.FILES, self._options
         ) as engine:
             done = await engine.settle()
-            files = await trio.to_thread.run_sync(list_files, folder, pattern)
+            files = await trio.to_thread.run_sync(list_files, folder, pattern, abandon_on_cancel=True)
             start = check_done(files, engine.journal.seen, done, self._on_changed)
             sums = (
                 sum(each.name_print for each in files[:start]),

@@ -27,6 +27,9 @@ def decide(phase: Phase, status: TxnStatus) -> Action:
     an end record holds all of it. An end record does not help with a transaction that the server has
     forgotten: it may have been committed, or aborted when its lease ran out. Only a record of the commit
     does.
+
+    After a transaction that is only COMMITTING the next part may be begun. It is recorded and written when
+    that transaction is COMMITTED, which a 0.13.0 controller does not promise: ``Engine`` waits for it.
     """
     if phase is Phase.NOTHING:
         return Action.REDO

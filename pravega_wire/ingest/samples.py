@@ -6,13 +6,15 @@ import codecs
 import csv
 import io
 import json
+import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import trio
 
-from pravega_wire.errors import IngestError, InvalidArgumentError
+from pravega_wire.errors import ClosedError, IngestError, InvalidArgumentError
 
 __all__ = ["Parse", "Sample", "SampleReader", "csv_rows", "lines"]
 
@@ -72,7 +74,8 @@ def csv_rows(
     :param encoding: of the files; the default takes a byte order mark as well.
     :raises InvalidArgumentError: there is no such encoding, or the delimiter is not one character.
     :raises IngestError: (while reading) a row has another number of fields than the header, a quote is not
-        closed, the column is not there, or the text is not in this encoding. It names file and line.
+        closed, the key column is not there or there are two of it, two columns would be one in a JSON object,
+        or the text is not in this encoding. It names file and line.
     """
 
     def parse(path: Path) -> Iterator[Sample]:
@@ -90,6 +93,9 @@ def csv_rows(
                     return
                 if key_column is not None and key_column not in header:
                     raise wrong(f"there is no column {key_column!r}, only {', '.join(header)}")
+                for name, times in Counter(header).items():
+                    if times > 1 and (as_json or name == key_column):
+                        raise wrong(f"{times} columns are called {name!r}, and only one would be used")
                 key_index = None if key_column is None else header.index(key_column)
                 for row in rows:
                     text = source.text()
@@ -122,6 +128,9 @@ def csv_rows(
 class SampleReader:
     """Takes samples from an iterable that may block, a thousand at a time, in a worker thread.
 
+    A call that is cancelled leaves its thread behind, however long that is blocked, and the reader is closed:
+    what the thread has taken is lost. The iterator is never used by two threads at once.
+
     :param begin: gives the iterable; called in the worker thread as well.
     :param title: what messages call the source. :param default_key: for samples without one.
     """
@@ -134,6 +143,25 @@ class SampleReader:
         self._ready: list[tuple[str, bytes]] = []
         self._next = 0
         self._exhausted = False
+        # What closing and a thread that was left behind agree upon: the last of them ends the iterator.
+        self._lock = threading.Lock()
+        self._busy = False
+        self._closed = threading.Event()
+
+    def _fill_alone(self) -> list[tuple[str, bytes]]:
+        """In the worker thread; ends the iterator itself if the reader was closed meanwhile."""
+        with self._lock:
+            if self._closed.is_set():
+                raise ClosedError(f"{self._title} is not read any more")
+            self._busy = True
+        try:
+            return self._fill()
+        finally:
+            with self._lock:
+                self._busy = False
+                abandoned = self._closed.is_set()
+            if abandoned:
+                self._end()
 
     def _fill(self) -> list[tuple[str, bytes]]:
         if self._iterator is None:
@@ -151,7 +179,7 @@ class SampleReader:
                         f"not {sample!r:.100}",
                     )
             size += len(event)
-            if len(found) >= _FILL_EVENTS or size >= _FILL_BYTES:
+            if len(found) >= _FILL_EVENTS or size >= _FILL_BYTES or self._closed.is_set():
                 return found
         self._exhausted = True
         return found
@@ -160,12 +188,16 @@ class SampleReader:
         """Whether there is another sample; reads on when none is at hand.
 
         :raises IngestError: the file cannot be read, or gives something else than samples.
+        :raises ClosedError: the reader is closed, or a call of this was cancelled.
         """
         if self._next >= len(self._ready) and not self._exhausted:
             self._next = 0
             self._ready = []
             try:
-                self._ready = await trio.to_thread.run_sync(self._fill)
+                self._ready = await trio.to_thread.run_sync(self._fill_alone, abandon_on_cancel=True)
+            except trio.Cancelled:
+                self.close()
+                raise
             except OSError as error:
                 raise IngestError.about(
                     self._title, f"{self._title} cannot be read: {error.strerror or error}"
@@ -190,7 +222,14 @@ class SampleReader:
         return self._ready[start:stop], ended
 
     def close(self) -> None:
-        """End a generator, so that its file is closed."""
+        """End a generator, so that its file is closed: now, or when the thread that is in it comes back."""
+        with self._lock:
+            self._closed.set()
+            if self._busy:
+                return
+        self._end()
+
+    def _end(self) -> None:
         close = getattr(self._iterator, "close", None)
         if close is not None:
             close()

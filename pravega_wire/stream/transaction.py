@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterable, Sequence
-from typing import Self
+from typing import Self, cast
 from uuid import UUID, uuid4
 
 import trio
@@ -15,6 +16,7 @@ from pravega_wire.errors import (
     InvalidArgumentError,
     NoSuchSegmentError,
     PravegaError,
+    PravegaTimeoutError,
     SegmentSealedError,
     TransactionAbortedError,
     TransactionError,
@@ -27,6 +29,7 @@ from pravega_wire.naming import segment_name, transaction_segment_name
 from pravega_wire.segment.appender import Ack, SegmentAppender
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.store import SegmentTarget
+from pravega_wire.stream.arrow import is_arrow, key_column
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES, Route, RoutedWriter
 from pravega_wire.types import ScopedStream
@@ -36,9 +39,15 @@ __all__ = ["DEFAULT_LEASE_MS", "StagingWriter", "Transaction"]
 DEFAULT_LEASE_MS = 599_999
 """Lease of a transaction in milliseconds, as the Java client's default."""
 
+log = logging.getLogger(__name__)
+
 _FIRST_PAUSE, _PAUSE_GROWTH = 0.01, 1.2
 # A controller takes 30 ms and more to commit, and each question keeps it from that. A longer wait is overshot
 # by a sixth of it at most.
+
+_COMMIT_AGAIN, _COMMIT_AGAIN_LONGEST = 2.0, 10.0
+# Seconds of waiting after which a commit is asked for again; the time after that doubles. No commit takes as
+# long on a server that is well, so this costs nothing there; one that is stuck sometimes needs several.
 
 
 class _TransactionWriter(RoutedWriter):
@@ -121,6 +130,7 @@ class Transaction:
         self._core = core
         self._writer: _TransactionWriter | None = None
         self._open = True
+        self._committing = False
         self._lost: TransactionError | None = None
         self._pinging = trio.CancelScope()
         core.nursery.start_soon(self._keep_alive, name=f"lease of transaction {txn_id}")
@@ -222,7 +232,9 @@ class Transaction:
         default = str(self.txn_id)
         keys: Iterable[str | None] | str
         if routing_keys is None or isinstance(routing_keys, str):
-            keys = routing_keys or default
+            keys = default if routing_keys is None else routing_keys
+        elif is_arrow(routing_keys):
+            keys = key_column(routing_keys, len(cast(Sequence[object], routing_keys))).fill_null(default)
         else:
             keys = (default if key is None else key for key in routing_keys)
         try:
@@ -272,15 +284,22 @@ class Transaction:
         """Flush, then make the events visible together. Returns when the controller has recorded it.
 
         Commit of a committed transaction is harmless. Readers see the events a moment later; see
-        :meth:`wait_committed`.
+        :meth:`wait_committed`. On a 0.13.0 server a commit that races with somebody else's abort of the same
+        transaction may stay COMMITTING, so that readers never see the events; :meth:`wait_committed` tells.
 
         :param timestamp: event time to note with the commit, milliseconds.
         :raises TransactionAbortedError: it was aborted or its lease ran out; nothing is visible.
         """
         if self._open:
             await self.flush()
-        await commit_transaction(self._core, self.stream, self.txn_id, timestamp)
+        self._committing = True
+        try:
+            await commit_transaction(self._core, self.stream, self.txn_id, timestamp)
+        except TransactionError:
+            self._committing = False
+            raise
         self._finish()
+        self._committing = False
 
     async def abort(self) -> None:
         """Drop the events. Harmless when it is aborted already.
@@ -300,6 +319,8 @@ class Transaction:
         """Wait until readers see the events.
 
         :raises TransactionAbortedError: it was aborted. :raises TransactionUnknownError: forgotten.
+        :raises PravegaTimeoutError: it is still COMMITTING after ``operation_timeout`` seconds. It may be
+            waited for again.
         """
         await wait_committed(self._core, self.stream, self.txn_id)
 
@@ -313,9 +334,18 @@ class Transaction:
         return self
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
-        if self._open:
+        if self._committing:
+            # An abort could come between: whether it is committed is for the server to say.
+            self._finish()
+        elif self._open:
             with trio.CancelScope(shield=True), trio.move_on_after(10):
-                await self.abort()
+                try:
+                    await self.abort()
+                except PravegaError as failure:
+                    if kind is None:
+                        raise
+                    # What ended the block is what its caller should see.
+                    log.info("%r was not aborted: %s", self, failure)
 
 
 def _named(kind: type[TransactionError], stream: ScopedStream, txn_id: UUID, what: str) -> TransactionError:
@@ -358,16 +388,44 @@ async def abort_transaction(core: ClientCore, stream: ScopedStream, txn_id: UUID
 
 
 async def wait_committed(core: ClientCore, stream: ScopedStream, txn_id: UUID) -> None:
-    """Wait until a committing transaction is committed."""
-    pause = _FIRST_PAUSE
+    """Wait until a committing transaction is committed.
+
+    A 0.13.0 controller whose commit races with an abort may leave the transaction COMMITTING. To commit it
+    again releases it sometimes, and is harmless otherwise.
+
+    :raises PravegaTimeoutError: it is still COMMITTING after ``operation_timeout`` seconds.
+    """
+    pause, waited = _FIRST_PAUSE, 0.0
+    commit_again = between = min(_COMMIT_AGAIN, core.config.operation_timeout / 2)
     while True:
         status = await core.controller.check_transaction_state(stream.scope, stream.name, txn_id)
         if status is TxnStatus.COMMITTED:
             return
         if status is not TxnStatus.COMMITTING:
             raise await _explain(core, stream, txn_id, "waited for")
+        # The pauses alone are counted: while no controller answers, the transaction cannot get on.
+        patience = core.config.operation_timeout - waited
+        if patience <= 0:
+            raise PravegaTimeoutError(
+                f"transaction {txn_id} on {stream} is still committing after "
+                f"{core.config.operation_timeout:g} s; committing it again did not help, and its events may "
+                "never become visible",
+                scope=stream.scope,
+                stream=stream.name,
+                transaction=txn_id,
+            )
+        if waited >= commit_again:
+            between = min(between * 2, _COMMIT_AGAIN_LONGEST)
+            commit_again = waited + between
+            try:
+                await core.controller.commit_transaction(stream.scope, stream.name, txn_id)
+            except PravegaError:
+                # Who may only ask must not commit, and its end may have come just now: asking tells.
+                pass
         # The controller has no call that waits; this asks again, ever more slowly.
+        pause = min(pause, patience)
         await trio.sleep(pause)
+        waited += pause
         pause = min(1.0, pause * _PAUSE_GROWTH)
 
 

@@ -139,7 +139,7 @@ def run_transaction_soak(
 ) -> Counter[str]:
     """As :func:`run_soak` with transactions, and the processes are killed as well.
 
-    :returns: how many transactions were committed and aborted, and how many processes were killed.
+    :returns: how many transactions were committed, aborted and stuck, and how many processes were killed.
     :raises AssertionError: something of a committed transaction is missing, doubled or out of order, or
         something of another one is there.
     """
@@ -180,14 +180,14 @@ def run_transaction_soak(
                 say("checking")
                 found = {name: transaction_soak.Journal(path) for name, path in journals.items()}
                 outcome["committed"] = await transaction_soak.verify(client, STREAM, found)
-                outcome["aborted"] = sum(
-                    step == "aborted" for journal in found.values() for _, _, step in journal.lines
-                )
+                for how in ("aborted", "stuck"):
+                    outcome[how] = sum(len(journal.ended(how)) for journal in found.values())
 
     with lone_errors():
         trio.run(main)
     say(
-        f"{outcome['committed']} transactions committed, {outcome['aborted']} aborted, {outcome['killed']} "
-        "processes killed; everything committed is there once and in order, and nothing else"
+        f"{outcome['committed']} transactions committed, {outcome['aborted']} aborted, {outcome['stuck']} taken "
+        f"by the server and never committed, {outcome['killed']} processes killed; everything committed is "
+        "there once and in order, and nothing else"
     )
     return outcome

@@ -27,6 +27,7 @@ from pravega_wire.errors import (
     IngestedSourceChangedError,
     IngestError,
     InvalidArgumentError,
+    PravegaTimeoutError,
     TransactionAbortedError,
     TransactionOutcomeUnknownError,
 )
@@ -320,6 +321,54 @@ def test_recovery_while_the_transaction_is_committing(config: PravegaConfig, tmp
                     await ingest(data, next_one)
                 assert await stored(client, data) == list(range(1000))
             assert set(states) <= {TxnStatus.COMMITTING, TxnStatus.COMMITTED}
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize("stuck", [1, 2])
+def test_transaction_that_stays_committing(
+    config: PravegaConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stuck: int
+) -> None:
+    """As a 0.13.0 controller leaves it when a commit races with an abort; here by what it answers."""
+    for number in range(3):
+        write_numbers(tmp_path / "in", f"{number}.txt", 500, number * 500)
+
+    async def main() -> None:
+        async with guarded(replace(config, operation_timeout=3.0)) as client:
+            controller = client._core.controller
+            asked, commits = controller.check_transaction_state, controller.commit_transaction
+            again: list[UUID] = []
+
+            async def ask(scope: str, stream: str, txn_id: UUID) -> TxnStatus:
+                status = await asked(scope, stream, txn_id)
+                named = txn_id == watch.transactions()[stuck - 1]
+                return TxnStatus.COMMITTING if named and status is TxnStatus.COMMITTED else status
+
+            async def commit(scope: str, stream: str, txn_id: UUID, **more: int | None) -> bool:
+                again.append(txn_id)
+                return bool(await commits(scope, stream, txn_id, **more))  # type: ignore[arg-type]
+
+            watch = Watch(Stage.RECORDED, nothing)
+            ingester = FileIngester(client, "data", "sync", key=key_of, observer=watch)
+            with monkeypatch.context() as patch:
+                patch.setattr(controller, "check_transaction_state", ask)
+                patch.setattr(controller, "commit_transaction", commit)
+                for _ in range(2):
+                    message = f"file {stuck - 1}.txt: transaction .* is still committing after 3 s"
+                    with pytest.raises(PravegaTimeoutError, match=message) as caught:
+                        await ingester.run(tmp_path / "in")
+                    assert caught.value.transaction == watch.transactions()[stuck - 1]
+                    # The next file's transaction is begun, and nothing is in it.
+                    assert await stored(client) == list(range(500 * stuck))
+                assert again.count(watch.transactions()[stuck - 1]) > 2
+                assert len({*again}) == stuck
+            assert await client.transaction_status("data", watch.transactions()[stuck]) in (
+                TxnStatus.ABORTING,
+                TxnStatus.ABORTED,
+            )
+            progress = await ingester.run(tmp_path / "in")
+            assert (progress.skipped, progress.done) == (stuck, 3 - stuck)
+            assert await stored(client) == list(range(1500))
 
     trio.run(main)
 

@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import csv
 import os
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from uuid import uuid4
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID, uuid4
 
 import pytest
 import trio
+from trio.testing import MockClock
 
-from pravega_wire import PravegaConfig, TxnStatus, open_client
+from pravega_wire import PravegaConfig, ScopedStream, TxnStatus, open_client
 from pravega_wire.cli.common import Exit, exit_code
 from pravega_wire.cli.main import COMMANDS, main
 from pravega_wire.errors import (
+    ClosedError,
     ConnectError,
     FencedError,
     IngestedSourceChangedError,
     IngestError,
     InvalidArgumentError,
+    PermissionDeniedError,
     PravegaError,
+    PravegaTimeoutError,
+    TransactionAbortedError,
     TransactionOutcomeUnknownError,
     TransactionUnknownError,
 )
@@ -35,10 +43,12 @@ from pravega_wire.ingest import (
     csv_rows,
     lines,
 )
+from pravega_wire.ingest.engine import Engine, Options, Part, Stage
 from pravega_wire.ingest.files import _bytes, check_done, list_files
 from pravega_wire.ingest.recovery import Action, decide
 from pravega_wire.ingest.samples import SampleReader
 from pravega_wire.ingest.state import FORMAT, UNKNOWN_LENGTH, Kind, Phase
+from pravega_wire.stream import transaction
 
 TABLE = {
     (Phase.BEGUN, TxnStatus.OPEN): Action.ABORT_AND_REDO,
@@ -67,6 +77,298 @@ def test_record_round_trip() -> None:
         "scope/stream", Kind.FILES, Phase.ENDED, "a/ü.csv", 7, UNKNOWN_LENGTH, uuid4(), b"n" * 16, b"c" * 16
     )
     assert FORMAT.serializer.deserialize(FORMAT.serializer.serialize(record)) == record
+
+
+# --- transactions that stay COMMITTING ------------------------------------------------------------------
+
+
+class FakeController:
+    """Transactions of one stream, with the events of those that are visible.
+
+    :ivar stuck: commits accepted of which nothing comes, by transaction: how many more it takes.
+    """
+
+    def __init__(self) -> None:
+        self.states: dict[UUID, TxnStatus] = {}
+        self.events: dict[UUID, list[bytes]] = {}
+        self.stuck: dict[UUID, float] = {}
+        self.visible: list[bytes] = []
+        self.commits: list[UUID] = []
+
+    async def check_transaction_state(self, scope: str, stream: str, txn_id: UUID) -> TxnStatus:
+        await trio.lowlevel.checkpoint()
+        return self.states.get(txn_id, TxnStatus.UNKNOWN)
+
+    async def commit_transaction(
+        self, scope: str, stream: str, txn_id: UUID, *, timestamp: int | None = None
+    ) -> bool:
+        await trio.lowlevel.checkpoint()
+        self.commits.append(txn_id)
+        state = self.states[txn_id]
+        if state in (TxnStatus.OPEN, TxnStatus.COMMITTING):
+            self.states[txn_id] = TxnStatus.COMMITTING
+            self.stuck[txn_id] = self.stuck.get(txn_id, 0) - 1
+            if self.stuck[txn_id] < 0:
+                self.states[txn_id] = TxnStatus.COMMITTED
+                self.visible += self.events[txn_id]
+            return True
+        return state is TxnStatus.COMMITTED
+
+    async def abort_transaction(self, scope: str, stream: str, txn_id: UUID) -> bool:
+        await trio.lowlevel.checkpoint()
+        if self.states[txn_id] is TxnStatus.OPEN:
+            self.states[txn_id] = TxnStatus.ABORTED
+        return self.states[txn_id] is TxnStatus.ABORTED
+
+
+class FakeTransaction:
+    def __init__(self, client: FakeClient, txn_id: UUID) -> None:
+        self.txn_id = txn_id
+        self._client = client
+        client.controller.states[txn_id] = TxnStatus.OPEN
+        client.controller.events[txn_id] = []
+
+    async def write_events(self, events: list[bytes], keys: list[str]) -> None:
+        await trio.lowlevel.checkpoint()
+        self._client.controller.events[self.txn_id] += events
+
+    async def flush(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def commit(self) -> None:
+        await transaction.commit_transaction(self._client.core, STREAM, self.txn_id)
+
+    async def abort(self) -> None:
+        await transaction.abort_transaction(self._client.core, STREAM, self.txn_id)
+
+    async def close(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+
+STREAM = ScopedStream("scope", "data")
+
+
+class FakeClient:
+    """As much of a client as ingestion uses, on the real functions for transactions."""
+
+    def __init__(self, operation_timeout: float = 120.0) -> None:
+        self.controller = FakeController()
+        self.core: Any = SimpleNamespace(
+            controller=self.controller, config=SimpleNamespace(operation_timeout=operation_timeout)
+        )
+
+    async def begin_transaction(self, stream: ScopedStream, *, lease_ms: int) -> FakeTransaction:
+        await trio.lowlevel.checkpoint()
+        return FakeTransaction(self, UUID(int=len(self.controller.states) + 1))
+
+    async def transaction_status(self, stream: ScopedStream, txn_id: UUID) -> TxnStatus:
+        return await self.controller.check_transaction_state("scope", "data", txn_id)
+
+    async def commit_transaction(self, stream: ScopedStream, txn_id: UUID) -> None:
+        await transaction.commit_transaction(self.core, stream, txn_id)
+
+    async def abort_transaction(self, stream: ScopedStream, txn_id: UUID) -> None:
+        await transaction.abort_transaction(self.core, stream, txn_id)
+
+    async def wait_committed(self, stream: ScopedStream, txn_id: UUID) -> None:
+        await transaction.wait_committed(self.core, stream, txn_id)
+
+
+class FakeJournal:
+    def __init__(self) -> None:
+        self.seen = IngestRecord(str(STREAM), Kind.FILES)
+
+    async def replace(self, record: IngestRecord) -> None:
+        await trio.lowlevel.checkpoint()
+        self.seen = record
+
+    async def check(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def close(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+
+class NumberedPart(Part):
+    """Two events, as from a file that is called like its position."""
+
+    def __init__(self, position: int) -> None:
+        self.title = f"file {position}"
+        self._position = position
+
+    async def begin(self) -> SampleReader:
+        await trio.lowlevel.checkpoint()
+        return SampleReader(
+            lambda: [(None, b"%d-%d" % (self._position, number)) for number in range(2)],
+            title=self.title,
+            default_key="k",
+        )
+
+    def record(self) -> IngestRecord:
+        return IngestRecord(str(STREAM), Kind.FILES, item=str(self._position), position=self._position)
+
+    async def end(self, count: int) -> None:
+        await trio.lowlevel.checkpoint()
+
+
+async def ingest_three(client: FakeClient, journal: FakeJournal, **options: Any) -> int:
+    """What an ingester of three files does; returns how many it has done."""
+    async with Engine(client, STREAM, journal, Options(**options)) as engine:  # type: ignore[arg-type]
+        done = await engine.settle()
+        for position in range(journal.seen.position + done, 3):
+            await engine.ingest(NumberedPart(position))
+        await engine.finish()
+        return engine.progress.done
+
+
+ALL_SIX = [b"%d-%d" % (part, number) for part in range(3) for number in range(2)]
+
+
+@pytest.mark.parametrize("stuck", [0, 1, 2], ids=lambda stuck: f"file {stuck}")
+def test_transaction_that_stays_committing_ends_the_run(stuck: int) -> None:
+    """The run names file and transaction, and nothing is recorded or visible beyond it; the next goes on."""
+
+    async def run() -> None:
+        client, journal = FakeClient(), FakeJournal()
+        client.controller.stuck[UUID(int=stuck + 1)] = float("inf")
+        txn_id = UUID(int=stuck + 1)
+        for _ in range(2):
+            began = trio.current_time()
+            with pytest.raises(
+                PravegaTimeoutError, match=f"^file {stuck}: transaction {txn_id} on scope/data is still comm"
+            ) as caught:
+                await ingest_three(client, journal)
+            assert (caught.value.scope, caught.value.stream) == ("scope", "data")
+            assert caught.value.transaction == txn_id
+            assert exit_code(caught.value) is Exit.FAILED
+            assert trio.current_time() - began == pytest.approx(120)
+            assert client.controller.commits.count(txn_id) > 5
+            assert (journal.seen.position, journal.seen.transaction) == (stuck, txn_id)
+            assert client.controller.visible == ALL_SIX[: 2 * stuck]
+            # What was begun after it is not left to its lease.
+            assert TxnStatus.OPEN not in client.controller.states.values()
+        client.controller.stuck[txn_id] = 1
+        assert await ingest_three(client, journal) == 2 - stuck
+        assert client.controller.visible == ALL_SIX
+        assert await ingest_three(client, journal) == 0
+
+    trio.run(run, clock=MockClock(autojump_threshold=0))
+
+
+def test_transaction_that_is_released_by_committing_it_again() -> None:
+    async def run() -> None:
+        client, journal = FakeClient(), FakeJournal()
+        client.controller.stuck = {UUID(int=1): 1, UUID(int=3): 4}
+        assert await ingest_three(client, journal) == 3
+        assert client.controller.visible == ALL_SIX
+        assert [client.controller.commits.count(UUID(int=number)) for number in (1, 2, 3)] == [2, 1, 5]
+        assert journal.seen.phase == Phase.DONE
+
+    trio.run(run, clock=MockClock(autojump_threshold=0))
+
+
+def test_next_file_is_recorded_when_the_last_one_is_visible() -> None:
+    async def run() -> None:
+        client, journal = FakeClient(), FakeJournal()
+        client.controller.stuck = {UUID(int=number): 1 for number in (1, 2, 3)}
+        recorded = []
+
+        async def look(stage: Stage, record: IngestRecord) -> None:
+            await trio.lowlevel.checkpoint()
+            if stage is Stage.RECORDED:
+                recorded.append(list(client.controller.visible))
+
+        await ingest_three(client, journal, observer=look)
+        assert recorded == [ALL_SIX[:0], ALL_SIX[:2], ALL_SIX[:4]]
+
+    trio.run(run, clock=MockClock(autojump_threshold=0))
+
+
+@pytest.mark.parametrize("if_unknown", ["fail", "committed"])
+def test_transaction_that_is_forgotten_while_it_is_waited_for(if_unknown: str) -> None:
+    async def run() -> None:
+        client, journal = FakeClient(), FakeJournal()
+        client.controller.stuck[UUID(int=1)] = float("inf")
+
+        async def forget() -> None:
+            while client.controller.states.get(UUID(int=1)) is not TxnStatus.COMMITTING:
+                await trio.sleep(0.1)
+            del client.controller.states[UUID(int=1)]
+            client.controller.states[UUID(int=99)] = TxnStatus.ABORTED
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(forget)
+            if if_unknown == "committed":
+                assert await ingest_three(client, journal, if_unknown=if_unknown) == 3
+            else:
+                with pytest.raises(TransactionOutcomeUnknownError, match="file 0: the server has no record"):
+                    await ingest_three(client, journal, if_unknown=if_unknown)
+
+    trio.run(run, clock=MockClock(autojump_threshold=0))
+
+
+def test_run_that_is_cancelled_while_it_commits_does_not_abort() -> None:
+    """An abort on the heels of a commit is what leaves transactions COMMITTING."""
+
+    async def run() -> None:
+        client, journal = FakeClient(), FakeJournal()
+        controller, aborts = client.controller, []
+
+        async def slow(scope: str, stream: str, txn_id: UUID, *, timestamp: int | None = None) -> bool:
+            scope_.cancel()
+            await trio.sleep_forever()
+            raise AssertionError
+
+        async def abort(scope: str, stream: str, txn_id: UUID) -> bool:
+            aborts.append(txn_id)
+            return True
+
+        with pytest.MonkeyPatch.context() as patch, trio.CancelScope() as scope_:
+            patch.setattr(controller, "commit_transaction", slow)
+            patch.setattr(controller, "abort_transaction", abort)
+            await ingest_three(client, journal)
+        assert scope_.cancelled_caught
+        assert aborts == []
+        assert await ingest_three(client, journal) == 3
+        assert controller.visible == ALL_SIX
+        assert controller.states[UUID(int=1)] is TxnStatus.ABORTED
+
+    trio.run(run, clock=MockClock(autojump_threshold=0))
+
+
+@pytest.mark.parametrize("ready", [TxnStatus.COMMITTED, TxnStatus.ABORTED, TxnStatus.UNKNOWN])
+def test_waiting_ends_with_the_transaction(ready: TxnStatus) -> None:
+    """Who may not commit may wait, and what becomes of the transaction is told."""
+
+    async def run() -> None:
+        client = FakeClient()
+        txn_id = UUID(int=1)
+        client.controller.states[txn_id] = TxnStatus.COMMITTING
+        refused, began = 0, trio.current_time()
+
+        async def refuse(scope: str, stream: str, txn_id: UUID) -> bool:
+            nonlocal refused
+            refused += 1
+            raise PermissionDeniedError("may only read")
+
+        client.controller.commit_transaction = refuse  # type: ignore[assignment,method-assign]
+
+        async def end() -> None:
+            await trio.sleep(60)
+            client.controller.states[txn_id] = ready
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(end)
+            if ready is TxnStatus.COMMITTED:
+                await client.wait_committed(STREAM, txn_id)
+            else:
+                error = TransactionAbortedError if ready is TxnStatus.ABORTED else TransactionUnknownError
+                with pytest.raises(error):
+                    await client.wait_committed(STREAM, txn_id)
+            assert trio.current_time() - began == pytest.approx(60, abs=1.5)
+        assert refused > 3
+
+    trio.run(run, clock=MockClock(autojump_threshold=0))
 
 
 # --- what was done before --------------------------------------------------------------------------
@@ -229,6 +531,25 @@ def test_csv_that_is_wrong_names_file_and_line(tmp_path: Path, content: bytes, m
         list(csv_rows("a")(path))
 
 
+@pytest.mark.parametrize(
+    ("key", "as_json", "doubled"),
+    [(None, True, "b"), ("a", True, "b"), ("b", True, "b"), ("b", False, "b"), ("a", False, None)],
+)
+def test_csv_with_two_columns_of_one_name(
+    tmp_path: Path, key: str | None, as_json: bool, doubled: str | None
+) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text("a,b,b\n1,2,3\n")
+    parse = csv_rows(key, as_json=as_json)
+    if doubled is None:
+        # The row is written as it is, and the key is told for certain: nothing is lost.
+        assert list(parse(path)) == [("1", b"1,2,3")]
+        return
+    with pytest.raises(IngestError, match=r"table\.csv, line 1: 2 columns are called 'b'") as caught:
+        list(parse(path))
+    assert caught.value.item == str(path)
+
+
 def test_csv_settings_are_checked_at_once() -> None:
     with pytest.raises(InvalidArgumentError, match="klingon"):
         csv_rows(encoding="klingon")
@@ -263,6 +584,56 @@ def test_reader_takes_parts_without_loss() -> None:
         assert not closed
         reader.close()
         assert closed
+
+    trio.run(run)
+
+
+@pytest.mark.parametrize("blocked", ["begin", "samples"])
+def test_blocked_source_is_cancelled_and_ends_in_its_thread(blocked: str) -> None:
+    waiting, go, ended = threading.Event(), threading.Event(), threading.Event()
+    ends: list[threading.Thread] = []
+
+    def block() -> None:
+        waiting.set()
+        assert go.wait(60)
+
+    def samples() -> Iterator[Sample]:
+        try:
+            yield None, b"1"
+            if blocked == "samples":
+                block()
+            yield None, b"2"
+            raise AssertionError("nobody asks for more than the sample that was waited for")
+        finally:
+            ends.append(threading.current_thread())
+            ended.set()
+
+    def begin() -> Iterator[Sample]:
+        found = samples()
+        if blocked == "begin":
+            # A generator that has not begun has nothing to end.
+            next(found)
+            block()
+        return found
+
+    async def run() -> None:
+        reader = SampleReader(begin, title="the source", default_key="k")
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(reader.more)
+                assert await trio.to_thread.run_sync(waiting.wait, 60)
+                scope.cancel()
+        assert scope.cancelled_caught
+        # A generator that is closed while it runs raises ValueError.
+        reader.close()
+        assert not ends
+        go.set()
+        assert await trio.to_thread.run_sync(ended.wait, 60)
+        reader.close()
+        assert len(ends) == 1
+        assert ends[0] is not threading.current_thread()
+        with pytest.raises(ClosedError, match="the source is not read any more"):
+            await reader.more()
 
     trio.run(run)
 
