@@ -34,8 +34,8 @@ class WatermarkAssigner:
     :meth:`EventReader.watermark` again and again.
 
     A *writer* that notes no time any more holds its stream back for as long as the stream's
-    ``timestamp_aggregation_timeout_ms`` says; the controller sees to that. A *stream* whose time stands still,
-    and in which the group does not read on, holds the others back for ``idle_seconds``.
+    ``timestamp_aggregation_timeout_ms`` says; the controller sees to that. A *stream* whose time stands
+    still, and in which the group does not read on, holds the others back for ``idle_seconds``.
 
     :param allowed_lateness_ms: how much older than their stream's time events may be, in the writers' unit.
     :param idle_seconds: default: an idle stream holds the watermark back for ever.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import trio
 
@@ -12,11 +12,16 @@ from pravega_wire.controller.tokens import Access
 from pravega_wire.controller.types import SegmentWithRange
 from pravega_wire.cuts import LayoutSegment, OnTruncated, StreamLayout, wanted_bytes
 from pravega_wire.errors import (
+    AuthError,
+    ClosedError,
+    ControllerError,
     DataLossError,
     DecodeError,
     InvalidArgumentError,
     InvalidStreamCutError,
     NoSuchSegmentError,
+    NotFoundError,
+    UndecidableCutError,
 )
 from pravega_wire.naming import epoch_of, parse_segment_name
 from pravega_wire.positions import EventPointer
@@ -38,6 +43,7 @@ Bound = StreamCut | str | None
 """A cut, its text, ``"earliest"``, ``"latest"``, or None for the default of its place."""
 
 _CONCURRENT_LOOKUPS = 16
+_UNKNOWN_ATTEMPTS = 4
 
 
 async def segment_infos(
@@ -64,30 +70,68 @@ async def look_up_all(
     """
     found: dict[int, T] = {}
     limit = trio.CapacityLimiter(at_once)
-
-    async def run(number: int) -> None:
-        async with limit:
-            found[number] = await look_up(number)
+    failure: Exception | None = None
 
     if len(numbers) == 1:
-        # The usual case; without a nursery an error comes out as it is.
-        await run(numbers[0])
+        # The usual case, without a nursery.
+        found[numbers[0]] = await look_up(numbers[0])
         return found
     with lone_errors():
         async with trio.open_nursery() as nursery:
+
+            async def run(number: int) -> None:
+                nonlocal failure
+                try:
+                    async with limit:
+                        found[number] = await look_up(number)
+                except Exception as error:
+                    # Several may fail in the same moment: the others would make a group of it.
+                    if failure is None:
+                        failure = error
+                    nursery.cancel_scope.cancel()
+
             for number in numbers:
                 nursery.start_soon(run, number)
+    if failure is not None:
+        raise failure
     return found
 
 
+class Body:
+    """A block of somebody else's code inside nurseries: what it raises leaves as it was raised.
+
+    It is entered around that block, within :func:`lone_errors`. A cancellation goes through the nurseries,
+    as one of them may be what it came from; everything else waits until they have ended.
+    """
+
+    def __init__(self) -> None:
+        self.raised: BaseException | None = None
+        self.kept: BaseException | None = None
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        self.raised = error
+        if error is None or without_cancelled(error) is not error:
+            return False
+        self.kept = error
+        return True
+
+
 @contextmanager
-def lone_errors() -> Iterator[None]:
-    """Raise a lone error as it was raised, without the groups that nurseries put around it."""
+def lone_errors() -> Iterator[Body]:
+    """Raise a lone error as it was raised, without the groups that nurseries put around it.
+
+    Whoever runs a block of somebody else's code inside the nurseries puts the :class:`Body` that this gives
+    around it, and cancels them after it: a group that the block itself raises is not taken apart.
+    """
+    body = Body()
     try:
-        yield
-    except BaseExceptionGroup as group:
-        error = lone(group)
-        if error is group:
+        yield body
+    except BaseException as raised:
+        error = _joined(body, raised)
+        if error is raised:
             raise
         context = error.__context__
         try:
@@ -95,14 +139,44 @@ def lone_errors() -> Iterator[None]:
         finally:
             # What it was raised in, instead of the group.
             error.__context__ = context
+    if body.kept is not None:
+        raise body.kept
 
 
-def lone(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The error in a group when there is only one, else the group."""
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
+def _joined(body: Body, raised: BaseException) -> BaseException:
+    """What leaves for what the nurseries around a block have raised."""
+    if body.kept is None:
+        return lone(raised, but=body.raised)
+    # A cancellation that comes while they end says no more than the block's error, and comes again.
+    rest = without_cancelled(raised)
+    if rest is None:
+        return body.kept
+    others = rest.exceptions if isinstance(rest, BaseExceptionGroup) else (rest,)
+    return BaseExceptionGroup("a block and what it was run in have failed", [body.kept, *others])
+
+
+def lone(raised: BaseException, *, but: BaseException | None = None) -> BaseException:
+    """The error in a group when there is only one, else the group; ``but`` is not taken apart.
+
+    Cancellations beside it do not count: what was cancelled ends anyway.
+    """
+    error = raised
+    while isinstance(error, BaseExceptionGroup) and error is not but:
+        inside = [each for each in error.exceptions if each is but or without_cancelled(each) is not None]
+        if not inside:
+            inside = list(error.exceptions)
+        if len(inside) > 1:
+            break
+        error = inside[0]
     return error
+
+
+def without_cancelled(error: BaseException) -> BaseException | None:
+    """An error, or what else is in a group with cancellations; None when there is nothing else."""
+    if isinstance(error, BaseExceptionGroup):
+        cancelled, rest = error.split(trio.Cancelled)
+        return error if cancelled is None else rest
+    return None if isinstance(error, trio.Cancelled) else error
 
 
 async def head(core: ClientCore, stream: ScopedStream) -> StreamCut:
@@ -203,11 +277,19 @@ async def segment_ranges(
         raise InvalidArgumentError(f"on_truncated is 'fail' or 'skip_to_head', not {on_truncated!r}")
     start_cut = await resolve_bound(core, stream, start, "earliest")
     end_cut = await _with_lengths(core, await resolve_bound(core, stream, end, "latest"))
-    ids = sorted(
-        await core.controller.get_segments_between(
-            stream.scope, stream.name, dict(start_cut.positions), dict(end_cut.positions)
+    try:
+        between = await core.controller.get_segments_between(
+            stream.scope,
+            stream.name,
+            dict(start_cut.positions),
+            dict(end_cut.positions),
+            unknown_attempts=_UNKNOWN_ATTEMPTS,
         )
-    )
+    except ControllerError as error:
+        if not isinstance(error, NotFoundError) and error.status != "UNKNOWN":
+            raise
+        return await _ranges_by_layout(core, start_cut, end_cut, on_truncated, error)
+    ids = sorted(between)
     infos = await segment_infos(core, stream, ids)
     ranges = []
     for segment_id in ids:
@@ -222,6 +304,58 @@ async def segment_ranges(
         if found is not None:
             ranges.append(SegmentRange(stream, segment_id, found[0], found[1]))
     return ranges
+
+
+async def _ranges_by_layout(
+    core: ClientCore, start: StreamCut, end: StreamCut, on_truncated: OnTruncated, refusal: ControllerError
+) -> list[SegmentRange]:
+    """What lies between two cuts that a controller does not answer for.
+
+    A 0.13.0 controller says UNKNOWN, or that it has no such stream, without saying why: because a cut is
+    impossible, because the end is not after the start (also where the start is the head, and the end was
+    truncated away), or because something of its own has failed, in which case there are ranges.
+    """
+    stream = start.stream
+    about: dict[str, Any] = {"scope": stream.scope, "stream": stream.name}
+    try:
+        layout = await stream_layout(core, stream)
+    except AuthError as error:
+        raise InvalidStreamCutError(
+            f"the controller finds nothing between {start} and {end}: they are impossible, truncated away or "
+            f"in the wrong order, and these credentials do not allow to find out which ({error.message})",
+            **about,
+        ) from refusal
+    try:
+        lengths = {each.segment_id: each.length for each in layout.segments}
+        for segment_id, offset in (*start.positions.items(), *end.positions.items()):
+            name = core.target(stream, segment_id, Access.READ).name
+            # The layout is newer than the cuts: what it does not have does not exist.
+            if segment_id not in lengths:
+                raise InvalidStreamCutError(f"there is no segment {name}", segment=name, **about)
+            length = lengths[segment_id]
+            if length is not None and offset > length:
+                raise InvalidStreamCutError(
+                    f"the cut names offset {offset} of segment {name}, which is only {length} bytes long",
+                    segment=name,
+                    **about,
+                )
+        oldest = await head(core, stream)
+        if on_truncated == "skip_to_head":
+            start, end = layout.join(start, oldest), layout.join(end, oldest)
+        elif start == oldest and layout.join(end, oldest) != layout.join(end):
+            raise DataLossError(
+                f"what comes before {end} was truncated away: stream {stream} begins at {oldest}", **about
+            )
+        return layout.ranges_between(start, end, on_truncated=on_truncated)
+    except UndecidableCutError as error:
+        name = error.segment or ""
+        if lengths[parse_segment_name(name)[2]] is None:
+            raise DataLossError(
+                f"segment {name} between the two cuts was truncated away and deleted", segment=name, **about
+            ) from refusal
+        raise InvalidStreamCutError(f"the cut {start} is not before {end}", **about) from refusal
+    except (InvalidStreamCutError, DataLossError) as error:
+        raise error from refusal
 
 
 async def _with_lengths(core: ClientCore, cut: StreamCut) -> StreamCut:
@@ -280,6 +414,7 @@ class StreamReader:
         self._core = core
         self._ranges = list(reversed(ranges))
         self._current: EventRangeReader | None = None
+        self._closed = False
 
     def __aiter__(self) -> Self:
         return self
@@ -291,8 +426,13 @@ class StreamReader:
         return batch
 
     async def next_batch(self) -> EventBatch | None:
-        """The next events (at least one), or None after the last; errors as the range reader's."""
+        """The next events (at least one), or None after the last; errors as the range reader's.
+
+        :raises ClosedError: the reader is closed.
+        """
         while True:
+            if self._closed:
+                raise ClosedError("the reader is closed")
             if self._current is None:
                 if not self._ranges:
                     return None
@@ -304,6 +444,7 @@ class StreamReader:
 
     async def aclose(self) -> None:
         """Give the connection back."""
+        self._closed = True
         self._ranges.clear()
         if self._current is not None:
             await self._current.aclose()

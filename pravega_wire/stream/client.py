@@ -104,7 +104,7 @@ async def open_client(
     counters = Counters(observer)
     counters.tell(ClientOpened(counters.metrics))
     try:
-        with batch.lone_errors():
+        with batch.lone_errors() as body:
             async with (
                 open_controller(
                     list(chosen.endpoints),
@@ -144,7 +144,8 @@ async def open_client(
                     nursery=nursery,
                 )
                 try:
-                    yield PravegaClient(core)
+                    with body:
+                        yield PravegaClient(core)
                 finally:
                     core.closed = True
                     pool.close()
@@ -581,8 +582,10 @@ class PravegaClient:
             ``"skip_to_head"``.
         :param max_range_bytes: divide larger ranges as :meth:`split_range` does (at its cost and with its
             errors); the pieces of a segment come in their order.
-        :raises DataLossError: data between the cuts was truncated.
-        :raises InvalidStreamCutError: a cut of another stream, or beyond the end.
+        :raises DataLossError: data between the cuts was truncated, or all of it before the end; unless
+            ``on_truncated`` is ``"skip_to_head"``, which then gives what is left, or nothing.
+        :raises InvalidStreamCutError: a cut of another stream, beyond a segment's end, or of a segment that
+            does not exist; or ``start`` is after ``end``.
         """
         if max_range_bytes is not None:
             check_bytes("max_range_bytes", max_range_bytes)

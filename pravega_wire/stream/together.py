@@ -11,7 +11,7 @@ from typing import Final, Self
 import trio
 
 from pravega_wire.controller.tokens import Access
-from pravega_wire.errors import InvalidArgumentError, PravegaError
+from pravega_wire.errors import ClosedError, InvalidArgumentError, PravegaError
 from pravega_wire.naming import epoch_of
 from pravega_wire.segment.reader import CHUNK_BYTES, DEPTH, EventRangeReader, RangeReader
 from pravega_wire.stream.batch import lone_errors
@@ -35,6 +35,7 @@ class RangesReader:
     def __init__(self, batches: trio.MemoryReceiveChannel[SegmentEvents]) -> None:
         self._batches = batches
         self.failure: PravegaError | None = None
+        self.closed = False
 
     def __aiter__(self) -> Self:
         return self
@@ -50,10 +51,14 @@ class RangesReader:
 
         :raises DataLossError: a range was truncated meanwhile; other errors as those of reading one range.
             Every further call raises the same.
+        :raises ClosedError: the context was left.
         """
         try:
             return await self._batches.receive()
         except trio.EndOfChannel:
+            if self.closed:
+                # None would say that everything was read.
+                raise ClosedError("the reader of these ranges is closed") from None
             if self.failure is not None:
                 raise self.failure from None
             return None
@@ -101,11 +106,15 @@ async def read_ranges(
                 if reader.failure is not None:
                     return
 
-    with lone_errors():
+    with lone_errors() as body:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(read_all)
-            yield reader
-            nursery.cancel_scope.cancel()
+            try:
+                with body:
+                    yield reader
+            finally:
+                reader.closed = True
+                nursery.cancel_scope.cancel()
 
 
 def _groups(ranges: Sequence[SegmentRange], *, ordered: bool) -> list[list[deque[SegmentRange]]]:

@@ -100,9 +100,11 @@ def open_client(
         try:
             yield PravegaClient(portal, client.value)
         finally:
-            # What is still open would lose its client in the middle of its work.
-            portal.break_off(but=client)
-            client.leave()
+            try:
+                # What is still open would lose its client in the middle of its work.
+                portal.break_off(but=client)
+            finally:
+                client.leave()
     finally:
         portal.close()
 

@@ -12,6 +12,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 import trio
 
 from pravega_wire.errors import ClosedError, InvalidArgumentError, PravegaError
+from pravega_wire.stream.batch import without_cancelled
 
 __all__ = ["Held", "Portal"]
 
@@ -21,6 +22,12 @@ R = TypeVar("R")
 
 class _BrokenOff(Exception):
     """Tells a context manager that its block has failed."""
+
+
+def _for_threads(raised: BaseException, closed: str) -> BaseException:
+    """What a thread is told: a cancellation, alone or in groups, is known in the trio loop only."""
+    error = without_cancelled(raised)
+    return ClosedError(closed) if error is None else error
 
 
 class Held(Generic[R]):
@@ -52,9 +59,10 @@ class Held(Generic[R]):
             self._end(ClosedError("this was broken off"), None)
         except _BrokenOff as error:
             self._end(error, None)
-        except BaseException as error:
-            self._end(error, error)
-            if isinstance(error, trio.Cancelled):
+        except BaseException as raised:
+            told = _for_threads(raised, "the client was closed while this was open")
+            self._end(told, told)
+            if without_cancelled(raised) is None:
                 raise
 
     def _end(self, entering: BaseException, leaving: BaseException | None) -> None:
@@ -114,6 +122,8 @@ class Portal:
         self._nursery: trio.Nursery | None = None
         self._stop: trio.Event | None = None
         self._held: list[Held[Any]] = []
+        self._calls: set[trio.CancelScope] = set()
+        self._closing = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
         self._token = self._started.result()
@@ -146,7 +156,7 @@ class Portal:
 
         Ctrl-C in the waiting thread cancels the call, waits for it to end, and goes on up.
 
-        :raises ClosedError: the portal is closed, or belongs to the parent of this process.
+        :raises ClosedError: the portal is closed or about to be, or belongs to the parent of this process.
         """
         self.check()
         future: Future[R] = Future()
@@ -158,18 +168,22 @@ class Portal:
                     result = await function(*args, **kwargs)
                     future.set_result(result)
                 if not future.done():
-                    future.set_exception(ClosedError("the call was cancelled"))
-            except trio.Cancelled:
-                future.set_exception(ClosedError("the client was closed during the call"))
-                raise
-            except BaseException as error:
-                future.set_exception(error)
+                    why = "the client was closed during it" if self._closing else "it was cancelled"
+                    future.set_exception(ClosedError(f"the call did not end: {why}"))
+            except BaseException as raised:
+                told = _for_threads(raised, "the client was closed during the call")
+                future.set_exception(told)
+                if without_cancelled(raised) is None:
+                    raise
+            finally:
+                self._calls.discard(scope)
 
         def start() -> None:
             assert self._nursery is not None
-            if self._stop is None or self._stop.is_set():
+            if self._closing or self._stop is None or self._stop.is_set():
                 future.set_exception(ClosedError("the client is closed"))
                 return
+            self._calls.add(scope)
             self._nursery.start_soon(task)
 
         self.soon(start)
@@ -203,11 +217,15 @@ class Portal:
         """Enter a context manager in a task of its own.
 
         Both ends run in that one task, as nurseries demand. Ctrl-C meanwhile leaves it again.
+
+        :raises ClosedError: as :meth:`call`.
         """
         held = Held(self, manager)
 
         async def begin() -> None:
             assert self._nursery is not None
+            if self._closing:
+                raise ClosedError("the client is closed")
             self._held.append(held)
             self._nursery.start_soon(held.run)
             await trio.lowlevel.checkpoint()
@@ -217,10 +235,34 @@ class Portal:
         return held
 
     def break_off(self, *, but: Held[Any]) -> None:
-        """Leave what is still entered, as by an exception, the last one first."""
+        """Leave what is still entered, as by an exception, the last one first.
+
+        Nothing is called or entered any more, and calls of other threads that are under way end with
+        :class:`ClosedError`: what they are about goes away.
+
+        :param but: this stays.
+        """
+
+        async def begin() -> None:
+            # In the portal's thread: what another thread enters is held by now, or is refused.
+            self._closing = True
+            for scope in self._calls:
+                scope.cancel()
+            # This call is one of them; others get on to where they are cancelled.
+            with trio.CancelScope(shield=True):
+                await trio.lowlevel.checkpoint()
+
+        self.call(begin)
+        failure: Exception | None = None
         for held in reversed(list(self._held)):
             if held is not but:
-                held.break_off()
+                try:
+                    held.break_off()
+                except Exception as error:
+                    # The others are left all the same.
+                    failure = failure or error
+        if failure is not None:
+            raise failure
 
     def close(self) -> None:
         """End the thread; calls under way fail with :class:`ClosedError`."""

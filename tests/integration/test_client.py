@@ -5,17 +5,21 @@ from __future__ import annotations
 import uuid
 from collections import defaultdict
 from functools import partial
+from typing import Any
 
 import pytest
 import trio
 
 from pravega_wire import PravegaClient, PravegaConfig, StreamCut, TxnStatus, open_client, sync
+from pravega_wire.controller.client import ControllerClient, _CallFailedError
+from pravega_wire.cuts import OnTruncated
 from pravega_wire.errors import (
     ClosedError,
     DataLossError,
     EventTooLargeError,
     InvalidArgumentError,
     InvalidStreamCutError,
+    PermissionDeniedError,
     PravegaError,
     RetriesExhaustedError,
     ScopeNotEmptyError,
@@ -197,6 +201,123 @@ def test_batches_between_cuts(config: PravegaConfig) -> None:
                 "t", StreamCut(first.stream, {0: 0}), on_truncated="skip_to_head"
             )
             assert ranges == await client.segment_ranges("t", first)
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_cuts_before_the_head_and_cuts_that_are_none(config: PravegaConfig, sealed: bool) -> None:
+    """A controller does not say what is wrong with them: that is found out, without asking again for long."""
+    first, second = (1 << 32) + 1, (1 << 32) + 2
+    nowhere = {9: 0}, {9: -1}, {(7 << 32) + 9: 0}
+
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("t", 1)
+            stream = client.config.resolve("t")
+            name = f"{stream}/0.#epoch.0"
+
+            async def find(start: dict[int, int] | None, end: dict[int, int] | None) -> list[object]:
+                """The ranges, or the error's type and the segment it names: failing, and skipping."""
+                found: list[object] = []
+                cuts = [None if each is None else StreamCut(stream, each) for each in (start, end)]
+                policies: tuple[OnTruncated, ...] = ("fail", "skip_to_head")
+                for policy in policies:
+                    try:
+                        ranges = await client.segment_ranges("t", *cuts, on_truncated=policy)
+                    except (DataLossError, InvalidStreamCutError) as error:
+                        found.append((type(error), error.segment))
+                    else:
+                        found.append(
+                            [(each.segment_id, each.start_offset, each.end_offset) for each in ranges]
+                        )
+                return found
+
+            async with client.event_writer("t") as writer:
+                await writer.write_events([b"x"] * 10)
+                await writer.flush()
+                await client.scale_stream("t", [0], [(0.0, 0.5), (0.5, 1.0)])
+                await writer.write_events([b"y"] * 20)
+            tail = await client.tail("t")
+            now = dict(tail.positions)
+            new = [(each, 0, now[each]) for each in (first, second) if now[each]]
+
+            wrong = (InvalidStreamCutError, None)
+            assert await find(None, {0: -1}) == [[(0, 0, 90)]] * 2
+            assert await find({0: 0}, {0: -1}) == [[(0, 0, 90)]] * 2
+            assert await find({0: 90}, now) == [new] * 2
+            assert await find({0: -1}, now) == [new] * 2
+            # The same place, said in two ways
+            assert await find({first: 0, second: 0}, {0: 90}) == [[]] * 2
+            assert await find({0: 50}, {0: 20}) == [wrong] * 2
+            assert await find(now, {0: 90}) == [wrong] * 2
+            too_far = (InvalidStreamCutError, f"{stream}/1.#epoch.1")
+            assert await find({first: 10**9, second: 0}, {first: 0, second: 0}) == [too_far] * 2
+            for cut in nowhere:
+                for found in (await find(cut, None), await find({0: 0}, cut)):
+                    assert [each[0] for each in found] == [InvalidStreamCutError] * 2  # type: ignore[index]
+
+            await client.truncate_stream("t", tail)
+            if sealed:
+                await client.seal_stream("t")
+            gone, before = (DataLossError, name), (DataLossError, None)
+            assert await find(None, {0: 90}) == [before, []]
+            assert await find(None, {0: -1}) == [before, []]
+            assert await find({0: 0}, {0: 90}) == [gone, []]
+            assert await find({0: 0}, {0: -1}) == [gone, []]
+            assert await find({first: 0, second: 0}, {0: 90}) == [gone, []]
+            assert await find({0: 50}, {0: 20}) == [wrong, []]
+            assert await find(now, None) == [[], []]
+            for cut in nowhere:
+                for found in (await find(cut, None), await find({0: 0}, cut)):
+                    assert [each[0] for each in found] == [InvalidStreamCutError] * 2  # type: ignore[index]
+            with pytest.raises(StreamNotFoundError):
+                await client.segment_ranges("u", StreamCut(client.config.resolve("u"), {0: 0}))
+
+    trio.run(main)
+
+
+def test_ranges_while_the_controller_fails_now_and_then(
+    config: PravegaConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cuts that are fine have their ranges, also where the controller says that they are unknown."""
+    attempt = ControllerClient._attempt
+    answers: list[str] = []
+
+    async def failing(client: ControllerClient, rpc: str, *rest: Any) -> Any:
+        if rpc == "getSegmentsBetween" and answers:
+            error = _CallFailedError(answers[0])
+            error.status = answers.pop(0)
+            raise error
+        if rpc == "getEpochSegments" and denied:
+            raise PermissionDeniedError("reading only")
+        return await attempt(client, rpc, *rest)
+
+    denied: list[bool] = []
+
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("t", 2)
+            async with client.event_writer("t") as writer:
+                await writer.write_events([b"x"] * 100)
+                await writer.flush()
+                middle = await client.tail("t")
+                await client.scale_stream("t", [0, 1], [(0.0, 0.2), (0.2, 1.0)])
+                await writer.write_events([b"y"] * 100)
+            cuts = ((None, None), (None, middle), (middle, None))
+            expected = [await client.segment_ranges("t", start, end) for start, end in cuts]
+            assert all(expected)
+            monkeypatch.setattr(ControllerClient, "_attempt", failing)
+            for answer in ("UNAVAILABLE", "UNKNOWN"):
+                for (start, end), ranges in zip(cuts, expected, strict=True):
+                    answers[:] = [answer] * 6
+                    assert await client.segment_ranges("t", start, end) == ranges
+                    assert answers == ([] if answer == "UNAVAILABLE" else [answer] * 2)
+            # Who may not look closer hears that as well.
+            denied.append(True)
+            answers[:] = ["UNKNOWN"] * 6
+            with pytest.raises(InvalidStreamCutError, match="reading only"):
+                await client.segment_ranges("t")
 
     trio.run(main)
 
@@ -417,6 +538,34 @@ def test_an_error_in_the_block_goes_out_as_it_was_raised(config: PravegaConfig) 
         trio.run(main)
     assert isinstance(caught.value.__context__, KeyError)
     assert caught.value.__cause__ is None
+
+
+def test_a_group_that_the_block_raises_is_not_taken_apart(config: PravegaConfig) -> None:
+    errors = [
+        ExceptionGroup("mine", [ValueError("one")]),
+        ExceptionGroup("mine", [ExceptionGroup("of mine", [ValueError("one")]), KeyError("two")]),
+    ]
+
+    async def main() -> None:
+        for mine in errors:
+            for call in (False, True):
+                with pytest.raises(ExceptionGroup) as caught:
+                    async with open_client(config) as client:
+                        if call:
+                            await client.create_stream("t", 1)
+                            await client.tail("t")
+                        raise mine
+                assert caught.value is mine
+        with trio.CancelScope() as scope:
+            async with open_client(config), trio.open_nursery() as nursery:
+                nursery.start_soon(trio.sleep_forever)
+                scope.cancel()
+        assert scope.cancelled_caught
+        with pytest.raises(KeyboardInterrupt):
+            async with open_client(config):
+                raise KeyboardInterrupt
+
+    trio.run(main)
 
 
 def test_nobody_there(config: PravegaConfig) -> None:

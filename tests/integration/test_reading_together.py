@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from pravega_wire import PravegaClient, PravegaConfig, SegmentRange, sync
-from pravega_wire.errors import DataLossError, InvalidArgumentError, TruncatedInputError
+from pravega_wire.errors import ClosedError, DataLossError, InvalidArgumentError, TruncatedInputError
 from tests.faults.support import assert_exactly, event_of, scale_to
 from tests.integration.conftest import guarded
 
@@ -127,6 +127,82 @@ def test_the_first_failure_ends_it(config: PravegaConfig) -> None:
     trio.run(main)
 
 
+def test_what_the_block_raises_leaves_as_it_is(config: PravegaConfig) -> None:
+    errors: list[Exception] = [
+        ValueError("mine"),
+        ExceptionGroup("mine", [ValueError("one")]),
+        ExceptionGroup("mine", [ExceptionGroup("of mine", [ValueError("one")]), KeyError("two")]),
+    ]
+
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("t", 2)
+            async with client.event_writer("t") as writer:
+                await writer.write_events([bytes(1000)] * 5000)
+            ranges = await client.segment_ranges("t")
+            for mine in errors:
+                for taken in range(2):
+                    with pytest.raises(type(mine)) as caught:
+                        async with client.read_ranges(ranges) as batches:
+                            for _ in range(taken):
+                                await batches.next_batch()
+                            raise mine
+                    assert caught.value is mine
+                    assert mine.__context__ is None
+            # A cancellation ends where it came from, whatever it is wrapped in on the way.
+            with trio.CancelScope() as scope:
+                async with client.read_ranges(ranges), trio.open_nursery() as nursery:
+                    nursery.start_soon(trio.sleep_forever)
+                    scope.cancel()
+            assert scope.cancelled_caught
+            # An error of a block that is being cancelled is not lost, nor one beside a cancellation.
+            with pytest.raises(ValueError, match="mine"):
+                with trio.CancelScope() as scope:
+                    async with client.read_ranges(ranges):
+                        scope.cancel()
+                        raise errors[0]
+            with pytest.raises(ExceptionGroup, match="mine") as group:
+                with trio.CancelScope() as scope:
+                    async with client.read_ranges(ranges):
+                        scope.cancel()
+                        try:
+                            await trio.sleep_forever()
+                        except trio.Cancelled as cancelled:
+                            raise BaseExceptionGroup("mine", [cancelled, ValueError("one")]) from None
+            assert [str(each) for each in group.value.exceptions] == ["one"]
+
+    trio.run(main)
+
+
+def test_after_leaving(config: PravegaConfig) -> None:
+    """None would say that everything was read."""
+
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("t", 2)
+            async with client.event_writer("t") as writer:
+                await writer.write_events([bytes(1000)] * 5000)
+            ranges = await client.segment_ranges("t")
+            async with client.read_ranges(ranges) as batches:
+                assert await batches.next_batch() is not None
+            async with client.read_ranges(ranges) as read:
+                async for _ in read:
+                    pass
+            async with await client.read_events("t") as reader:
+                assert await reader.next_batch() is not None
+            unread = await client.read_events("t")
+            await unread.aclose()
+            for left in (batches, read, reader, unread):
+                for _ in range(2):
+                    with pytest.raises(ClosedError):
+                        await left.next_batch()
+            through = await client.read_events("t")
+            assert sum([len(batch) async for batch in through]) == 5000
+            assert await through.next_batch() is None
+
+    trio.run(main)
+
+
 def test_blocking(config: PravegaConfig) -> None:
     with sync.open_client(config) as client:
         client.create_stream("t", 3)
@@ -140,3 +216,5 @@ def test_blocking(config: PravegaConfig) -> None:
         # Left in the middle
         with client.read_ranges(client.segment_ranges("t")) as batches:
             assert batches.next_batch() is not None
+        with pytest.raises(ClosedError):
+            batches.next_batch()

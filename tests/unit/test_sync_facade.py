@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import threading
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future
+from contextlib import asynccontextmanager
 
 import pytest
+import trio
 
+from pravega_wire.errors import ClosedError
 from pravega_wire.segment.appender import Ack
 from pravega_wire.stream.client import PravegaClient
 from pravega_wire.stream.event_reader import EventReader
@@ -19,6 +25,7 @@ from pravega_wire.stream.together import RangesReader
 from pravega_wire.stream.transaction import StagingWriter, Transaction
 from pravega_wire.sync import client as blocking
 from pravega_wire.sync import key_value_table as blocking_tables
+from pravega_wire.sync.portal import Portal
 
 INTERNAL = {
     # what the appenders call
@@ -27,6 +34,8 @@ INTERNAL = {
     "open",
     # what the blocking iterator of a table takes items from
     "at_hand", "load", "take",
+    # how long families of a table try again
+    "backoff",
     # what a synchronizer asks when it came too late
     "read_news",
 }  # fmt: skip
@@ -81,3 +90,153 @@ def test_every_method_has_a_twin(asynchronous: type, mirror: type) -> None:
         ours = [(p.name, p.kind, p.default) for p in inspect.signature(value).parameters.values()]
         theirs = [(p.name, p.kind, p.default) for p in inspect.signature(twin).parameters.values()]
         assert ours == theirs, name
+
+
+# --- closing while other threads are inside -------------------------------------------------------
+
+
+def in_a_thread(function: Callable[[], object]) -> Future[object]:
+    """What a function gives or raises in a thread of its own."""
+    future: Future[object] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(function())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future
+
+
+async def stay(inside: threading.Event) -> None:
+    """Never ends by itself; cancelled, it raises a group, as nurseries do."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.sleep_forever)
+        nursery.start_soon(trio.sleep_forever)
+        inside.set()
+
+
+@asynccontextmanager
+async def never_entered(inside: threading.Event) -> AsyncIterator[None]:
+    await stay(inside)
+    yield
+
+
+@asynccontextmanager
+async def never_left(inside: threading.Event) -> AsyncIterator[None]:
+    yield
+    await stay(inside)
+
+
+@asynccontextmanager
+async def left_when(leaving: threading.Event, may_leave: trio.Event) -> AsyncIterator[None]:
+    try:
+        yield
+    finally:
+        leaving.set()
+        with trio.CancelScope(shield=True):
+            await may_leave.wait()
+
+
+@asynccontextmanager
+async def nothing() -> AsyncIterator[None]:
+    yield
+
+
+@pytest.mark.parametrize("what", ["calling", "entering", "leaving"])
+def test_a_thread_is_not_told_of_a_cancellation(what: str) -> None:
+    portal = Portal("test")
+    inside = threading.Event()
+    if what == "calling":
+        told = in_a_thread(lambda: portal.call(stay, inside))
+    elif what == "entering":
+        told = in_a_thread(lambda: portal.enter(never_entered(inside)))
+    else:
+        told = in_a_thread(portal.enter(never_left(inside)).leave)
+    assert inside.wait(60)
+    portal.close()
+    with pytest.raises(ClosedError):
+        told.result(60)
+
+
+def test_an_error_beside_a_cancellation_is_told() -> None:
+    async def fails(inside: threading.Event) -> None:
+        try:
+            await stay(inside)
+        except BaseException as error:
+            raise BaseExceptionGroup("mine", [error, ValueError("one")]) from None
+
+    portal = Portal("test")
+    inside = threading.Event()
+    told = in_a_thread(lambda: portal.call(fails, inside))
+    assert inside.wait(60)
+    portal.close()
+    with pytest.raises(ExceptionGroup) as group:
+        told.result(60)
+    assert [str(each) for each in group.value.exceptions] == ["one"]
+
+
+def test_nothing_is_entered_once_closing_has_begun() -> None:
+    portal = Portal("test")
+    client = portal.enter(nothing())
+    leaving, may_leave, inside = threading.Event(), trio.Event(), threading.Event()
+    held = portal.enter(left_when(leaving, may_leave))
+    calling = in_a_thread(lambda: portal.call(stay, inside))
+    assert inside.wait(60)
+    closing = in_a_thread(lambda: portal.break_off(but=client))
+    assert leaving.wait(60)
+    for _ in range(3):
+        with pytest.raises(ClosedError):
+            portal.enter(nothing())
+        with pytest.raises(ClosedError):
+            portal.call(trio.sleep, 0)
+    with pytest.raises(ClosedError):
+        calling.result(60)
+    assert not closing.done()
+    portal.soon(may_leave.set)
+    assert closing.result(60) is None
+    held.leave()
+    assert portal._held == [client]
+    client.leave()
+    assert portal._held == []
+    portal.close()
+    with pytest.raises(ClosedError):
+        portal.enter(nothing())
+
+
+def test_many_threads_enter_while_one_closes() -> None:
+    """Each is held and left, or refused; none hangs, and nothing stays entered."""
+    for _ in range(20):
+        portal = Portal("test")
+        client = portal.enter(nothing())
+        entered: list[str] = []
+        begun = threading.Semaphore(0)
+
+        @asynccontextmanager
+        async def counted(entered: list[str] = entered) -> AsyncIterator[None]:
+            entered.append("in")
+            try:
+                yield
+            finally:
+                entered.append("out")
+
+        def enter_on(
+            portal: Portal = portal, begun: threading.Semaphore = begun, make: Callable[[], object] = counted
+        ) -> None:
+            while True:
+                held = portal.enter(make())  # type: ignore[arg-type]
+                begun.release()
+                held.leave()
+
+        threads = [in_a_thread(enter_on) for _ in range(4)]
+        for _ in range(8):
+            assert begun.acquire(timeout=60)
+        portal.break_off(but=client)
+        assert portal._held == [client]
+        client.leave()
+        portal.close()
+        for thread in threads:
+            with pytest.raises(ClosedError):
+                thread.result(60)
+        assert entered.count("in") == entered.count("out") > 0
