@@ -503,6 +503,7 @@ class PravegaClient:
         """Wait until readers see a committing transaction's events.
 
         :raises TransactionAbortedError: it was aborted. :raises TransactionUnknownError: unknown.
+        :raises PravegaTimeoutError: as :meth:`Transaction.wait_committed`.
         """
         await transaction.wait_committed(self._core, self._resolve(stream), txn_id)
 

@@ -186,8 +186,8 @@ def run_transaction_soak(
     with lone_errors():
         trio.run(main)
     say(
-        f"{outcome['committed']} transactions committed, {outcome['aborted']} aborted, {outcome['stuck']} stuck "
-        f"on the server, {outcome['killed']} processes killed; everything committed is there once and in "
-        "order, and nothing else"
+        f"{outcome['committed']} transactions committed, {outcome['aborted']} aborted, {outcome['stuck']} "
+        f"stuck on the server, {outcome['killed']} processes killed; everything committed is there once and "
+        "in order, and nothing else"
     )
     return outcome
