@@ -7,7 +7,6 @@ in a passing way are tried again, on the next address if there are several.
 
 from __future__ import annotations
 
-import copy
 import math
 import ssl
 import time
@@ -219,34 +218,50 @@ class ControllerClient:
 
     # --- calling --------------------------------------------------------------------------------
 
-    async def _call(self, rpc: str, request: Message, reply_type: type[M], about: str) -> M:
+    async def _call(
+        self, rpc: str, request: Message, reply_type: type[M], about: str, *, attempts: int | None = None
+    ) -> M:
+        """:param attempts: at most so many, where fewer than usual are wanted."""
         if self._discovery:
             await self._discover()
         return await self._counted(
-            rpc, request, reply_type, about, describe=f"controller call {rpc} for {about}"
+            rpc,
+            request,
+            reply_type,
+            about,
+            describe=f"controller call {rpc} for {about}",
+            attempts=attempts,
         )
 
     async def _counted(
-        self, rpc: str, request: Message, reply_type: type[M], about: str, *, describe: str
+        self,
+        rpc: str,
+        request: Message,
+        reply_type: type[M],
+        about: str,
+        *,
+        describe: str,
+        attempts: int | None = None,
     ) -> M:
-        attempts = 0
+        policy = self._policy_now()
+        if attempts is not None:
+            policy = replace(policy, attempts=attempts)
+        made = 0
 
         async def attempt() -> M:
-            nonlocal attempts
-            attempts += 1
+            nonlocal made
+            made += 1
             return await self._attempt(rpc, request, reply_type, about)
 
         started = time.perf_counter()
         failure: str | None = None
         try:
-            return await retry(
-                self._policy_now(), attempt, retry_on=lambda error: error.retriable, describe=describe
-            )
+            return await retry(policy, attempt, retry_on=lambda error: error.retriable, describe=describe)
         except BaseException as error:
             failure = type(error).__name__
             raise
         finally:
-            self._counters.called(rpc, time.perf_counter() - started, attempts, failure)
+            self._counters.called(rpc, time.perf_counter() - started, made, failure)
 
     def _policy_now(self) -> RetryPolicy:
         """Until a controller has answered once, a wrong address is likelier than a passing fault."""
@@ -631,30 +646,29 @@ class ControllerClient:
             )
         request = pb.StreamCutRange(streamInfo=_info(scope, stream, _NONE), to=dict(end))
         getattr(request, "from").update(dict(start))
-        rpc, about = "getSegmentsBetween", f"stream {scope}/{stream}"
+
+        async def ask(attempts: int | None) -> pb.StreamCutRangeResponse:
+            return await self._call(
+                "getSegmentsBetween",
+                request,
+                pb.StreamCutRangeResponse,
+                f"stream {scope}/{stream}",
+                attempts=attempts,
+            )
+
         with _stream_names(scope, stream):
-            if unknown_attempts is not None:
-                if self._discovery:
-                    await self._discover()
-                hasty = copy.copy(self)
-                hasty._policy = replace(self._policy, attempts=unknown_attempts)
-                try:
-                    reply = await hasty._counted(
-                        rpc,
-                        request,
-                        pb.StreamCutRangeResponse,
-                        about,
-                        describe=f"controller call {rpc} for {about}",
-                    )
-                    return [each.segmentId for each in reply.segments]
-                except RetriesExhaustedError as error:
-                    last = error.__cause__
-                    if isinstance(last, ControllerError) and last.status == StatusCode.UNKNOWN.name:
-                        raise _refused(
-                            ControllerError, rpc, last.status, error.message, scope, stream
-                        ) from error
-                    # Something else that passes: that gets the usual time.
-            reply = await self._call(rpc, request, pb.StreamCutRangeResponse, about)
+            try:
+                reply = await ask(unknown_attempts)
+            except RetriesExhaustedError as error:
+                last = error.__cause__
+                if unknown_attempts is None:
+                    raise
+                if isinstance(last, ControllerError) and last.status == StatusCode.UNKNOWN.name:
+                    raise _refused(
+                        ControllerError, "getSegmentsBetween", last.status, error.message, scope, stream
+                    ) from error
+                # Something else that passes: that gets the usual time.
+                reply = await ask(None)
         return [each.segmentId for each in reply.segments]
 
     async def get_uri(self, scope: str, stream: str, segment_id: int) -> NodeUri:
