@@ -291,17 +291,18 @@ class Engine:
                 # Committed (the record's status will say so), or the server is not there.
                 pass
 
-    async def _confirm(self) -> None:
+    async def _confirm(self) -> bool:
         """Wait until readers see the part of the record, if that is done; only then may a record follow it.
 
         A commit that is accepted is not a commit yet: one that raced with an abort (of an ingester that took
         over) may stay COMMITTING. Whoever goes on from there would lose the part, or put it out of order.
 
+        :returns: whether it was done.
         :raises PravegaTimeoutError: it stays COMMITTING. The record stays too: the next run waits again.
         """
         record = self.journal.seen
         if not self._committed or record.phase not in (Phase.BEGUN, Phase.ENDED):
-            return
+            return False
         try:
             await self._client.wait_committed(self.stream, record.transaction)
         except TransactionUnknownError as error:
@@ -314,6 +315,7 @@ class Engine:
                 stream=self.stream.name,
                 transaction=record.transaction,
             ) from error
+        return True
 
     async def finish(self) -> None:
         """Wait until readers see everything, and note that in the record.
@@ -323,9 +325,8 @@ class Engine:
         :raises PravegaTimeoutError: the last part's transaction stays COMMITTING.
         """
         record = self.journal.seen
-        if not self._committed or record.phase not in (Phase.BEGUN, Phase.ENDED):
+        if not await self._confirm():
             return
-        await self._confirm()
         try:
             await self.journal.replace(replace(record, phase=Phase.DONE))
         except FencedError:

@@ -285,11 +285,8 @@ class TableSegment:
         :returns: its versions when it was made, as a list; the update to send, as a tuple, when it was not.
         :raises TableKeyBadVersionError: it was not made and cannot be.
         """
-        found: list[c.TableEntry | None] = []
         try:
-            for start in range(0, len(changes), MAX_KEYS_PER_READ):
-                keys = [change.key for change in changes[start : start + MAX_KEYS_PER_READ]]
-                found += await self.read(keys)
+            found = await self._read_all([change.key for change in changes])
         except PravegaError as error:
             raise self._unknown(lost) from error
         outcome = settle(changes, found, horizon, self._sole_writer)
@@ -320,13 +317,15 @@ class TableSegment:
 
     async def _have(self, versions: Mapping[bytes, int]) -> bool:
         """Whether keys have these versions, as reading tells them."""
-        keys = list(versions)
+        found = await self._read_all(list(versions))
+        return [NOT_EXISTS if entry is None else entry.key.version for entry in found] == [*versions.values()]
+
+    async def _read_all(self, keys: Sequence[bytes]) -> list[c.TableEntry | None]:
+        """As :meth:`read`, of any number of keys."""
+        found: list[c.TableEntry | None] = []
         for start in range(0, len(keys), MAX_KEYS_PER_READ):
-            part = keys[start : start + MAX_KEYS_PER_READ]
-            for key, entry in zip(part, await self.read(part), strict=True):
-                if versions[key] != (NOT_EXISTS if entry is None else entry.key.version):
-                    return False
-        return True
+            found += await self.read(keys[start : start + MAX_KEYS_PER_READ])
+        return found
 
     async def _places(self, keys: Sequence[bytes]) -> dict[bytes, int]:
         """The versions of keys, as listings tell them."""

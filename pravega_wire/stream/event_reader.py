@@ -422,8 +422,8 @@ class EventReader(Generic[T]):
             return None
         state = self._open_link().state
         # A stream that is read to its end, or was deleted, has no segments any more.
-        segments = [*chain(*state.assigned.values()), *state.unassigned, *state.future]
-        live = [stream for stream in state.config.starts if stream in set(map(stream_of, segments))]
+        going_on = set(map(stream_of, chain(*state.assigned.values(), state.unassigned, state.future)))
+        live = [stream for stream in state.config.starts if stream in going_on]
         places = {
             stream: {
                 segment: offset for segment, offset in state.last_read.items() if stream_of(segment) == stream

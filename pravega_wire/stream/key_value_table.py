@@ -554,7 +554,7 @@ class KeyValueTable(Generic[P, S, V]):
         data = self._key_bytes(key)
         payload = self._value_bytes(value)
         segment = self._segment_of_key(data)
-        backoff = self.backoff()
+        backoff = self._backoff()
         while True:
             with self._named():
                 found = await segment.table.read_keys(data, data, 1)
@@ -573,7 +573,7 @@ class KeyValueTable(Generic[P, S, V]):
             else:
                 return KeyValueVersion(segment.segment_id, version)
 
-    def backoff(self) -> Backoff:
+    def _backoff(self) -> Backoff:
         """For what is tried again when somebody else was faster: whoever is for too long is told."""
         return Backoff(self._core.config.operation_timeout, longest=0.1)
 
@@ -1125,7 +1125,7 @@ class TableMapping(Generic[K, V]):
 
     async def setdefault(self, key: K, default: V) -> V:
         """The value of a key; where there is none, the default becomes it."""
-        backoff = self._table.backoff()
+        backoff = self._table._backoff()
         while True:
             entry = await self._table.get(self._to_key(key))
             if entry is not None:
@@ -1141,7 +1141,7 @@ class TableMapping(Generic[K, V]):
 
     async def pop(self, key: K, default: Any = _MISSING) -> Any:
         """Remove a key and return its value. :raises KeyError: it does not exist, and there is no default."""
-        backoff = self._table.backoff()
+        backoff = self._table._backoff()
         while True:
             entry = await self._table.get(self._to_key(key))
             if entry is None:
@@ -1158,7 +1158,7 @@ class TableMapping(Generic[K, V]):
 
     async def popitem(self) -> tuple[K, V]:
         """Remove the first key and return it with its value. :raises KeyError: there are no keys."""
-        backoff = self._table.backoff()
+        backoff = self._table._backoff()
         while True:
             async for entry in self.entries(1):
                 try:

@@ -335,15 +335,15 @@ def data_directory(name: str) -> Iterator[Path]:
 
 
 @contextmanager
-def _running(processes: Sequence[ServerProcess], server: str | PravegaConfig) -> Iterator[None]:
+def _running(server: PravegaServer) -> Iterator[None]:
     """The processes of a server, started in this order and killed in the other; inside, it answers."""
     try:
-        for process in processes:
+        for process in server.processes:
             process.start()
-        wait_ready(server, processes=processes)
+        wait_ready(server.config(), processes=server.processes)
         yield
     finally:
-        for process in reversed(processes):
+        for process in reversed(server.processes):
             process.kill()
 
 
@@ -454,7 +454,7 @@ def standalone(
             password=account.password if account else None,
             trust_store=security.trust_store,
         )
-        with _running([process], server.config()):
+        with _running(server):
             yield server
 
 
@@ -591,5 +591,5 @@ def cluster(
             stores=stores,
             bookie=bookie,
         )
-        with _running(processes, server.config()):
+        with _running(server):
             yield server

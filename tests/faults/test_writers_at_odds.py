@@ -31,14 +31,14 @@ def small_or_length(events: list[bytes]) -> list[bytes | int]:
 
 
 def test_a_large_event_whose_segment_is_dropped_goes_to_the_next(
-    config: PravegaConfig, monkeypatch: pytest.MonkeyPatch
+    config: PravegaConfig, fault_proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A store names the source of a merge when it is the target that does not exist."""
     disturb = trio.Event()
     done = trio.Event()
 
     async def main() -> None:
-        async with through(config, proxy) as client:
+        async with through(config, fault_proxy) as client:
             await client.create_stream("large", 1)
 
             async def drop() -> None:
@@ -72,8 +72,7 @@ def test_a_large_event_whose_segment_is_dropped_goes_to_the_next(
         return await merge(self, *arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(SegmentMetadata, "merge", later)
-    with FaultProxy() as proxy:
-        trio.run(main)
+    trio.run(main)
 
 
 @pytest.mark.parametrize("times", [1, 3])
@@ -94,7 +93,7 @@ def test_a_merge_whose_answer_is_lost(config: PravegaConfig, fault_proxy: FaultP
 
 
 def test_events_of_another_task_are_not_doubled_by_a_large_one(
-    config: PravegaConfig, monkeypatch: pytest.MonkeyPatch
+    config: PravegaConfig, fault_proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are stored, their acknowledgement is late, and the large event learns first of the seal."""
     late: list[c.Command] = []
@@ -113,7 +112,7 @@ def test_events_of_another_task_are_not_doubled_by_a_large_one(
 
     async def main() -> None:
         nonlocal holding
-        async with through(config, proxy) as client:
+        async with through(config, fault_proxy) as client:
             await client.create_stream("two", 1)
             async with client.event_writer("two", large_events=True) as writer:
                 await writer.write_event(b"before", "key")
@@ -136,8 +135,7 @@ def test_events_of_another_task_are_not_doubled_by_a_large_one(
             assert sorted(map(str, events)) == sorted(map(str, [b"before", b"small", len(LARGE), b"after"]))
             assert events[-1] == b"after"
 
-    with FaultProxy() as proxy:
-        trio.run(main)
+    trio.run(main)
 
 
 def picky(key: str) -> float:
@@ -146,16 +144,17 @@ def picky(key: str) -> float:
     return routing_key_position(key)
 
 
-def test_a_partitioner_that_fails_fails_the_call_and_leaves_nothing_behind(config: PravegaConfig) -> None:
+def test_a_partitioner_that_fails_fails_the_call_and_leaves_nothing_behind(
+    config: PravegaConfig, fault_proxy: FaultProxy
+) -> None:
     async def main() -> None:
-        with FaultProxy() as proxy:
-            async with through(config, proxy) as client:
-                await client.create_stream("picky", 2)
-                async with client.event_writer("picky", partitioner=picky) as writer:
-                    with pytest.raises(KeyError, match="bad"):
-                        await writer.write_events([b"1", b"2", b"3"], ["x", "bad", "y"])
-                    await writer.write_events([b"1", b"2", b"3"], ["x", "x", "y"])
-                assert sorted(await read_all(client, "picky")) == [b"1", b"2", b"3"]
+        async with through(config, fault_proxy) as client:
+            await client.create_stream("picky", 2)
+            async with client.event_writer("picky", partitioner=picky) as writer:
+                with pytest.raises(KeyError, match="bad"):
+                    await writer.write_events([b"1", b"2", b"3"], ["x", "bad", "y"])
+                await writer.write_events([b"1", b"2", b"3"], ["x", "x", "y"])
+            assert sorted(await read_all(client, "picky")) == [b"1", b"2", b"3"]
 
     trio.run(main)
 
@@ -286,7 +285,7 @@ def test_keys_in_a_transaction_mean_the_same_however_they_are_given(
     trio.run(main)
 
 
-def test_byte_streams_take_bytes_and_let_others_run(config: PravegaConfig) -> None:
+def test_byte_streams_take_bytes_and_let_others_run(config: PravegaConfig, fault_proxy: FaultProxy) -> None:
     with blocking.open_client(config) as client:
         client.create_stream("bytes", 1)
         with client.byte_stream_writer("bytes") as writer:
@@ -299,25 +298,24 @@ def test_byte_streams_take_bytes_and_let_others_run(config: PravegaConfig) -> No
             assert reader.read(5) == b"hello"
 
     async def main() -> None:
-        with FaultProxy() as proxy:
-            async with (
-                through(config, proxy) as asynchronous,
-                asynchronous.byte_stream_writer("bytes") as stream,
-            ):
-                with pytest.raises(InvalidArgumentError, match="int"):
-                    await stream.write(5)  # type: ignore[arg-type]
-                ran = False
+        async with (
+            through(config, fault_proxy) as asynchronous,
+            asynchronous.byte_stream_writer("bytes") as stream,
+        ):
+            with pytest.raises(InvalidArgumentError, match="int"):
+                await stream.write(5)  # type: ignore[arg-type]
+            ran = False
 
-                async def other() -> None:
-                    nonlocal ran
-                    ran = True
+            async def other() -> None:
+                nonlocal ran
+                ran = True
 
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(other)
-                    for _ in range(1000):
-                        await stream.write(b"x" * 20)
-                        if ran:
-                            break
-                    assert ran
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(other)
+                for _ in range(1000):
+                    await stream.write(b"x" * 20)
+                    if ran:
+                        break
+                assert ran
 
     trio.run(main)

@@ -34,8 +34,6 @@ INTERNAL = {
     "open",
     # what the blocking iterator of a table takes items from
     "at_hand", "load", "take",
-    # how long families of a table try again
-    "backoff",
     # what a synchronizer asks when it came too late
     "read_news",
 }  # fmt: skip
