@@ -126,9 +126,14 @@ class PravegaConfig:
     :param validate_hostname: check the server's name against its certificate (default True).
     :param schema_registry_uri: kept for serializers that need it.
     :param max_connections_per_store: connections in the pool for each segment store (default 10).
-    :param controller_deadline: seconds a controller call may take over all its attempts.
-    :param operation_timeout: seconds an operation is tried again while a store cannot be reached
-        or a segment is moving between stores (default 120; a move takes about 35).
+    :param operation_timeout: seconds that an operation may take, from the call to its result or its error,
+        with all its attempts (default 120; a segment of a store that was killed moves to another one in about
+        35). One attempt gets a third of it, but at most 30. A connection on which nothing arrives for a third
+        of it, but at most 15, is given up; the next address or another connection is tried. Appends run in
+        the background: their limit counts from when a store stopped acknowledging them.
+    :param controller_deadline: seconds that a single call to the controller may take of that, with all its
+        attempts (default 120). Smaller than ``operation_timeout`` it makes an operation fail early where no
+        controller answers; larger it has no effect.
     """
 
     controller_uri: str = DEFAULT_CONTROLLER_URI
@@ -138,7 +143,7 @@ class PravegaConfig:
     validate_hostname: bool = True
     schema_registry_uri: str | None = None
     max_connections_per_store: int = 10
-    controller_deadline: float = 300.0
+    controller_deadline: float = 120.0
     operation_timeout: float = 120.0
 
     def __post_init__(self) -> None:

@@ -61,8 +61,8 @@ OPTIONS = (
     Option("trust_store", "", "PEM file of trusted certificates"),
     Option("validate_hostname", "true", "check the names in the servers' certificates"),
     Option("max_connections_per_store", "10", "connections to each segment store"),
-    Option("controller_deadline", "300", "seconds for a controller call with all its attempts"),
-    Option("operation_timeout", "120", "seconds an operation is tried again"),
+    Option("controller_deadline", "120", "seconds that one controller call may take with all its attempts"),
+    Option("operation_timeout", "120", "seconds that an operation may take with all its attempts"),
     Option("segment_ranges", "", "set by `read_df`: what to read, resolved already"),
 )
 

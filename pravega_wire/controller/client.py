@@ -54,6 +54,7 @@ from pravega_wire.errors import (
     TransactionUnknownError,
     TransportError,
 )
+from pravega_wire.grpc.call import CallResult
 from pravega_wire.grpc.status import StatusCode, error_for_status, is_retried
 from pravega_wire.metrics import Counters
 from pravega_wire.naming import TABLE_SUFFIX, validate_scope_name, validate_stream_name, validate_user_name
@@ -66,6 +67,7 @@ from pravega_wire.policies import (
 )
 from pravega_wire.proto import controller_pb2 as pb
 from pravega_wire.transport.grpc_channel import GrpcChannel
+from pravega_wire.transport.limits import DEFAULT_LIMITS, Limits, limit
 from pravega_wire.transport.retry import RetryPolicy, retry
 from pravega_wire.transport.stream import connect
 
@@ -91,8 +93,8 @@ async def open_controller(
     tls: ssl.SSLContext | None = None,
     credentials: Callable[[], str | None] = lambda: None,
     discovery: bool = False,
-    deadline: float = 300.0,
-    keepalive: float = 360.0,
+    deadline: float = DEFAULT_LIMITS.operation,
+    limits: Limits | None = None,
     policy: RetryPolicy | None = None,
     counters: Counters | None = None,
 ) -> AsyncIterator[ControllerClient]:
@@ -103,14 +105,16 @@ async def open_controller(
     :param endpoints: addresses, tried in turn. :param tls: a context, or None for plain text.
     :param credentials: gives the ``authorization`` header for each call.
     :param discovery: the addresses only serve to ask for the list of controllers.
-    :param deadline: seconds for one attempt of a call. :param keepalive: seconds between pings.
+    :param deadline: seconds that a call may take with all its attempts.
+    :param limits: the limits of one attempt; default: those that fit into ``deadline``.
     :param policy: how often a call is tried; the default as the reference client.
     :param counters: what the calls are counted in.
     """
     if not endpoints:
         raise InvalidArgumentError("no controller address was given")
     async with trio.open_nursery() as nursery:
-        channels = _Channels(nursery, endpoints, tls, keepalive)
+        limits = Limits.of(deadline) if limits is None else limits
+        channels = _Channels(nursery, endpoints, tls, limits)
         client = ControllerClient(
             channels,
             credentials,
@@ -134,18 +138,24 @@ class _Channels:
         nursery: trio.Nursery,
         endpoints: Sequence[Endpoint],
         tls: ssl.SSLContext | None,
-        keepalive: float,
+        limits: Limits,
     ) -> None:
         self._nursery = nursery
         self._tls = tls
-        self._keepalive = keepalive
+        self.limits = limits
         self._lock = trio.Lock()
         self._current: GrpcChannel | None = None
         self._index = 0
-        self.answered = False
+        self._heard = False
         self.bootstrap = tuple(endpoints)
         self.endpoints = tuple(endpoints)
         self.closed = False
+
+    @property
+    def heard(self) -> bool:
+        """Whether a controller has been heard from."""
+        self._heard = self._heard or (self._current is not None and self._current.heard)
+        return self._heard
 
     async def get(self) -> GrpcChannel:
         """A usable channel; tries each address once."""
@@ -160,7 +170,7 @@ class _Channels:
             for _ in range(len(self.endpoints)):
                 host, port = self.endpoints[self._index % len(self.endpoints)]
                 try:
-                    stream = await connect(host, port, tls=self._tls)
+                    stream = await connect(host, port, tls=self._tls, timeout=self.limits.connect)
                 except TransportError as error:
                     failure = error
                     self._index += 1
@@ -169,7 +179,7 @@ class _Channels:
                     stream,
                     f"{host}:{port}",
                     secure=self._tls is not None,
-                    keepalive=self._keepalive,
+                    silence=self.limits.silence,
                 )
                 self._nursery.start_soon(channel.run, name=f"controller {host}:{port}")
                 self._current = channel
@@ -178,7 +188,9 @@ class _Channels:
             raise failure
 
     def drop(self, channel: GrpcChannel) -> None:
-        """Do not use a channel again; go on with the next address."""
+        """Do not use a channel for new calls; the next one goes to the next address."""
+        channel.retire()
+        self._heard = self._heard or channel.heard
         if self._current is channel:
             self._current = None
             self._index += 1
@@ -256,7 +268,15 @@ class ControllerClient:
         started = time.perf_counter()
         failure: str | None = None
         try:
-            return await retry(policy, attempt, retry_on=lambda error: error.retriable, describe=describe)
+            with limit(self._deadline, describe, setting="operation_timeout or controller_deadline"):
+                return await retry(
+                    policy,
+                    attempt,
+                    retry_on=lambda error: error.retriable,
+                    describe=describe,
+                    at_least=min(policy.attempts, len(self._channels.endpoints)),
+                )
+            raise AssertionError("not reached")  # the limit raises when it ends the call
         except BaseException as error:
             failure = type(error).__name__
             raise
@@ -265,7 +285,7 @@ class ControllerClient:
 
     def _policy_now(self) -> RetryPolicy:
         """Until a controller has answered once, a wrong address is likelier than a passing fault."""
-        if self._channels.answered:
+        if self._channels.heard:
             return self._policy
         return replace(self._policy, total=min(self._policy.total, _FIRST_CONTACT_SECONDS))
 
@@ -275,25 +295,30 @@ class ControllerClient:
         header = self._credentials()
         if header is not None:
             metadata.append(("authorization", header))
+        # Another controller may be quicker. Where there is none, waiting is all that can be done with one
+        # that answers pings; the channel fails when it does not.
+        several = len(self._channels.endpoints) > 1
+        patience = self._channels.limits.attempt if several else self._deadline
+        result: CallResult | None = None
         try:
-            with trio.fail_after(self._deadline):
+            with trio.move_on_after(patience):
                 result = await channel.call(
                     _SERVICE + rpc,
                     request.SerializeToString(),
                     timeout=self._deadline,
                     metadata=metadata,
                 )
-        except trio.TooSlowError as error:
-            raise error_for_status(
-                StatusCode.DEADLINE_EXCEEDED,
-                f"no answer about {about} within {self._deadline:g} s",
-                rpc=rpc,
-                host=channel.host,
-            ) from error
         except TransportError:
             self._channels.drop(channel)
             raise
-        self._channels.answered = True
+        if result is None:
+            self._channels.drop(channel)
+            raise error_for_status(
+                StatusCode.DEADLINE_EXCEEDED,
+                f"no answer about {about} within {patience:.3g} s",
+                rpc=rpc,
+                host=channel.host,
+            )
         if result.code is StatusCode.OK:
             try:
                 return reply_type.FromString(result.message)

@@ -25,6 +25,7 @@ import trio
 from pravega_wire.errors import (
     AuthError,
     ClosedError,
+    ConnectionLostError,
     EventTooLargeError,
     IncompatibleVersionError,
     InvalidArgumentError,
@@ -295,6 +296,7 @@ class SegmentAppender:
         self._finished = False
         self._progress = False
         self._failure: PravegaError | None = None
+        self._trouble_since: float | None = None
         self._disrupted = trio.Event()
         self._work = trio.Event()
         self._setup: c.AppendSetup | None = None
@@ -451,8 +453,10 @@ class SegmentAppender:
         """Keep a session with the segment's store until finished, sealed or failed."""
         backoff = Backoff(self._stores.operation_timeout)
         garbage = 0
+        failure: PravegaError | None = None
         while True:
-            failure = await self._session()
+            self._trouble_since = None
+            failure = await self._session(backoff, failure)
             if self._finished:
                 return
             if isinstance(failure, SegmentSealedError | NoSuchSegmentError):
@@ -460,8 +464,12 @@ class SegmentAppender:
                 return
             if self._progress:
                 self._progress = False
-                backoff.reset()
+                # The limit counts from when the peer fell silent, not from when that was noticed.
+                backoff.reset(since=self._trouble_since)
                 garbage = 0
+            elif self._under_way:
+                # Until it was sent nobody waited for anything, however long ago the session began.
+                backoff.not_before(_sent_at(self._under_way[0]))
             garbage += isinstance(failure, ProtocolError)
             if _is_final(failure) or garbage >= _GARBAGE_ATTEMPTS:
                 self._owner.failed(self, failure)
@@ -470,13 +478,14 @@ class SegmentAppender:
             while not self.unacknowledged and not self._finished:
                 self._work = trio.Event()
                 await self._work.wait()
+                backoff.reset()
             self._owner.reconnecting(failure)
             if not await backoff.wait():
                 self._owner.failed(
                     self,
                     RetriesExhaustedError(
                         f"appending to {self.target.name}: no success in "
-                        f"{self._stores.operation_timeout:g} s and {backoff.attempts} attempts, "
+                        f"{backoff.taken:.1f} s (operation_timeout) and {backoff.attempts} attempts, "
                         f"the last failed with: {failure.message}",
                         segment=self.target.name,
                         host=failure.host,
@@ -484,47 +493,86 @@ class SegmentAppender:
                 )
                 return
 
-    async def _session(self) -> PravegaError:
-        """One connection's worth of appending; returns what ended it."""
+    async def _session(self, backoff: Backoff, before: PravegaError | None) -> PravegaError:
+        """One connection's worth of appending; returns what ended it.
+
+        :param before: what ended the one before.
+        """
         stores = self._stores
         self._begin_session()
         if self._finished:
             return ClosedError(f"writing to {self.target.name} has ended")
-        try:
-            endpoint = await stores.endpoint(self.target)
-        except PravegaError as error:
-            return error
+        endpoint: tuple[str, int] | None = None
+        flow: Flow | None = None
         set_up = False
+        failure: PravegaError | None = None
         try:
-            token = await self.target.token()
-            flow = await stores.pool.flow(endpoint, self)
-            self._flow = flow
-            try:
-                flow.send(
-                    c.SetupAppend(
-                        request_id=flow.base_request_id,
-                        writer_id=self.writer_id,
-                        segment=self.target.name,
-                        delegation_token=token,
+            with trio.move_on_after(backoff.left) as scope:
+                endpoint = await stores.endpoint(self.target)
+                token = await self.target.token()
+                with stores.attempt_limit(
+                    f"an answer to the set-up of {self.target.name}", endpoint
+                ) as attempt:
+                    flow = attempt.flow = self._flow = await stores.pool.flow(endpoint, self)
+                    flow.send(
+                        c.SetupAppend(
+                            request_id=flow.base_request_id,
+                            writer_id=self.writer_id,
+                            segment=self.target.name,
+                            delegation_token=token,
+                        )
                     )
+                    await self._setup_done.wait()
+            if scope.cancelled_caught:
+                failure = before or ConnectionLostError(
+                    f"appending to {self.target.name} could not begin in time", segment=self.target.name
                 )
-                await self._setup_done.wait()
-                if self._failure is None:
-                    set_up = True
-                    self._resume()
-                    await self._disrupted.wait()
-            finally:
-                self._ready = False
-                flow.close()
+            elif self._failure is None:
+                assert flow is not None
+                set_up = True
+                self._resume()
+                await self._serve(flow)
         except PravegaError as error:
             failure = error
-        else:
-            assert self._failure is not None
+        finally:
+            self._ready = False
+            if flow is not None:
+                flow.close()
+        if failure is None:
             failure = self._failure
+        assert failure is not None
+        if endpoint is None:
+            return failure
         self.target.check_token(failure, set_up=set_up)
         if not self._finished and not isinstance(failure, SegmentSealedError):
             stores.forget(self.target, endpoint)
         return failure
+
+    async def _serve(self, flow: Flow) -> None:
+        """Wait for the end of a session that was set up.
+
+        A store that answers keep-alives and yet does not acknowledge anything ends it too: another session
+        learns what is stored and sends the rest again.
+        """
+        stall = self._stores.limits.stall
+        oldest: Block | None = None
+        while not self._disrupted.is_set():
+            with trio.move_on_after(stall / 2):
+                await self._disrupted.wait()
+            first = self._under_way[0] if self._under_way else None
+            if first is not None and first is oldest and not self._disrupted.is_set():
+                flow.connection.retire()
+                self._trouble_since = _sent_at(first)
+                self._disrupt(
+                    ConnectionLostError(
+                        f"{flow.connection.host} has acknowledged nothing for {stall / 2:.3g} s or more",
+                        segment=self.target.name,
+                        host=flow.connection.host,
+                    )
+                )
+            oldest = first
+        if self._trouble_since is None and flow.connection.closed:
+            self._trouble_since = flow.connection.silent_since
 
     def _begin_session(self) -> None:
         self._failure = None
@@ -550,6 +598,11 @@ class SegmentAppender:
             self._owner.resent(len(self._under_way), events, self._under_way_bytes)
         self._ready = True
         self.pump()
+
+
+def _sent_at(block: Block) -> float:
+    """When a block was sent first, by trio's clock."""
+    return trio.current_time() - (perf_counter() - block.sent)
 
 
 _FINAL: Final[Sequence[type[PravegaError]]] = (

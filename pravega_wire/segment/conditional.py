@@ -12,7 +12,6 @@ from pravega_wire.errors import (
     ConditionalCheckError,
     InvalidEventNumberError,
     PravegaError,
-    RetriesExhaustedError,
     UnexpectedReplyError,
 )
 from pravega_wire.protocol import commands as c
@@ -20,6 +19,7 @@ from pravega_wire.segment.appender import HEADER_BYTES, MAX_EVENT_BYTES, too_lar
 from pravega_wire.segment.failures import error_of
 from pravega_wire.segment.store import Backoff, SegmentStores, SegmentTarget
 from pravega_wire.transport.connection import Flow
+from pravega_wire.transport.limits import limit, note_failure
 
 __all__ = ["ConditionalAppender"]
 
@@ -43,6 +43,7 @@ class ConditionalAppender:
         self._failure: PravegaError | None = None
         self._answered = trio.Event()
         self._set_up_done = False
+        self._sent = False
         self._closed = False
 
     # --- replies --------------------------------------------------------------------------------
@@ -68,52 +69,66 @@ class ConditionalAppender:
 
         :returns: the segment's new length in bytes, or None when the condition did not hold.
         :raises SegmentSealedError: the segment is sealed. :raises NoSuchSegmentError: it is gone.
-        :raises RetriesExhaustedError: the store could not be reached; whether the event is stored
-            is not known.
+        :raises RetriesExhaustedError: no answer within ``operation_timeout``; whether the event is stored is
+            not known. :raises PravegaTimeoutError: likewise, and no attempt has failed.
         """
         if len(payload) > MAX_EVENT_BYTES:
             raise too_large(len(payload))
-        async with self._lock:
-            self._check_open()
-            self._number += 1
-            backoff = Backoff(self._stores.operation_timeout)
-            while True:
-                self._check_open()
-                try:
-                    stored = await self._attempt(payload, expected_offset, self._number)
-                except ConditionalCheckError:
-                    return None
-                except PravegaError as error:
-                    self._drop()
-                    self._stores.forget(self.target)
-                    self.target.check_token(error, set_up=self._set_up_done)
-                    if not (error.retriable or isinstance(error, InvalidEventNumberError)):
-                        raise
-                    last = error
-                except BaseException:
-                    # Cancelled with a request under way: its reply must not be taken for another.
-                    self._drop()
-                    raise
-                else:
-                    assert stored
-                    return expected_offset + len(payload) + HEADER_BYTES
-                if not await backoff.wait():
-                    raise RetriesExhaustedError(
-                        f"conditional append to {self.target.name}: no answer in "
-                        f"{self._stores.operation_timeout:g} s, the last attempt failed with: "
-                        f"{last.message}",
-                        segment=self.target.name,
-                        host=last.host,
-                    ) from last
+        with limit(self._stores.operation_timeout, f"conditional append to {self.target.name}"):
+            async with self._lock:
+                return await self._append(payload, expected_offset)
+        raise AssertionError("not reached")  # the limit raises when it ends the call
 
-    async def _attempt(self, payload: bytes, expected_offset: int, number: int) -> bool:
+    async def _append(self, payload: bytes, expected_offset: int) -> int | None:
+        self._check_open()
+        self._number += 1
+        number = self._number
+        backoff = Backoff(self._stores.operation_timeout)
+        lost = refused = False
+        while True:
+            self._check_open()
+            try:
+                stored = await self._attempt(payload, expected_offset, number, only_ask=refused)
+            except ConditionalCheckError:
+                if not lost:
+                    return None
+                # The attempt whose answer was lost may have been stored after the set-up asked for its
+                # number, and be what has made the condition fail now: the number tells.
+                self._drop()
+                refused = True
+            except PravegaError as error:
+                lost = lost or self._sent
+                note_failure(error)
+                self._failed(error)
+                await backoff.wait()
+            except BaseException:
+                # Cancelled with a request under way: its reply must not be taken for another.
+                self._drop()
+                raise
+            else:
+                return expected_offset + len(payload) + HEADER_BYTES if stored else None
+
+    def _failed(self, error: PravegaError) -> None:
+        """Clear the way for another attempt; raises what another one cannot cure."""
+        self._drop()
+        self._stores.forget(self.target)
+        self.target.check_token(error, set_up=self._set_up_done)
+        if not (error.retriable or isinstance(error, InvalidEventNumberError)):
+            raise error
+
+    async def _attempt(self, payload: bytes, expected_offset: int, number: int, *, only_ask: bool) -> bool:
+        """Whether it is stored; False only when it is not to be sent (again)."""
+        self._sent = False
         if self._flow is None and await self._set_up() >= number:
             # The connection was lost after the server stored it.
             return True
+        if only_ask:
+            return False
         flow = self._flow
         if flow is None:
             assert self._failure is not None
             raise self._failure
+        self._sent = True
         reply = await self._ask(
             flow,
             lambda request_id: c.ConditionalAppend(
@@ -133,7 +148,8 @@ class ConditionalAppender:
         self._set_up_done = False
         endpoint = await self._stores.endpoint(self.target)
         token = await self.target.token()
-        flow = await self._stores.pool.flow(endpoint, self)
+        with self._stores.attempt_limit("a connection", endpoint):
+            flow = await self._stores.pool.flow(endpoint, self)
         if self._closed:
             flow.close()
         self._check_open()
@@ -154,8 +170,11 @@ class ConditionalAppender:
 
     async def _ask(self, flow: Flow, build: Callable[[int], c.Command]) -> c.Command:
         self._begin(flow.next_request_id())
-        flow.send(build(self._waiting_for))
-        await self._answered.wait()
+        host, _, port = flow.connection.host.rpartition(":")
+        with self._stores.attempt_limit(f"an answer about {self.target.name}", (host, int(port))) as attempt:
+            attempt.flow = flow
+            flow.send(build(self._waiting_for))
+            await self._answered.wait()
         if self._reply is None:
             assert self._failure is not None
             raise self._failure

@@ -42,6 +42,9 @@ class FollowingReader(RangeReader):
         super().__init__(stores, target, start, end, chunk_bytes=chunk_bytes, depth=depth)
         self.sealed = False
         self._connected_at = 0.0
+        # At the end the store answers when there is something to read, however long that takes: a store that
+        # is gone is noticed by its connection.
+        self._patience = None
 
     async def _connect(self) -> None:
         """See :class:`RangeReader`."""
@@ -50,9 +53,10 @@ class FollowingReader(RangeReader):
 
     async def _recover(self, error: PravegaError) -> None:
         """See :class:`RangeReader`."""
-        if self._flow is not None and trio.current_time() - self._connected_at >= _STEADY_SECONDS:
-            # Waiting is a success as well: this is no further attempt after the failure before.
-            self._backoff.reset()
+        steady = min(_STEADY_SECONDS, self._stores.operation_timeout / 8)
+        if self._flow is not None and self._flow.connection.silent_since - self._connected_at >= steady:
+            # Waiting on a store that answers is a success: this is not another attempt after a failure.
+            self._backoff.reset(since=self._flow.connection.silent_since)
         await super()._recover(error)
 
     @property

@@ -13,6 +13,7 @@ import trio
 
 from pravega_wire.errors import (
     ClosedError,
+    ConnectionLostError,
     DataLossError,
     InvalidArgumentError,
     NoSuchSegmentError,
@@ -70,6 +71,8 @@ class RangeReader:
         self._backoff = Backoff(stores.operation_timeout)
         self._closed = False
         self._token = ""
+        # How long an answer may take; None where the store may have to wait for data first.
+        self._patience: float | None = stores.limits.attempt
 
     # --- replies --------------------------------------------------------------------------------
 
@@ -148,7 +151,8 @@ class RangeReader:
         endpoint = await self._stores.endpoint(self.target)
         try:
             self._token = await self.target.token()
-            self._flow = await self._stores.pool.flow(endpoint, self)
+            with self._stores.attempt_limit("a connection", endpoint):
+                self._flow = await self._stores.pool.flow(endpoint, self)
         except PravegaError:
             self._stores.forget(self.target, endpoint)
             raise
@@ -184,8 +188,8 @@ class RangeReader:
             raise error
         if not await self._backoff.wait():
             raise RetriesExhaustedError(
-                f"reading {self.target.name}: no success in "
-                f"{self._stores.operation_timeout:g} s, the last attempt failed with: "
+                f"reading {self.target.name}: no success in {self._backoff.taken:.1f} s "
+                f"(operation_timeout), the last attempt failed with: "
                 f"{error.message}",
                 segment=self.target.name,
                 host=error.host,
@@ -202,29 +206,55 @@ class RangeReader:
         """
         if self._closed:
             raise ClosedError(f"the reader of {self.target.name} is closed")
+        self._backoff.reset()
+        last: PravegaError | None = None
         while self.offset < self.end:
             try:
                 if self._flow is None:
-                    await self._connect()
+                    with trio.move_on_after(self._backoff.left) as scope:
+                        await self._connect()
+                    if scope.cancelled_caught:
+                        raise last or ConnectionLostError(
+                            f"no connection to read {self.target.name}", segment=self.target.name
+                        )
                 else:
                     # Reading may last longer than a token lives.
                     self._token = await self.target.token()
             except PravegaError as error:
+                last = error
                 await self._recover(error)
                 continue
             self._ask_ahead()
             chunk = self._chunks.pop(self.offset, None)
             if chunk is not None:
                 self.offset += len(chunk)
-                self._backoff.reset()
                 self._ask_ahead()
                 return chunk
             if self._failure is not None:
+                last = self._failure
                 await self._recover(self._failure)
                 continue
             self._arrived = trio.Event()
-            await self._arrived.wait()
+            await self._wait()
         return None
+
+    async def _wait(self) -> None:
+        """Wait for an answer; one that does not come in time is a failure."""
+        if self._patience is None:
+            await self._arrived.wait()
+            return
+        with trio.move_on_after(min(self._patience, self._backoff.left)) as scope:
+            await self._arrived.wait()
+        if scope.cancelled_caught and self._flow is not None:
+            connection = self._flow.connection
+            connection.retire()
+            self._fail(
+                ConnectionLostError(
+                    f"{connection.host} has sent no data of {self.target.name} for {self._patience:.3g} s",
+                    segment=self.target.name,
+                    host=connection.host,
+                )
+            )
 
     def close(self) -> None:
         """Give the connection back. Replies still under way are dropped when they arrive."""

@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-import math
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -16,7 +16,6 @@ import trio
 from pravega_wire.errors import (
     ConnectionLostError,
     PravegaError,
-    RetriesExhaustedError,
     TokenExpiredError,
     TransportError,
 )
@@ -25,6 +24,7 @@ from pravega_wire.naming import parse_segment_name
 from pravega_wire.protocol import commands as c
 from pravega_wire.segment.failures import error_of
 from pravega_wire.transport.connection import Flow
+from pravega_wire.transport.limits import Limits, limit, note_failure
 from pravega_wire.transport.pool import ConnectionPool
 
 __all__ = ["Backoff", "SegmentStores", "SegmentTarget"]
@@ -96,32 +96,47 @@ class SegmentTarget:
 class Backoff:
     """Pauses between attempts, until a total time is used up.
 
-    The pause starts at 5 ms and doubles up to ``longest``; the first retry comes at once, because
-    most failures are a stale address. Reset it after a success.
+    The clock starts when the object is made, or with :meth:`reset`. The pause starts at 5 ms and doubles up
+    to ``longest``; the first retry comes at once, because most failures are a stale address.
     """
 
-    __slots__ = ("_deadline", "_longest", "_pause", "_total", "attempts")
+    __slots__ = ("_longest", "_pause", "_started", "_total", "attempts")
 
     def __init__(self, total: float, longest: float = 2.0) -> None:
         self._total = total
         self._longest = longest
         self.reset()
 
-    def reset(self) -> None:
-        """Forget earlier failures."""
+    def reset(self, since: float | None = None) -> None:
+        """Forget earlier failures.
+
+        :param since: when the clock starts (trio's time); default: now.
+        """
         self.attempts = 0
         self._pause = 0.0
-        self._deadline = math.inf
+        self._started = trio.current_time() if since is None else since
+
+    def not_before(self, moment: float) -> None:
+        """Let the clock start at ``moment`` (trio's time) if it has started earlier."""
+        self._started = max(self._started, moment)
+
+    @property
+    def taken(self) -> float:
+        """Seconds since the clock started."""
+        return trio.current_time() - self._started
+
+    @property
+    def left(self) -> float:
+        """Seconds that are left of the total; never negative."""
+        return max(0.0, self._total - self.taken)
 
     async def wait(self) -> bool:
         """Pause before the next attempt; False when the total time is used up."""
-        now = trio.current_time()
-        if self.attempts == 0:
-            self._deadline = now + self._total
+        left = self.left
         self.attempts += 1
-        if now >= self._deadline:
+        if left <= 0:
             return False
-        await trio.sleep(min(self._pause, self._deadline - now))
+        await trio.sleep(min(self._pause, left))
         self._pause = min(self._longest, self._pause * 2 or 0.005)
         return True
 
@@ -149,13 +164,22 @@ class _Request:
         self.done.set()
 
 
+class Attempt:
+    """One attempt to reach a store; its owner notes the flow that it uses."""
+
+    __slots__ = ("flow",)
+
+    def __init__(self) -> None:
+        self.flow: Flow | None = None
+
+
 class SegmentStores:
     """The segment stores of a cluster, as one client sees them.
 
     :param locate: asks the controller which store serves a segment:
         ``(scope, stream, segment_id) -> (host, port)``.
-    :param operation_timeout: seconds an operation is tried again while its store cannot be
-        reached or the segment is moving.
+    :param operation_timeout: seconds an operation may take with all its attempts.
+    :ivar limits: the shorter limits that follow from it.
     :param counters: what reading and writing is counted in.
     """
 
@@ -170,6 +194,7 @@ class SegmentStores:
         self.counters = Counters() if counters is None else counters
         self.pool = pool
         self.operation_timeout = operation_timeout
+        self.limits = Limits.of(operation_timeout)
         self._locate = locate
         self._endpoints: OrderedDict[tuple[str, str, int], tuple[Endpoint, float]] = OrderedDict()
 
@@ -210,7 +235,8 @@ class SegmentStores:
         :param expected: reply classes that mean success; any other becomes an error.
         :param doing: what is being asked, for messages ("truncating").
         :raises SegmentError: a refusal (the subclass says which).
-        :raises RetriesExhaustedError: the store could not be reached for ``operation_timeout``.
+        :raises RetriesExhaustedError: no attempt succeeded within ``operation_timeout``.
+        :raises PravegaTimeoutError: nothing answered within it.
         """
 
         async def attempt() -> R:
@@ -249,37 +275,54 @@ class SegmentStores:
     async def retrying(self, attempt: Callable[[], Awaitable[T]], segment: str, doing: str) -> T:
         """Run ``attempt`` until it succeeds or fails for good (see :meth:`call`)."""
         backoff = Backoff(self.operation_timeout)
-        while True:
-            try:
-                return await attempt()
-            except PravegaError as error:
-                if not error.retriable:
-                    raise
-                last = error
-            if not await backoff.wait():
-                raise RetriesExhaustedError(
-                    f"{doing} {segment}: gave up after {backoff.attempts} attempts in "
-                    f"{self.operation_timeout:g} s, the last failed with: {last.message}",
-                    segment=segment,
-                    host=last.host,
-                ) from last
+        with limit(self.operation_timeout, f"{doing} {segment}"):
+            while True:
+                try:
+                    return await attempt()
+                except PravegaError as error:
+                    if not error.retriable:
+                        raise
+                    note_failure(error)
+                await backoff.wait()
+        raise AssertionError("not reached")  # the limit raises when it ends the loop
 
     async def _ask(
         self, endpoint: Endpoint, target: SegmentTarget, build: Callable[[int, str], c.Command]
     ) -> tuple[c.Command, str]:
         token = await target.token()
         request = _Request()
-        flow: Flow = await self.pool.flow(endpoint, request)
-        try:
-            request.request_id = flow.next_request_id()
-            flow.send(build(request.request_id, token))
-            await request.done.wait()
-        finally:
-            flow.close()
+        with self.attempt_limit(f"an answer about {target.name}", endpoint) as attempt:
+            flow = attempt.flow = await self.pool.flow(endpoint, request)
+            try:
+                request.request_id = flow.next_request_id()
+                flow.send(build(request.request_id, token))
+                await request.done.wait()
+            finally:
+                flow.close()
         if request.reply is None:
             assert request.error is not None
             raise request.error
         return request.reply, flow.connection.host
+
+    @contextmanager
+    def attempt_limit(self, awaited: str, endpoint: Endpoint) -> Iterator[Attempt]:
+        """Bound one attempt to reach a store: connecting, asking, the answer.
+
+        When the time is over the connection takes no new flows: the next attempt uses another one.
+
+        :param awaited: what is waited for, for the message.
+        :raises ConnectionLostError: the time is over.
+        """
+        attempt = Attempt()
+        with trio.move_on_after(self.limits.attempt) as scope:
+            yield attempt
+        if scope.cancelled_caught:
+            if attempt.flow is not None:
+                attempt.flow.connection.retire()
+            host = f"{endpoint[0]}:{endpoint[1]}"
+            raise ConnectionLostError(
+                f"{host} did not give {awaited} in {self.limits.attempt:.3g} s", host=host
+            )
 
 
 T = TypeVar("T")

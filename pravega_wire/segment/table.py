@@ -15,6 +15,7 @@ from pravega_wire.errors import (
     EncodeError,
     InvalidArgumentError,
     PravegaError,
+    PravegaTimeoutError,
     RetriesExhaustedError,
     SegmentError,
     TableKeyBadVersionError,
@@ -24,6 +25,7 @@ from pravega_wire.errors import (
 )
 from pravega_wire.protocol import commands as c
 from pravega_wire.segment.store import Backoff, SegmentStores, SegmentTarget
+from pravega_wire.transport.limits import limit, note_failure
 
 __all__ = [
     "ANY_VERSION",
@@ -78,6 +80,16 @@ def batch_bytes(changes: Sequence[Change]) -> int:
     return 4 + sum(
         16 + len(change.key) + (0 if change.value is None else 8 + len(change.value)) for change in changes
     )
+
+
+class _Progress:
+    """How far an update has come: whether an attempt is with a store, and how an earlier answer was lost."""
+
+    __slots__ = ("lost", "sent")
+
+    def __init__(self) -> None:
+        self.lost: PravegaError | None = None
+        self.sent = False
 
 
 class TableSegment:
@@ -185,6 +197,18 @@ class TableSegment:
             ``found`` has a :class:`TableEntry` of the protocol, or None, for each key.
         :raises RetriesExhaustedError: the store could not be reached; nothing was changed.
         """
+        progress = _Progress()
+        try:
+            with limit(self._stores.operation_timeout, f"updating table segment {self.target.name}"):
+                return await self._update(changes, progress)
+            raise AssertionError("not reached")  # the limit raises when it ends the update
+        except (RetriesExhaustedError, PravegaTimeoutError) as error:
+            if progress.lost is not None or progress.sent:
+                # Its answer may be on its way, or it was read back and not made, and sent once more.
+                raise self._unknown(progress.lost or error) from error
+            raise
+
+    async def _update(self, changes: Sequence[Change], progress: _Progress) -> list[int]:
         if not self._horizon_known:
             # A version is the offset of an entry in its segment.
             self._newest = max(self._newest, (await self.info()).length - 1)
@@ -192,34 +216,33 @@ class TableSegment:
         backoff = Backoff(self._stores.operation_timeout)
         horizon = self._newest
         attempt = list(changes)
-        lost: PravegaError | None = None
         while True:
-            sent = False
-            refused = False
+            progress.sent = False
 
             def building() -> None:
-                nonlocal sent
-                sent = True
+                progress.sent = True
 
             try:
                 return await self._attempt(attempt, building)
             except (TableKeyBadVersionError, TableKeyDoesNotExistError) as error:
-                if lost is None:
+                progress.sent = False
+                if progress.lost is None:
                     located = await self._located(changes)
                     if located is None:
                         raise _bad_version(self.target.name, error) from error
                     attempt = located
                 # Otherwise the attempt whose answer was lost may be what has changed the version.
-                last: PravegaError = error
-                refused = True
+                note_failure(error)
             except PravegaError as error:
-                last = error
-                if sent and not _is_refusal(error):
-                    lost = error
+                note_failure(error)
+                if progress.sent and not _is_refusal(error):
+                    progress.lost = error
                 elif not error.retriable:
-                    if lost is not None:
-                        raise self._unknown(lost) from error
+                    if progress.lost is not None:
+                        raise self._unknown(progress.lost) from error
                     raise
+                progress.sent = False
+            lost = progress.lost
             if lost is not None:
                 versions = await self._settle(changes, horizon, lost)
                 if isinstance(versions, list):
@@ -228,16 +251,7 @@ class TableSegment:
                     attempt = await self._located(versions) or list(versions)
                 except PravegaError as error:
                     raise self._unknown(lost) from error
-            if not await backoff.wait():
-                if lost is not None and not refused:
-                    # Read back just now, and not made; but what was sent last may still be on its way.
-                    raise self._unknown(lost) from last
-                raise RetriesExhaustedError(
-                    f"updating table segment {self.target.name}: gave up after {backoff.attempts} attempts "
-                    f"in {self._stores.operation_timeout:g} s, the last failed with: {last.message}",
-                    segment=self.target.name,
-                    host=last.host,
-                ) from last
+            await backoff.wait()
 
     async def _attempt(self, changes: Sequence[Change], building: Callable[[], None]) -> list[int]:
         """Send an update once; ``building`` is called when it is going to be sent."""

@@ -52,6 +52,7 @@ from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES, Partition
 from pravega_wire.stream.synchronizer import StateSynchronizer, Synchronized
 from pravega_wire.stream.together import RangesReader
 from pravega_wire.stream.transaction import DEFAULT_LEASE_MS, StagingWriter, Transaction
+from pravega_wire.transport.limits import Limits, limited
 from pravega_wire.transport.pool import AddressMap, ConnectionPool
 from pravega_wire.transport.retry import RetryPolicy
 from pravega_wire.types import ScopedStream, SegmentRange, StreamCut
@@ -111,11 +112,11 @@ async def open_client(
                     tls=chosen.ssl_context(http2=True),
                     credentials=chosen.authorization(),
                     discovery=chosen.discovery,
-                    deadline=chosen.controller_deadline,
+                    deadline=min(chosen.controller_deadline, chosen.operation_timeout),
                     policy=RetryPolicy(
                         initial=0.01,
                         multiplier=3.0,
-                        cap=5.0,
+                        cap=min(5.0, chosen.operation_timeout / 8),
                         attempts=1_000_000,
                         total=chosen.operation_timeout,
                     ),
@@ -128,6 +129,7 @@ async def open_client(
                     tls=chosen.ssl_context(),
                     max_per_store=chosen.max_connections_per_store,
                     address_map=address_map,
+                    limits=Limits.of(chosen.operation_timeout),
                 )
 
                 async def locate(scope: str, stream: str, segment_id: int) -> tuple[str, int]:
@@ -159,10 +161,19 @@ class PravegaClient:
 
     Every method may be cancelled; the client stays usable. Methods that change something on the
     controller may have had their effect when they are cancelled or fail on the way back.
+
+    A method that does not answer within the configuration's ``operation_timeout`` raises
+    :class:`RetriesExhaustedError`, whose cause is the last failure, or :class:`PravegaTimeoutError`. Reading,
+    listing, dividing ranges and :meth:`stream_layout` take as long as there is something to read: the limit
+    is for each of their requests.
     """
 
     def __init__(self, core: ClientCore) -> None:
         self._core = core
+
+    @property
+    def _operation_timeout(self) -> float:
+        return self._core.config.operation_timeout
 
     @property
     def config(self) -> PravegaConfig:
@@ -179,6 +190,7 @@ class PravegaClient:
 
     # --- scopes ---------------------------------------------------------------------------------
 
+    @limited("creating scope {}")
     async def create_scope(self, scope: str) -> bool:
         """Create a scope; False when it exists already.
 
@@ -187,6 +199,7 @@ class PravegaClient:
         self._core.check_open()
         return await self._core.controller.create_scope(scope)
 
+    @limited("deleting scope {}")
     async def delete_scope(self, scope: str, *, recursive: bool = False) -> bool:
         """Delete a scope; False when it did not exist (with ``recursive`` a 0.13.0 server does not tell).
 
@@ -198,6 +211,7 @@ class PravegaClient:
             return await self._core.controller.delete_scope_recursive(scope)
         return await self._core.controller.delete_scope(scope)
 
+    @limited("asking for scope {}")
     async def scope_exists(self, scope: str) -> bool:
         """Whether the scope exists."""
         self._core.check_open()
@@ -210,6 +224,7 @@ class PravegaClient:
 
     # --- streams --------------------------------------------------------------------------------
 
+    @limited("creating stream {}")
     async def create_stream(self, stream: StreamName, configuration: StreamConfiguration | int = 1) -> bool:
         """Create a stream; False when it exists already (its configuration is left alone).
 
@@ -221,6 +236,7 @@ class PravegaClient:
             configuration = StreamConfiguration(scaling=ScalingPolicy.fixed(configuration))
         return await self._core.controller.create_stream(name.scope, name.name, configuration)
 
+    @limited("updating stream {}")
     async def update_stream(self, stream: StreamName, configuration: StreamConfiguration) -> None:
         """Replace the whole configuration of a stream.
 
@@ -229,6 +245,7 @@ class PravegaClient:
         name = self._resolve(stream)
         await self._core.controller.update_stream(name.scope, name.name, configuration)
 
+    @limited("sealing stream {}")
     async def seal_stream(self, stream: StreamName) -> None:
         """Allow no more appends; harmless when it is sealed already.
 
@@ -237,6 +254,7 @@ class PravegaClient:
         name = self._resolve(stream)
         await self._core.controller.seal_stream(name.scope, name.name)
 
+    @limited("deleting stream {}")
     async def delete_stream(self, stream: StreamName, *, seal: bool = False) -> bool:
         """Delete a sealed stream with its data; False when it did not exist.
 
@@ -248,6 +266,7 @@ class PravegaClient:
             await self._core.controller.seal_stream(name.scope, name.name)
         return await self._core.controller.delete_stream(name.scope, name.name)
 
+    @limited("asking for stream {}")
     async def stream_exists(self, stream: StreamName) -> bool:
         """Whether the stream exists."""
         name = self._resolve(stream)
@@ -270,6 +289,7 @@ class PravegaClient:
         )
         return [ScopedStream(chosen, name) async for name in pages if internal or not name.startswith("_")]
 
+    @limited("asking for the configuration of stream {}")
     async def stream_configuration(self, stream: StreamName) -> StreamConfiguration:
         """Scaling policy, retention policy and tags.
 
@@ -278,6 +298,7 @@ class PravegaClient:
         name = self._resolve(stream)
         return await self._core.controller.get_stream_configuration(name.scope, name.name)
 
+    @limited("asking for stream {}")
     async def stream_info(self, stream: StreamName) -> StreamInfo:
         """Configuration, head and tail of a stream.
 
@@ -293,10 +314,12 @@ class PravegaClient:
             sealed=not active,
         )
 
+    @limited("asking for the head of stream {}")
     async def head(self, stream: StreamName) -> StreamCut:
         """The oldest position that can be read."""
         return await batch.head(self._core, self._resolve(stream))
 
+    @limited("asking for the tail of stream {}")
     async def tail(self, stream: StreamName) -> StreamCut:
         """The position after the newest event."""
         return await batch.tail(self._core, self._resolve(stream))
@@ -311,6 +334,7 @@ class PravegaClient:
         """
         return await batch.stream_layout(self._core, self._resolve(stream))
 
+    @limited("truncating stream {}")
     async def truncate_stream(self, stream: StreamName, cut: StreamCut) -> None:
         """Drop everything before a cut; reads before it fail afterwards.
 
@@ -323,21 +347,25 @@ class PravegaClient:
 
     # --- segments and scaling -------------------------------------------------------------------
 
+    @limited("asking for the segments of stream {}")
     async def active_segments(self, stream: StreamName) -> list[SegmentWithRange]:
         """Segments that take appends now, with their key ranges; none of a sealed stream."""
         name = self._resolve(stream)
         return await self._core.controller.get_current_segments(name.scope, name.name)
 
+    @limited("asking for the segments of stream {}")
     async def epoch_segments(self, stream: StreamName, epoch: int) -> list[SegmentWithRange]:
         """Segments that were active in an epoch (0 is the stream's first)."""
         name = self._resolve(stream)
         return await self._core.controller.get_epoch_segments(name.scope, name.name, epoch)
 
+    @limited("asking for successors in stream {}")
     async def successors(self, stream: StreamName, segment_id: int) -> Successors:
         """Segments that follow a sealed segment, each with all its predecessors."""
         name = self._resolve(stream)
         return await self._core.controller.get_successors(name.scope, name.name, segment_id)
 
+    @limited("scaling stream {}")
     async def scale_stream(
         self,
         stream: StreamName,
@@ -439,6 +467,7 @@ class PravegaClient:
 
     # --- transactions ---------------------------------------------------------------------------
 
+    @limited("beginning a transaction on stream {}")
     async def begin_transaction(self, stream: StreamName, *, lease_ms: int = DEFAULT_LEASE_MS) -> Transaction:
         """Begin a transaction.
 
@@ -450,6 +479,7 @@ class PravegaClient:
         created = await self._core.controller.create_transaction(name.scope, name.name, lease_ms)
         return Transaction(self._core, name, created.txn_id, created.segments, lease_ms)
 
+    @limited("resuming a transaction on stream {}")
     async def transaction(
         self, stream: StreamName, txn_id: UUID, *, lease_ms: int = DEFAULT_LEASE_MS
     ) -> Transaction:
@@ -478,11 +508,13 @@ class PravegaClient:
             for segment in segments
         ]
 
+    @limited("asking for a transaction on stream {}")
     async def transaction_status(self, stream: StreamName, txn_id: UUID) -> TxnStatus:
         """State of a transaction; ``UNKNOWN`` when the controller does not know it."""
         name = self._resolve(stream)
         return await self._core.controller.check_transaction_state(name.scope, name.name, txn_id)
 
+    @limited("committing a transaction on stream {}")
     async def commit_transaction(
         self, stream: StreamName, txn_id: UUID, *, timestamp: int | None = None
     ) -> None:
@@ -492,6 +524,7 @@ class PravegaClient:
         """
         await transaction.commit_transaction(self._core, self._resolve(stream), txn_id, timestamp)
 
+    @limited("aborting a transaction on stream {}")
     async def abort_transaction(self, stream: StreamName, txn_id: UUID) -> None:
         """Abort by id. Harmless when it is aborting or aborted already.
 
@@ -507,6 +540,7 @@ class PravegaClient:
         """
         await transaction.wait_committed(self._core, self._resolve(stream), txn_id)
 
+    @limited("listing the transactions of stream {}")
     async def completed_transactions(self, stream: StreamName) -> dict[UUID, TxnStatus]:
         """Transactions that have ended and are still remembered (at most 500), with how they ended.
 
@@ -516,6 +550,7 @@ class PravegaClient:
         name = self._resolve(stream)
         return await self._core.controller.list_completed_transactions(name.scope, name.name)
 
+    @limited("renewing a transaction on stream {}")
     async def ping_transaction(self, stream: StreamName, txn_id: UUID, *, lease_ms: int) -> bool:
         """Renew the lease of an open transaction by id; False when it is not open any more."""
         name = self._resolve(stream)
@@ -533,6 +568,7 @@ class PravegaClient:
 
     # --- staged writes --------------------------------------------------------------------------
 
+    @limited("preparing to stage events of stream {}")
     async def staging_writer(
         self, stream: StreamName, txn_id: UUID, staging_id: UUID | None = None
     ) -> StagingWriter:
@@ -545,6 +581,7 @@ class PravegaClient:
         segments = await self._transaction_segments(name, txn_id)
         return StagingWriter(self._core, name, segments, staging_id)
 
+    @limited("merging staged events of stream {}")
     async def merge_staging(self, stream: StreamName, txn_id: UUID, staging_ids: Sequence[UUID]) -> None:
         """Move staged events into an open transaction, in the order of the ids.
 
@@ -556,6 +593,7 @@ class PravegaClient:
         segments = await self._transaction_segments(name, txn_id)
         await transaction.merge_staging(self._core, name, txn_id, segments, staging_ids)
 
+    @limited("deleting staged events of stream {}")
     async def delete_staging(self, stream: StreamName, txn_id: UUID, staging_ids: Sequence[UUID]) -> None:
         """Delete staged events that were not merged; missing ones are fine."""
         name = self._resolve(stream)
@@ -681,6 +719,7 @@ class PravegaClient:
         ranges = await self.segment_ranges(stream, start, end, on_truncated=on_truncated)
         return StreamReader(self._core, ranges)
 
+    @limited("fetching the event at {}")
     async def fetch_event(self, pointer: EventPointer) -> bytes:
         """One event, by where it lies (:attr:`Event.pointer`).
 
@@ -692,6 +731,7 @@ class PravegaClient:
 
     # --- reader groups --------------------------------------------------------------------------
 
+    @limited("creating reader group {}")
     async def create_reader_group(
         self,
         group: StreamName,
@@ -711,6 +751,7 @@ class PravegaClient:
             )
         return await reader_group.create(self._core, name, config)
 
+    @limited("opening reader group {}")
     async def reader_group(self, group: StreamName) -> ReaderGroup:
         """A group, to make readers of it and to manage it: ``async with await client.reader_group("g")``.
 
@@ -718,6 +759,7 @@ class PravegaClient:
         """
         return await reader_group.open_group(self._core, self._resolve(group))
 
+    @limited("deleting reader group {}")
     async def delete_reader_group(self, group: StreamName) -> None:
         """Delete a group and its state; its readers fail.
 
@@ -745,6 +787,7 @@ class PravegaClient:
         self, stream: StreamName, serializer: Serializer[T]
     ) -> RevisionedStream[T]: ...
 
+    @limited("opening revisioned stream {}")
     async def revisioned_stream(
         self, stream: StreamName, serializer: Serializer[T] | None = None
     ) -> RevisionedStream[T] | RevisionedStream[bytes]:
@@ -794,6 +837,7 @@ class PravegaClient:
 
     # --- key-value tables -----------------------------------------------------------------------
 
+    @limited("creating key-value table {}")
     async def create_key_value_table(
         self, table: StreamName, configuration: KeyValueTableConfiguration
     ) -> bool:
@@ -807,6 +851,7 @@ class PravegaClient:
         check_configuration(name, configuration)
         return await self._core.controller.create_key_value_table(name.scope, name.name, configuration)
 
+    @limited("asking for key-value table {}")
     async def key_value_table_exists(self, table: StreamName) -> bool:
         """Whether the key-value table exists."""
         try:
@@ -815,6 +860,7 @@ class PravegaClient:
             return False
         return True
 
+    @limited("asking for the configuration of key-value table {}")
     async def key_value_table_configuration(self, table: StreamName) -> KeyValueTableConfiguration:
         """Number of partitions and lengths of the keys.
 
@@ -834,6 +880,7 @@ class PravegaClient:
             ScopedStream(chosen, name) async for name in self._core.controller.list_key_value_tables(chosen)
         ]
 
+    @limited("deleting key-value table {}")
     async def delete_key_value_table(self, table: StreamName) -> bool:
         """Delete a key-value table with its data; False when it did not exist."""
         name = self._resolve(table)
@@ -870,6 +917,7 @@ class PravegaClient:
         sole_writer: bool = False,
     ) -> KeyValueTable[P, S, V]: ...
 
+    @limited("opening key-value table {}")
     async def key_value_table(
         self,
         table: StreamName,
@@ -899,6 +947,7 @@ class PravegaClient:
             sole_writer=sole_writer,
         )
 
+    @limited("asking for the length of a segment of stream {}")
     async def segment_length(self, stream: StreamName, segment_id: int) -> int:
         """Length of a segment in bytes, truncated data included.
 

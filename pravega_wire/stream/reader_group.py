@@ -49,6 +49,7 @@ from pravega_wire.stream.group_link import (
 )
 from pravega_wire.stream.revisioned import RevisionedStream
 from pravega_wire.stream.synchronizer import StateSynchronizer
+from pravega_wire.transport.limits import limited
 from pravega_wire.types import ScopedStream, StreamCut
 
 __all__ = ["ReaderGroup"]
@@ -110,10 +111,15 @@ class ReaderGroup:
         self._link = link
 
     @property
+    def _operation_timeout(self) -> float:
+        return self._link.core.config.operation_timeout
+
+    @property
     def name(self) -> str:
         """Full name, ``scope/group``."""
         return str(self._link.group)
 
+    @limited("fetching the state of reader group {self.name}")
     async def refresh(self) -> None:
         """Look what the readers have done."""
         await self._link.fetch()
@@ -150,6 +156,7 @@ class ReaderGroup:
         """Full names of the segments that no reader has at the moment."""
         return tuple(self._link.state.unassigned)
 
+    @limited("asking for the metrics of reader group {self.name}")
     async def metrics(self) -> ReaderGroupMetrics:
         """How the group does now."""
         state = await self._link.fetch()
@@ -160,6 +167,7 @@ class ReaderGroup:
             await self._unread(state),
         )
 
+    @limited("asking for the unread bytes of reader group {self.name}")
     async def unread_bytes(self) -> int:
         """Bytes from the last complete checkpoint (without one: from the known positions) to the end.
 
@@ -180,16 +188,19 @@ class ReaderGroup:
             total += sum(each.length for each in ranges)
         return total
 
+    @limited("asking for the stream cuts of reader group {self.name}")
     async def stream_cuts(self) -> dict[ScopedStream, StreamCut]:
         """Where the group is, by what the readers have told: up to a refresh and a checkpoint old."""
         state = await self._link.fetch()
         return {cut.stream: cut for cut in await self._link.complete(cuts_of(state.positions()))}
 
+    @limited("asking for the last checkpoint of reader group {self.name}")
     async def last_checkpoint(self) -> dict[ScopedStream, StreamCut] | None:
         """The cuts of the last complete checkpoint, automatic ones too; None before the first."""
         last = (await self._link.fetch()).checkpoints.last
         return {cut.stream: cut for cut in await self._link.complete(cuts_of(last))} if last else None
 
+    @limited("asking for the time window of {} in {self.name}")
     async def time_window(self, stream: ScopedStream | str) -> TimeWindow:
         """The event times that the group is at in a stream, by its watermarks (see :meth:`note_time`).
 
@@ -252,6 +263,7 @@ class ReaderGroup:
             max_buffered_bytes=max_buffered_bytes,
         )
 
+    @limited("taking reader {} of {self.name} offline")
     async def reader_offline(self, reader_id: str, position: Position | None = None) -> None:
         """Declare a reader dead: others take its segments.
 
@@ -323,6 +335,7 @@ class ReaderGroup:
         await self._link.announce([ClearCheckpointsBefore(name)])
         return {cut.stream: cut for cut in await self._link.complete(cuts_of(positions))}
 
+    @limited("cancelling the checkpoints of reader group {self.name}")
     async def cancel_outstanding_checkpoints(self) -> None:
         """Give up the checkpoints that are not complete: who waits for one gets :class:`CheckpointError`."""
 
@@ -333,6 +346,7 @@ class ReaderGroup:
 
     # --- configuration --------------------------------------------------------------------------
 
+    @limited("resetting reader group {self.name}")
     async def reset(
         self, to: Checkpoint | ReaderGroupConfig | Iterable[StreamCut] | None = None
     ) -> ReaderGroupConfig:
@@ -413,6 +427,7 @@ class ReaderGroup:
         await self._link.change(Change(write))
         return accepted
 
+    @limited("updating the retention of reader group {self.name}")
     async def update_retention_stream_cut(self, cuts: Iterable[StreamCut]) -> None:
         """Allow the streams to drop what is before these cuts.
 

@@ -26,6 +26,7 @@ from pravega_wire.segment.metadata import NULL_ATTRIBUTE, SegmentMetadata
 from pravega_wire.segment.reader import EventRangeReader, RangeReader
 from pravega_wire.serializers import Serializer
 from pravega_wire.stream.core import ClientCore
+from pravega_wire.transport.limits import limited
 from pravega_wire.types import Revision, ScopedStream
 
 __all__ = ["RevisionReader", "RevisionedStream"]
@@ -57,6 +58,10 @@ class RevisionedStream(Generic[T]):
         self._target = core.target(stream, segment_id, Access.READ_WRITE)
         self._metadata = SegmentMetadata(core.stores, self._target)
         self._appender = ConditionalAppender(core.stores, self._target)
+
+    @property
+    def _operation_timeout(self) -> float:
+        return self._core.config.operation_timeout
 
     @classmethod
     async def open(
@@ -92,14 +97,17 @@ class RevisionedStream(Generic[T]):
             )
         return revision.offset
 
+    @limited("asking for the newest revision of {self.stream}")
     async def fetch_latest_revision(self) -> Revision:
         """The revision after the newest value."""
         return self._revision((await self._metadata.info()).write_offset)
 
+    @limited("asking for the oldest revision of {self.stream}")
     async def fetch_oldest_revision(self) -> Revision:
         """The revision that reading everything starts from."""
         return self._revision((await self._metadata.info()).start_offset)
 
+    @limited("preparing to read {self.stream}")
     async def read_from(self, start: Revision) -> RevisionReader[T]:
         """Values after ``start``, up to the newest at the time of this call.
 
@@ -109,6 +117,7 @@ class RevisionedStream(Generic[T]):
         info = await self._metadata.info()
         return self._read(first, info.write_offset, info)
 
+    @limited("preparing to read {self.stream}")
     async def read_range(self, start: Revision, end: Revision) -> RevisionReader[T]:
         """Values after ``start`` up to and with the one that produced ``end``.
 
@@ -192,6 +201,7 @@ class RevisionedStream(Generic[T]):
             f"revisioned stream {self.stream} was sealed", scope=self.stream.scope, stream=self.stream.name
         )
 
+    @limited("writing to revisioned stream {self.stream}")
     async def write_conditionally(self, latest: Revision, value: T) -> Revision | None:
         """Append ``value`` if ``latest`` is still the newest revision.
 
@@ -206,6 +216,7 @@ class RevisionedStream(Generic[T]):
             raise self._sealed() from error
         return None if offset is None else self._revision(offset)
 
+    @limited("writing to revisioned stream {self.stream}")
     async def write_unconditionally(self, value: T) -> Revision:
         """Append ``value`` whatever was written before; returns its revision."""
         # By the conditional path as well: it tells the revision, and never stores twice.
@@ -214,11 +225,13 @@ class RevisionedStream(Generic[T]):
             if revision is not None:
                 return revision
 
+    @limited("reading the mark of {self.stream}")
     async def get_mark(self) -> Revision | None:
         """The mark, or None when none was set."""
         value = await self._metadata.attribute(MARK_ATTRIBUTE)
         return None if value == NULL_ATTRIBUTE else self._revision(value)
 
+    @limited("setting the mark of {self.stream}")
     async def compare_and_set_mark(self, expected: Revision | None, new: Revision | None) -> bool:
         """Move the mark if it is still ``expected`` (None: not set); False when it is not.
 
@@ -228,6 +241,7 @@ class RevisionedStream(Generic[T]):
         after = NULL_ATTRIBUTE if new is None else self._offset(new)
         return await self._metadata.compare_and_set_attribute(MARK_ATTRIBUTE, before, after)
 
+    @limited("truncating {self.stream}")
     async def truncate_to(self, revision: Revision) -> None:
         """Forget the values before ``revision``; nothing happens when they are gone already.
 

@@ -12,6 +12,7 @@ from pravega_wire.errors import CorruptedStateError, DataLossError, DecodeError,
 from pravega_wire.protocol.state_records import InitialRecord, UpdateRecord, decode_state_record
 from pravega_wire.serializers import Serializer
 from pravega_wire.stream.revisioned import RevisionedStream
+from pravega_wire.transport.limits import limited
 from pravega_wire.types import Revision
 
 __all__ = ["StateFormat", "StateSynchronizer", "Synchronized"]
@@ -94,6 +95,10 @@ class StateSynchronizer(Generic[S, I, U]):
         self._reading = trio.Lock()
 
     @property
+    def _operation_timeout(self) -> float:
+        return self._log._operation_timeout
+
+    @property
     def state(self) -> S | None:
         """The state as of the last fetch or update; None before anybody has initialized it."""
         return self._state
@@ -105,6 +110,7 @@ class StateSynchronizer(Generic[S, I, U]):
 
     # --- reading --------------------------------------------------------------------------------
 
+    @limited("fetching the state of {self.stream}")
     async def fetch_updates(self) -> S | None:
         """Apply what others wrote; returns the state, None when nobody has initialized it.
 
@@ -195,6 +201,7 @@ class StateSynchronizer(Generic[S, I, U]):
 
     # --- writing --------------------------------------------------------------------------------
 
+    @limited("initializing the state of {self.stream}")
     async def initialize(self, initial: I) -> bool:
         """Write the first state; False, with the state fetched, when somebody has done that before.
 
@@ -227,6 +234,7 @@ class StateSynchronizer(Generic[S, I, U]):
             raise InvalidArgumentError(f"the state on {self.stream} has not been initialized")
         return self._state
 
+    @limited("updating the state of {self.stream}")
     async def update(self, generate: Callable[[S], Sequence[U] | None]) -> S:
         """Change the state by updates that were made for exactly this state.
 
@@ -269,6 +277,7 @@ class StateSynchronizer(Generic[S, I, U]):
         if news is None:
             await self.fetch_updates()
 
+    @limited("updating the state of {self.stream}")
     async def update_unconditionally(self, updates: Sequence[U]) -> None:
         """Write updates that are right for any state; they show with the next fetch."""
         if updates:
@@ -276,6 +285,7 @@ class StateSynchronizer(Generic[S, I, U]):
             record = UpdateRecord([serializer.serialize(update) for update in updates])
             await self._log.write_unconditionally(record.encode())
 
+    @limited("compacting the state of {self.stream}")
     async def compact(self, summarize: Callable[[S], I | None]) -> None:
         """Write the state as a new beginning, and drop what nobody needs any more.
 
@@ -306,6 +316,7 @@ class StateSynchronizer(Generic[S, I, U]):
         if await self._log.compare_and_set_mark(before, start) and before is not None:
             await self._log.truncate_to(before)
 
+    @limited("asking for the length of {self.stream}")
     async def bytes_since_compaction(self) -> int:
         """Bytes a process that joins now has to read."""
         begin = await self._beginning()

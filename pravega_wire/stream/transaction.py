@@ -32,6 +32,7 @@ from pravega_wire.segment.store import SegmentTarget
 from pravega_wire.stream.arrow import is_arrow, key_column
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES, Route, RoutedWriter
+from pravega_wire.transport.limits import limited
 from pravega_wire.types import ScopedStream
 
 __all__ = ["DEFAULT_LEASE_MS", "StagingWriter", "Transaction"]
@@ -136,6 +137,10 @@ class Transaction:
         core.nursery.start_soon(self._keep_alive, name=f"lease of transaction {txn_id}")
 
     @property
+    def _operation_timeout(self) -> float:
+        return self._core.config.operation_timeout
+
+    @property
     def epoch(self) -> int:
         """Epoch in which the transaction began (int)."""
         return self.txn_id.int >> 96
@@ -175,6 +180,7 @@ class Transaction:
             raise self._error(TransactionNotOpenError, "is committed")
         raise self._error(TransactionError, f"cannot be kept alive: {status.name}")
 
+    @limited("renewing transaction {self.txn_id} on {self.stream}")
     async def ping(self, lease_ms: int | None = None) -> None:
         """Renew the lease now.
 
@@ -301,6 +307,7 @@ class Transaction:
         self._finish()
         self._committing = False
 
+    @limited("aborting transaction {self.txn_id} on {self.stream}")
     async def abort(self) -> None:
         """Drop the events. Harmless when it is aborted already.
 
@@ -309,6 +316,7 @@ class Transaction:
         self._finish()
         await abort_transaction(self._core, self.stream, self.txn_id)
 
+    @limited("asking for transaction {self.txn_id} on {self.stream}")
     async def status(self) -> TxnStatus:
         """State of the transaction now."""
         return await self._core.controller.check_transaction_state(
@@ -395,38 +403,41 @@ async def wait_committed(core: ClientCore, stream: ScopedStream, txn_id: UUID) -
 
     :raises PravegaTimeoutError: it is still COMMITTING after ``operation_timeout`` seconds.
     """
-    pause, waited = _FIRST_PAUSE, 0.0
-    commit_again = between = min(_COMMIT_AGAIN, core.config.operation_timeout / 2)
-    while True:
-        status = await core.controller.check_transaction_state(stream.scope, stream.name, txn_id)
-        if status is TxnStatus.COMMITTED:
-            return
-        if status is not TxnStatus.COMMITTING:
-            raise await _explain(core, stream, txn_id, "waited for")
-        # The pauses alone are counted: while no controller answers, the transaction cannot get on.
-        patience = core.config.operation_timeout - waited
-        if patience <= 0:
-            raise PravegaTimeoutError(
-                f"transaction {txn_id} on {stream} is still committing after "
-                f"{core.config.operation_timeout:g} s; committing it again did not help, and its events may "
-                "never become visible",
-                scope=stream.scope,
-                stream=stream.name,
-                transaction=txn_id,
-            )
-        if waited >= commit_again:
-            between = min(between * 2, _COMMIT_AGAIN_LONGEST)
-            commit_again = waited + between
-            try:
-                await core.controller.commit_transaction(stream.scope, stream.name, txn_id)
-            except PravegaError:
-                # Who may only ask must not commit, and its end may have come just now: asking tells.
-                pass
-        # The controller has no call that waits; this asks again, ever more slowly.
-        pause = min(pause, patience)
-        await trio.sleep(pause)
-        waited += pause
-        pause = min(1.0, pause * _PAUSE_GROWTH)
+    limit = core.config.operation_timeout
+    started = trio.current_time()
+    pause = _FIRST_PAUSE
+    commit_again = between = min(_COMMIT_AGAIN, limit / 2)
+    asked = False
+    with trio.move_on_after(limit):
+        while True:
+            status = await core.controller.check_transaction_state(stream.scope, stream.name, txn_id)
+            if status is TxnStatus.COMMITTED:
+                return
+            if status is not TxnStatus.COMMITTING:
+                raise await _explain(core, stream, txn_id, "waited for")
+            asked = True
+            waited = trio.current_time() - started
+            if waited >= commit_again:
+                between = min(between * 2, _COMMIT_AGAIN_LONGEST)
+                commit_again = waited + between
+                try:
+                    await core.controller.commit_transaction(stream.scope, stream.name, txn_id)
+                except PravegaError:
+                    # Who may only ask must not commit, and its end may have come just now: asking tells.
+                    pass
+            # The controller has no call that waits; this asks again, ever more slowly.
+            await trio.sleep(pause)
+            pause = min(1.0, pause * _PAUSE_GROWTH)
+    raise PravegaTimeoutError(
+        f"transaction {txn_id} on {stream} is still committing after {limit:g} s; committing it again did "
+        "not help, and its events may never become visible"
+        if asked
+        else f"transaction {txn_id} on {stream}: the controller did not say within {limit:g} s whether it is "
+        "committed",
+        scope=stream.scope,
+        stream=stream.name,
+        transaction=txn_id,
+    )
 
 
 class StagingWriter(_TransactionWriter):

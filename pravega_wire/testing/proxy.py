@@ -109,8 +109,10 @@ class FaultProxy:
         self._garbage: bytes | None = None
         self._bytes_per_second: float | None = None
         self._delay = 0.0
-        self._flowing = trio.Event()
-        self._flowing.set()
+        self._up = trio.Event()
+        self._up.set()
+        self._down = trio.Event()
+        self._down.set()
 
     # --- addresses ------------------------------------------------------------------------------
 
@@ -166,7 +168,8 @@ class FaultProxy:
             self._garbage = None
             self._bytes_per_second = None
             self._delay = 0.0
-            self._flowing.set()
+            self._up.set()
+            self._down.set()
 
         self._do(do)
 
@@ -191,19 +194,32 @@ class FaultProxy:
 
         self._do(do)
 
-    def pause(self) -> None:
-        """Pass nothing on, in either direction, until :meth:`resume`; connections stay open."""
+    def pause(self, *, up: bool = True, down: bool = True) -> None:
+        """Pass nothing on until :meth:`resume`; connections stay open, and new ones can be made.
+
+        What is sent meanwhile arrives afterwards, as over a network that drops every packet for a while: also
+        what a client had sent on a connection that it has given up since.
+
+        :param up: hold what clients send. :param down: hold what servers send.
+        """
 
         def do() -> None:
             # What waits already waits for the event that is there.
-            if self._flowing.is_set():
-                self._flowing = trio.Event()
+            if up and self._up.is_set():
+                self._up = trio.Event()
+            if down and self._down.is_set():
+                self._down = trio.Event()
 
         self._do(do)
 
     def resume(self) -> None:
         """End a :meth:`pause`."""
-        self._do(lambda: self._flowing.set())
+
+        def do() -> None:
+            self._up.set()
+            self._down.set()
+
+        self._do(do)
 
     def slow(self, bytes_per_second: float | None) -> None:
         """Pass on at most so many bytes a second from client to server, for each connection.
@@ -281,7 +297,7 @@ class FaultProxy:
 
     async def _upward(self, link: _Link) -> None:
         while data := bytes(await link.client.receive_some(_CHUNK)):
-            await self._flowing.wait()
+            await self._up.wait()
             if self._bytes_per_second is not None:
                 await trio.sleep(len(data) / self._bytes_per_second)
             await link.server.send_all(data)
@@ -290,7 +306,7 @@ class FaultProxy:
     async def _downward(self, link: _Link) -> None:
         scanner = _FrameScanner()
         while data := bytes(await link.server.receive_some(_CHUNK)):
-            await self._flowing.wait()
+            await self._down.wait()
             if self._delay:
                 await trio.sleep(self._delay)
             if self._garbage is not None:

@@ -8,7 +8,6 @@ sent at once; both belong to the nursery that the connection was started in.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Protocol
 
@@ -32,6 +31,7 @@ from pravega_wire.protocol.commands import (
     reply_request_id,
 )
 from pravega_wire.protocol.frames import FrameDecoder
+from pravega_wire.transport.limits import DEFAULT_LIMITS
 from pravega_wire.transport.stream import NetworkStream
 
 __all__ = ["WIRE_VERSION_HIGH", "WIRE_VERSION_LOW", "Connection", "Flow", "FlowHandler"]
@@ -39,9 +39,9 @@ __all__ = ["WIRE_VERSION_HIGH", "WIRE_VERSION_LOW", "Connection", "Flow", "FlowH
 WIRE_VERSION_HIGH = 16
 WIRE_VERSION_LOW = 5
 
-KEEPALIVE_PERIOD = 10.0
-READ_TIMEOUT = 180.0
-# A server that sends nothing at all for this long, not even the echo of a keep-alive, is gone.
+# A store echoes each keep-alive message: one that sends nothing at all for ``Limits.silence`` is gone. A
+# third of that passes before the first is sent.
+_TICKS_OF_SILENCE = 3
 
 _SEND_HIGH_WATER = 4 * 1024 * 1024
 _SEQUENCE_MASK = 0x0FFFFFFF
@@ -96,9 +96,17 @@ class Flow:
 class Connection:
     """A started connection; made by the pool."""
 
-    def __init__(self, stream: NetworkStream, on_closed: Callable[[Connection], None]) -> None:
+    def __init__(
+        self,
+        stream: NetworkStream,
+        on_closed: Callable[[Connection], None],
+        *,
+        silence: float = DEFAULT_LIMITS.silence,
+    ) -> None:
         self._stream = stream
         self._on_closed = on_closed
+        self._silence = silence
+        self._retired = False
         self._decoder = FrameDecoder()
         self._flows: dict[int, Flow] = {}
         self._next_flow_id = 1
@@ -110,7 +118,7 @@ class Connection:
         self._writable = trio.Event()
         self._writable.set()
         self._received = True
-        self._last_received = -math.inf
+        self._heard = trio.current_time()
         self.failure: PravegaError | None = None
 
     @property
@@ -122,6 +130,16 @@ class Connection:
     def closed(self) -> bool:
         """True once nothing can be sent any more."""
         return self.failure is not None
+
+    @property
+    def retired(self) -> bool:
+        """True when it takes no new flows (or is closed)."""
+        return self._retired or self.failure is not None
+
+    @property
+    def silent_since(self) -> float:
+        """Since when nothing has arrived (trio's clock), to within a third of the longest silence allowed."""
+        return self._heard
 
     @property
     def flow_count(self) -> int:
@@ -153,6 +171,19 @@ class Connection:
         """Forget a flow."""
         if self._flows.get(flow.flow_id) is flow:
             del self._flows[flow.flow_id]
+        if self._retired and not self._flows:
+            self.close()
+
+    def retire(self) -> None:
+        """Take no new flows, and close when the last one is dropped: a request was not answered on it.
+
+        Other flows may still be served; where the peer is gone, the missing answers to keep-alives end them.
+        """
+        if self.failure is None and not self._retired:
+            self._retired = True
+            self._on_closed(self)
+            if not self._flows:
+                self.close()
 
     # --- sending --------------------------------------------------------------------------------
 
@@ -255,16 +286,23 @@ class Connection:
             )
 
     async def _keepalive_loop(self) -> None:
-        silent = 0.0
+        tick = self._silence / _TICKS_OF_SILENCE
+        # Ticks are counted, not seconds: a process that was stopped for a while has not listened either.
+        silent = 0
         while True:
             self._received = False
-            await trio.sleep(KEEPALIVE_PERIOD)
+            await trio.sleep(tick)
             if self._received:
-                silent = 0.0
+                silent = 0
+                self._heard = trio.current_time()
                 continue
-            silent += KEEPALIVE_PERIOD
-            if silent >= READ_TIMEOUT:
-                raise ConnectionLostError(f"{self.host} sent nothing for {READ_TIMEOUT:g} s", host=self.host)
+            silent += 1
+            if silent >= _TICKS_OF_SILENCE:
+                raise ConnectionLostError(
+                    f"{self.host} has sent nothing for {self._silence:.3g} s, not even the answer to a "
+                    "keep-alive",
+                    host=self.host,
+                )
             if self._out_bytes + self._sending_bytes == 0:
                 self.send_parts([_KEEPALIVE])
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import trio
 
 from pravega_wire.errors import ClosedError, ConnectionLostError, PravegaError, ProtocolError
 from pravega_wire.grpc.call import CallResult, GrpcConnection
+from pravega_wire.transport.limits import DEFAULT_LIMITS
 from pravega_wire.transport.stream import NetworkStream
 
 __all__ = ["GrpcChannel"]
 
 _RECEIVE_BYTES = 64 * 1024
+_TICKS_OF_SILENCE = 3
+_MOST_PINGS = 3
 
 
 class _Waiter:
@@ -27,17 +29,30 @@ class _Waiter:
 class GrpcChannel:
     """Carries calls on one connection; :meth:`run` must be running in a nursery.
 
-    :param keepalive: seconds between pings while calls are under way (the controller's limit allows
-        one in five minutes; the reference client sends one every six).
+    :param silence: seconds without a byte from the controller, while it owes an answer, after which the
+        connection is given up. A ping is sent after a third of it, and two more while the answer does not
+        come: a controller that gets more than three in five minutes, with no call answered between them,
+        hangs up.
     """
 
     def __init__(
-        self, stream: NetworkStream, authority: str, *, secure: bool, keepalive: float = 360.0
+        self,
+        stream: NetworkStream,
+        authority: str,
+        *,
+        secure: bool,
+        silence: float = DEFAULT_LIMITS.silence,
     ) -> None:
         self._stream = stream
         self._grpc = GrpcConnection(authority, secure=secure)
         self._waiters: dict[int, _Waiter] = {}
-        self._keepalive = keepalive
+        self._silence = silence
+        self._received = False
+        self._data_received = False
+        self._pings_sent = 0
+        self._retired = False
+        self._ended = trio.Event()
+        self.heard = False
         self._wake = trio.Event()
         self._wake.set()
         self._failure: PravegaError | None = None
@@ -50,7 +65,16 @@ class GrpcChannel:
     @property
     def usable(self) -> bool:
         """Whether new calls may be made on it."""
-        return self._failure is None and self._grpc.accepting
+        return self._failure is None and not self._retired and self._grpc.accepting
+
+    def retire(self) -> None:
+        """Take no new calls, and close when those that are waiting have ended."""
+        self._retired = True
+        self._end_if_unused()
+
+    def _end_if_unused(self) -> None:
+        if self._retired and not self._waiters:
+            self._ended.set()
 
     async def call(
         self,
@@ -76,6 +100,7 @@ class GrpcChannel:
             if not waiter.done.is_set():
                 self._grpc.cancel_call(call_id)
                 self._wake.set()
+            self._end_if_unused()
         if waiter.result is None:
             assert self._failure is not None
             raise self._failure
@@ -88,7 +113,9 @@ class GrpcChannel:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._write_loop)
                 nursery.start_soon(self._ping_loop)
-                await self._read_loop()
+                nursery.start_soon(self._read_loop)
+                await self._ended.wait()
+                nursery.cancel_scope.cancel()
         except* PravegaError as group:
             first: BaseException = group
             while isinstance(first, BaseExceptionGroup):
@@ -113,7 +140,11 @@ class GrpcChannel:
                 raise ConnectionLostError(
                     f"connection to {self.host} was closed by the controller", host=self.host
                 )
-            for result in self._grpc.receive_data(data):
+            self._received = True
+            results = self._grpc.receive_data(data)
+            self.heard = True
+            for result in results:
+                self._data_received = True
                 waiter = self._waiters.get(result.call_id)
                 if waiter is not None:
                     waiter.result = result
@@ -129,15 +160,28 @@ class GrpcChannel:
                 await self._stream.send_all(data)
 
     async def _ping_loop(self) -> None:
-        if not math.isfinite(self._keepalive):
-            await trio.sleep_forever()
+        # Ticks are counted, not seconds: a process that was stopped for a while has not listened either.
+        tick = self._silence / _TICKS_OF_SILENCE
+        pings = silent = waiting = 0
         while True:
-            await trio.sleep(self._keepalive)
-            if not self._grpc.calls_under_way:
+            self._received = False
+            await trio.sleep(tick)
+            if self._data_received or not self._waiters:
+                self._data_received = False
+                pings = silent = waiting = 0
                 continue
-            answered = self._grpc.pings_answered
-            self._grpc.ping()
-            self._wake.set()
-            await trio.sleep(min(20.0, self._keepalive))
-            if self._grpc.pings_answered == answered:
-                raise ConnectionLostError(f"the controller {self.host} does not answer pings", host=self.host)
+            waiting += 1
+            silent = 0 if self._received else silent + 1
+            if self._grpc.pings_answered < self._pings_sent:
+                if silent >= _TICKS_OF_SILENCE:
+                    raise ConnectionLostError(
+                        f"the controller {self.host} has sent nothing for {self._silence:.3g} s, not even "
+                        "the answer to a ping",
+                        host=self.host,
+                    )
+            elif pings < _MOST_PINGS and waiting >= 4**pings:
+                pings += 1
+                self._pings_sent += 1
+                self._grpc.ping()
+                self._wake.set()
+                silent = min(silent, 1)

@@ -9,6 +9,7 @@ import trio
 
 from pravega_wire.errors import ClosedError
 from pravega_wire.transport.connection import Connection, Flow, FlowHandler
+from pravega_wire.transport.limits import DEFAULT_LIMITS, Limits
 from pravega_wire.transport.stream import connect
 
 __all__ = ["AddressMap", "ConnectionPool"]
@@ -48,7 +49,9 @@ class ConnectionPool:
         tls: ssl.SSLContext | None = None,
         max_per_store: int = 10,
         address_map: AddressMap | None = None,
+        limits: Limits = DEFAULT_LIMITS,
     ) -> None:
+        self._limits = limits
         self._nursery = nursery
         self._tls = tls
         self._max = max_per_store
@@ -72,12 +75,12 @@ class ConnectionPool:
             total = len(connections) + store.dialing
             if best is not None and (best.flow_count == 0 or total >= self._max):
                 await trio.lowlevel.checkpoint()
-                if not best.closed:
+                if not best.retired:
                     return best.open_flow(handler)
                 continue
             if total < self._max:
                 connection = await self._dial(endpoint, store)
-                if not connection.closed:
+                if not connection.retired:
                     return connection.open_flow(handler)
                 continue
             await store.changed.wait()
@@ -86,7 +89,7 @@ class ConnectionPool:
         store.dialing += 1
         try:
             host, port = self._address_map(*endpoint) if self._address_map else endpoint
-            stream = await connect(host, port, tls=self._tls)
+            stream = await connect(host, port, tls=self._tls, timeout=self._limits.connect)
         finally:
             store.dialing -= 1
             store.notify()
@@ -96,7 +99,7 @@ class ConnectionPool:
                 store.connections.remove(closed)
             store.notify()
 
-        connection = Connection(stream, forget)
+        connection = Connection(stream, forget, silence=self._limits.silence)
         if self._closed:
             await stream.aclose()
             raise ClosedError("the client is closed")

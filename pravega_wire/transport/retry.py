@@ -10,6 +10,7 @@ from typing import TypeVar
 import trio
 
 from pravega_wire.errors import InvalidArgumentError, PravegaError, RetriesExhaustedError
+from pravega_wire.transport.limits import note_failure
 
 __all__ = ["RetryPolicy", "retry"]
 
@@ -51,10 +52,12 @@ async def retry(
     *,
     retry_on: Callable[[PravegaError], bool],
     describe: str,
+    at_least: int = 1,
 ) -> T:
     """Run ``operation`` until it succeeds or fails in a way that is not tried again.
 
     :param describe: what is being done, for the message.
+    :param at_least: attempts that are made even when ``policy.total`` is over.
     :raises RetriesExhaustedError: from the last failure.
     """
     started = trio.current_time()
@@ -67,8 +70,9 @@ async def retry(
             if not retry_on(error):
                 raise
             last = error
+            note_failure(error)
         over = trio.current_time() - started + (pause or 0.0) > policy.total
-        if pause is None or over:
+        if pause is None or (over and attempts >= at_least):
             break
         await trio.sleep(pause)
     raise RetriesExhaustedError(

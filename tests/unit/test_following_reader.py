@@ -13,6 +13,8 @@ from pravega_wire.errors import ConnectionLostError, PravegaError, RetriesExhaus
 from pravega_wire.metrics import Counters
 from pravega_wire.protocol import commands as c
 from pravega_wire.segment.following import FollowingReader
+from pravega_wire.segment.store import SegmentStores
+from pravega_wire.transport.limits import Limits
 
 TIMEOUT = 30.0
 
@@ -21,6 +23,8 @@ class Store:
     """Stores, pool, flow, connection and target in one. Takes requests and answers none by itself."""
 
     operation_timeout = TIMEOUT
+    limits = Limits.of(TIMEOUT)
+    attempt_limit = SegmentStores.attempt_limit
     name = "scope/stream/0.#epoch.0"
     scope = "scope"
     stream = "stream"
@@ -38,10 +42,14 @@ class Store:
     async def _token(self) -> str:
         return ""
 
-    async def endpoint(self, target: object) -> str:
+    async def endpoint(self, target: object) -> tuple[str, int]:
         if self.refuses:
             raise ConnectionLostError("nobody there")
-        return "endpoint"
+        return "endpoint", 1
+
+    @property
+    def silent_since(self) -> float:
+        return trio.current_time()
 
     async def flow(self, endpoint: str, handler: object) -> Store:
         return self

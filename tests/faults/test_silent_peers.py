@@ -1,0 +1,437 @@
+"""Peers that accept connections and do not answer: every operation ends within its limit, with an error.
+
+The one place where tests look at the clock: the limit is what they are about.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import trio
+
+from pravega_wire import (
+    PravegaClient,
+    PravegaConfig,
+    SegmentRange,
+    StateFormat,
+    StreamConfiguration,
+    StreamCut,
+    open_client,
+)
+from pravega_wire.controller.types import KeyValueTableConfiguration
+from pravega_wire.errors import (
+    ConnectionLostError,
+    PravegaError,
+    PravegaTimeoutError,
+    RetriesExhaustedError,
+    TableOutcomeUnknownError,
+)
+from pravega_wire.positions import EventPointer
+from pravega_wire.protocol import codec
+from pravega_wire.protocol.commands import Hello
+from pravega_wire.serializers import Utf8Serializer
+from pravega_wire.testing import FaultProxy, PravegaServer
+from pravega_wire.types import ScopedStream
+
+LIMIT = 4.0
+GRACE = 1.0
+
+HELLO = codec.encode(Hello(high_version=16, low_version=5))
+SETTINGS = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+
+STORES = {
+    "silent from the first byte": b"",
+    "silent after its hello": HELLO,
+    "silent in the middle of a reply": HELLO + (9).to_bytes(4, "big") + (1000).to_bytes(4, "big") + b"x" * 9,
+}
+CONTROLLERS = {
+    "silent from the first byte": b"",
+    "silent after its settings": SETTINGS,
+    "silent in the middle of a reply": SETTINGS + bytes([0, 0, 100, 1, 4, 0, 0, 0, 1]) + b"x" * 9,
+}
+
+Operation = Callable[[Any], Awaitable[object]]
+
+
+@asynccontextmanager
+async def mute(greeting: bytes) -> AsyncIterator[int]:
+    """The port of a listener that sends ``greeting`` and then nothing, and reads what comes."""
+    [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
+
+    async def serve(stream: trio.SocketStream) -> None:
+        try:
+            await stream.send_all(greeting)
+            while await stream.receive_some(65536):
+                pass
+        except trio.BrokenResourceError:
+            pass
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.serve_listeners, serve, [listener])
+        yield listener.socket.getsockname()[1]
+        nursery.cancel_scope.cancel()
+
+
+async def all_end(world: object, operations: dict[str, Operation]) -> dict[str, PravegaError]:
+    """Run every operation at the same time; how each ended. Fails when one takes longer than its limit."""
+    ended: dict[str, PravegaError] = {}
+    late: dict[str, str] = {}
+
+    async def run(name: str, operation: Operation) -> None:
+        started = trio.current_time()
+        with trio.move_on_after(LIMIT * 5) as scope:
+            try:
+                outcome = repr(await operation(world))
+            except PravegaError as error:
+                ended[name] = error
+                outcome = repr(error)
+        taken = trio.current_time() - started
+        if scope.cancelled_caught or taken > LIMIT + GRACE:
+            late[name] = f"{taken:.1f} s: {'not ended' if scope.cancelled_caught else outcome}"
+        elif name not in ended:
+            late[name] = f"succeeded: {outcome}"
+
+    async with trio.open_nursery() as nursery:
+        for name, operation in operations.items():
+            nursery.start_soon(run, name, operation)
+    assert not late, "\n".join(f"{name}: {what}" for name, what in late.items())
+    return ended
+
+
+# --- controllers ----------------------------------------------------------------------------------
+
+CUT = StreamCut(ScopedStream("s", "t"), {0: 0})
+POINTER = EventPointer("s/t/0.#epoch.0", 0, 10)
+TXN = uuid4()
+TABLE = KeyValueTableConfiguration(partition_count=1, primary_key_length=1, secondary_key_length=0)
+
+
+async def collected(items: Any) -> list[object]:
+    return [item async for item in items]
+
+
+CLIENT_OPERATIONS: dict[str, Operation] = {
+    "abort_transaction": lambda c: c.abort_transaction("t", TXN),
+    "active_segments": lambda c: c.active_segments("t"),
+    "begin_transaction": lambda c: c.begin_transaction("t"),
+    "boundary_index": lambda c: c.boundary_index(SegmentRange(ScopedStream("s", "t"), 0, 0, 1 << 24)),
+    "commit_transaction": lambda c: c.commit_transaction("t", TXN),
+    "completed_transactions": lambda c: c.completed_transactions("t"),
+    "create_key_value_table": lambda c: c.create_key_value_table("t", TABLE),
+    "create_reader_group": lambda c: c.create_reader_group("g", ["t"]),
+    "create_scope": lambda c: c.create_scope("x"),
+    "create_stream": lambda c: c.create_stream("t"),
+    "delete_key_value_table": lambda c: c.delete_key_value_table("t"),
+    "delete_reader_group": lambda c: c.delete_reader_group("g"),
+    "delete_scope": lambda c: c.delete_scope("x"),
+    "delete_staging": lambda c: c.delete_staging("t", TXN, [TXN]),
+    "delete_stream": lambda c: c.delete_stream("t", seal=True),
+    "epoch_segments": lambda c: c.epoch_segments("t", 0),
+    "fetch_event": lambda c: c.fetch_event(POINTER),
+    "head": lambda c: c.head("t"),
+    "key_value_table": lambda c: c.key_value_table("t"),
+    "key_value_table_configuration": lambda c: c.key_value_table_configuration("t"),
+    "key_value_table_exists": lambda c: c.key_value_table_exists("t"),
+    "list_key_value_tables": lambda c: c.list_key_value_tables(),
+    "list_reader_groups": lambda c: c.list_reader_groups(),
+    "list_scopes": lambda c: c.list_scopes(),
+    "list_streams": lambda c: c.list_streams(),
+    "merge_staging": lambda c: c.merge_staging("t", TXN, [TXN]),
+    "ping_transaction": lambda c: c.ping_transaction("t", TXN, lease_ms=10_000),
+    "read_events": lambda c: c.read_events("t"),
+    "reader_group": lambda c: c.reader_group("g"),
+    "revisioned_stream": lambda c: c.revisioned_stream("t"),
+    "scale_stream": lambda c: c.scale_stream("t", [0], [(0.0, 0.5), (0.5, 1.0)]),
+    "scope_exists": lambda c: c.scope_exists("x"),
+    "seal_stream": lambda c: c.seal_stream("t"),
+    "segment_length": lambda c: c.segment_length("t", 0),
+    "segment_ranges": lambda c: c.segment_ranges("t"),
+    "split_range": lambda c: c.split_range(SegmentRange(ScopedStream("s", "t"), 0, 0, 1 << 24), 1000),
+    "staging_writer": lambda c: c.staging_writer("t", TXN),
+    "state_synchronizer": lambda c: c.state_synchronizer("t", COUNTER),
+    "stream_configuration": lambda c: c.stream_configuration("t"),
+    "stream_exists": lambda c: c.stream_exists("t"),
+    "stream_info": lambda c: c.stream_info("t"),
+    "stream_layout": lambda c: c.stream_layout("t"),
+    "successors": lambda c: c.successors("t", 0),
+    "tail": lambda c: c.tail("t"),
+    "transaction": lambda c: c.transaction("t", TXN),
+    "transaction_status": lambda c: c.transaction_status("t", TXN),
+    "truncate_stream": lambda c: c.truncate_stream("t", CUT),
+    "update_stream": lambda c: c.update_stream("t", StreamConfiguration()),
+    "wait_committed": lambda c: c.wait_committed("t", TXN),
+}
+
+COUNTER: StateFormat[str, str] = StateFormat(
+    step=lambda state, update: state + update, serializer=Utf8Serializer(), updates=Utf8Serializer()
+)
+
+
+def test_the_table_names_every_operation_of_a_client() -> None:
+    public = {
+        name
+        for name, method in inspect.getmembers(PravegaClient, inspect.iscoroutinefunction)
+        if not name.startswith("_")
+    }
+    assert set(CLIENT_OPERATIONS) == public
+
+
+def config_of(*ports: int) -> PravegaConfig:
+    addresses = ",".join(f"127.0.0.1:{port}" for port in ports)
+    return replace(
+        PravegaConfig.from_defaults(controller_uri=f"tcp://{addresses}", scope="s", env={}),
+        operation_timeout=LIMIT,
+    )
+
+
+@pytest.mark.parametrize("greeting", CONTROLLERS.values(), ids=list(CONTROLLERS))
+def test_a_controller_that_does_not_answer(greeting: bytes) -> None:
+    async def main() -> None:
+        async with mute(greeting) as port, open_client(config_of(port)) as client:
+            ended = await all_end(client, CLIENT_OPERATIONS)
+            for name, error in ended.items():
+                assert isinstance(error, RetriesExhaustedError | PravegaTimeoutError), name
+                # The time that has really passed is in the message, and who was silent.
+                told = re.search(r"(?:after|within) ([\d.]+) s", error.message)
+                assert told is not None, error.message
+                assert LIMIT - 0.1 <= float(told[1]) <= LIMIT + GRACE, error.message
+                assert f"127.0.0.1:{port}" in error.message or name == "wait_committed", error.message
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize("greeting", CONTROLLERS.values(), ids=list(CONTROLLERS))
+def test_another_controller_is_asked_when_the_first_does_not_answer(
+    greeting: bytes, pravega_server: PravegaServer
+) -> None:
+    healthy = PravegaConfig.from_defaults(controller_uri=pravega_server.controller_uri, env={}).endpoints[0]
+
+    async def main() -> None:
+        async with mute(greeting) as port:
+            config = replace(
+                config_of(port),
+                controller_uri=f"tcp://127.0.0.1:{port},{healthy[0]}:{healthy[1]}",
+                operation_timeout=30.0,
+            )
+            async with open_client(config) as client:
+                assert not await client.scope_exists(f"never-{uuid4().hex}")
+
+    trio.run(main)
+
+
+# --- stores ---------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def filled(config: PravegaConfig) -> AsyncIterator[PravegaClient]:
+    """A client of a scope with one of everything."""
+    async with open_client(config) as client:
+        for stream in ("t", "bytes", "state"):
+            await client.create_stream(stream)
+        await client.create_key_value_table("table", TABLE)
+        await client.create_reader_group("g", ["t"])
+        async with client.event_writer("t") as writer:
+            for _ in range(100):
+                await writer.write_event(b"x" * 1000)
+        async with client.byte_stream_writer("bytes") as writer_of_bytes:
+            await writer_of_bytes.send_all(b"x" * 1000)
+        async with await client.state_synchronizer("state", COUNTER) as state:
+            await state.initialize("")
+        yield client
+
+
+async def write_and_flush(client: PravegaClient) -> None:
+    async with client.event_writer("t") as writer:
+        await writer.write_event(b"event")
+        await writer.flush()
+
+
+async def write_in_transaction(client: PravegaClient) -> None:
+    async with await client.begin_transaction("t") as txn:
+        await txn.write_event(b"event")
+        await txn.commit()
+
+
+async def send_bytes(client: PravegaClient) -> None:
+    async with client.byte_stream_writer("bytes") as writer:
+        await writer.send_all(b"x")
+        await writer.flush()
+
+
+async def receive_bytes(client: PravegaClient) -> bytes:
+    async with client.byte_stream_reader("bytes") as reader:
+        return await reader.receive_some()
+
+
+async def read_group(client: PravegaClient) -> object:
+    async with await client.reader_group("g") as group, group.reader(f"r{uuid4().hex}") as reader:
+        return await reader.read_event()
+
+
+async def put(client: PravegaClient) -> object:
+    return await (await client.key_value_table("table")).put(b"k", b"v")
+
+
+async def get(client: PravegaClient) -> object:
+    return await (await client.key_value_table("table")).get(b"k")
+
+
+async def use_state(client: PravegaClient) -> object:
+    async with await client.state_synchronizer("state", COUNTER) as state:
+        return await state.fetch_updates()
+
+
+STORE_OPERATIONS: dict[str, Operation] = {
+    "tail": lambda c: c.tail("t"),
+    "stream_info": lambda c: c.stream_info("t"),
+    "segment_length": lambda c: c.segment_length("t", 0),
+    "segment_ranges": lambda c: c.segment_ranges("t"),
+    "read_range": lambda c: collected(
+        c.read_range(SegmentRange(ScopedStream(c.config.default_scope, "t"), 0, 0, 1008))
+    ),
+    "fetch_event": lambda c: c.fetch_event(EventPointer(f"{c.config.default_scope}/t/0.#epoch.0", 0, 1008)),
+    "stream_layout": lambda c: c.stream_layout("t"),
+    "write": write_and_flush,
+    "transaction": write_in_transaction,
+    "byte writer": send_bytes,
+    "byte reader": receive_bytes,
+    "group reader": read_group,
+    "table put": put,
+    "table get": get,
+    "state": use_state,
+}
+
+
+@pytest.fixture
+def config(pravega_server: PravegaServer, pravega_scope: str) -> PravegaConfig:
+    return PravegaConfig.from_defaults(
+        controller_uri=pravega_server.controller_uri, scope=pravega_scope, env={}
+    )
+
+
+@pytest.mark.parametrize("greeting", STORES.values(), ids=list(STORES))
+def test_a_store_that_does_not_answer(config: PravegaConfig, greeting: bytes) -> None:
+    async def main() -> None:
+        async with filled(config), mute(greeting) as port:
+            async with open_client(
+                replace(config, operation_timeout=LIMIT), address_map=lambda *_: ("127.0.0.1", port)
+            ) as client:
+                ended = await all_end(client, STORE_OPERATIONS)
+                for name, error in ended.items():
+                    assert isinstance(
+                        error, RetriesExhaustedError | PravegaTimeoutError | TableOutcomeUnknownError
+                    ), (name, error)
+
+    trio.run(main)
+
+
+# --- links that swallow everything ----------------------------------------------------------------
+
+
+@asynccontextmanager
+async def handles(client: PravegaClient) -> AsyncIterator[SimpleNamespace]:
+    """One of everything, open and used before."""
+    async with AsyncExitStack() as stack:
+        writer = await stack.enter_async_context(client.event_writer("t"))
+        await writer.write_event(b"before")
+        await writer.flush()
+        txn = await client.begin_transaction("t")
+        await txn.write_event(b"before")
+        await txn.flush()
+        idle = await client.begin_transaction("t")
+        group = await client.reader_group("g")
+        reader = await stack.enter_async_context(group.reader("reader"))
+        for _ in range(101):
+            assert await reader.read_event() is not None
+        table = await client.key_value_table("table")
+        await table.put(b"k", b"v")
+        state = await client.state_synchronizer("state", COUNTER)
+        await state.fetch_updates()
+        revisioned = await client.revisioned_stream("state")
+        sink = await stack.enter_async_context(client.byte_stream_writer("bytes"))
+        await sink.send_all(b"x")
+        await sink.flush()
+        source = await stack.enter_async_context(client.byte_stream_reader("bytes"))
+        while source.offset < 1001:
+            await source.receive_some()
+        yield SimpleNamespace(
+            writer=writer, txn=txn, idle=idle, group=group, reader=reader, table=table, state=state,
+            revisioned=revisioned, sink=sink, source=source, client=client,
+        )  # fmt: skip
+
+
+async def flushed(writer: Any) -> None:
+    await writer.write_event(b"swallowed")
+    await writer.flush()
+
+
+async def acknowledged(writer: Any) -> None:
+    await (await writer.write_event(b"swallowed")).wait()
+
+
+async def sent(sink: Any) -> None:
+    await sink.send_all(b"swallowed")
+    await sink.flush()
+
+
+HANDLE_OPERATIONS: dict[str, Operation] = {
+    "flush": lambda w: flushed(w.writer),
+    "ack": lambda w: acknowledged(w.writer),
+    "transaction flush": lambda w: flushed(w.txn),
+    "transaction status": lambda w: w.txn.status(),
+    "commit": lambda w: w.idle.commit(),
+    "read_event": lambda w: w.reader.read_event(),
+    "group refresh": lambda w: w.group.refresh(),
+    "group metrics": lambda w: w.group.metrics(),
+    "reader_offline": lambda w: w.group.reader_offline("reader"),
+    "table get": lambda w: w.table.get(b"k"),
+    "table put": lambda w: w.table.put(b"k", b"v2"),
+    "table remove": lambda w: w.table.remove(b"k"),
+    "table size": lambda w: w.table.estimated_size(),
+    "state fetch": lambda w: w.state.fetch_updates(),
+    "state update": lambda w: w.state.update(lambda _: ["x"]),
+    "state wait": lambda w: w.state.wait_for_updates(),
+    "revision": lambda w: w.revisioned.fetch_latest_revision(),
+    "mark": lambda w: w.revisioned.get_mark(),
+    "write unconditionally": lambda w: w.revisioned.write_unconditionally(b"x"),
+    "bytes sent": lambda w: sent(w.sink),
+    "bytes received": lambda w: w.source.receive_some(),
+    "bytes tail": lambda w: w.source.fetch_tail(),
+    "client tail": lambda w: w.client.tail("t"),
+    "client exists": lambda w: w.client.stream_exists("t"),
+}
+
+
+@pytest.mark.parametrize(
+    ("up", "down"), [(True, True), (True, False), (False, True)], ids=["both", "up", "down"]
+)
+def test_a_link_that_swallows_everything(
+    config: PravegaConfig, fault_proxy: FaultProxy, up: bool, down: bool
+) -> None:
+    """From the controller and the stores nothing comes, or nothing arrives there; connections stay open."""
+
+    async def main() -> None:
+        async with filled(config):
+            controller = fault_proxy.endpoint(*config.endpoints[0])
+            broken = replace(config, controller_uri=f"tcp://127.0.0.1:{controller}", operation_timeout=LIMIT)
+            with pytest.raises((PravegaError, BaseExceptionGroup)):
+                async with (
+                    open_client(broken, address_map=fault_proxy.address_map) as client,
+                    handles(client) as world,
+                ):
+                    fault_proxy.pause(up=up, down=down)
+                    try:
+                        await all_end(world, HANDLE_OPERATIONS)
+                    finally:
+                        fault_proxy.resume()
+                    raise ConnectionLostError("what was written cannot be flushed on the way out")
+
+    trio.run(main)
