@@ -296,7 +296,7 @@ class SegmentAppender:
         self._finished = False
         self._progress = False
         self._failure: PravegaError | None = None
-        self._trouble_since: float | None = None
+        self._trouble_for: float | None = None
         self._disrupted = trio.Event()
         self._work = trio.Event()
         self._setup: c.AppendSetup | None = None
@@ -455,7 +455,7 @@ class SegmentAppender:
         garbage = 0
         failure: PravegaError | None = None
         while True:
-            self._trouble_since = None
+            self._trouble_for = None
             failure = await self._session(backoff, failure)
             if self._finished:
                 return
@@ -465,11 +465,11 @@ class SegmentAppender:
             if self._progress:
                 self._progress = False
                 # The limit counts from when the peer fell silent, not from when that was noticed.
-                backoff.reset(since=self._trouble_since)
+                backoff.reset(self._trouble_for or 0.0)
                 garbage = 0
             elif self._under_way:
                 # Until it was sent nobody waited for anything, however long ago the session began.
-                backoff.not_before(_sent_at(self._under_way[0]))
+                backoff.not_before(perf_counter() - self._under_way[0].sent)
             garbage += isinstance(failure, ProtocolError)
             if _is_final(failure) or garbage >= _GARBAGE_ATTEMPTS:
                 self._owner.failed(self, failure)
@@ -562,7 +562,7 @@ class SegmentAppender:
             first = self._under_way[0] if self._under_way else None
             if first is not None and first is oldest and not self._disrupted.is_set():
                 flow.connection.retire()
-                self._trouble_since = _sent_at(first)
+                self._trouble_for = perf_counter() - first.sent
                 self._disrupt(
                     ConnectionLostError(
                         f"{flow.connection.host} has acknowledged nothing for {stall / 2:.3g} s or more",
@@ -571,8 +571,8 @@ class SegmentAppender:
                     )
                 )
             oldest = first
-        if self._trouble_since is None and flow.connection.closed:
-            self._trouble_since = flow.connection.silent_since
+        if self._trouble_for is None and flow.connection.closed:
+            self._trouble_for = flow.connection.silent_for
 
     def _begin_session(self) -> None:
         self._failure = None
@@ -598,11 +598,6 @@ class SegmentAppender:
             self._owner.resent(len(self._under_way), events, self._under_way_bytes)
         self._ready = True
         self.pump()
-
-
-def _sent_at(block: Block) -> float:
-    """When a block was sent first, by trio's clock."""
-    return trio.current_time() - (perf_counter() - block.sent)
 
 
 _FINAL: Final[Sequence[type[PravegaError]]] = (

@@ -54,9 +54,12 @@ class FollowingReader(RangeReader):
     async def _recover(self, error: PravegaError) -> None:
         """See :class:`RangeReader`."""
         steady = min(_STEADY_SECONDS, self._stores.operation_timeout / 8)
-        if self._flow is not None and self._flow.connection.silent_since - self._connected_at >= steady:
+        if (
+            self._flow is not None
+            and trio.current_time() - self._flow.connection.silent_for - self._connected_at >= steady
+        ):
             # Waiting on a store that answers is a success: this is not another attempt after a failure.
-            self._backoff.reset(since=self._flow.connection.silent_since)
+            self._backoff.reset(self._flow.connection.silent_for)
         await super()._recover(error)
 
     @property

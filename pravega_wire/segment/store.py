@@ -107,18 +107,18 @@ class Backoff:
         self._longest = longest
         self.reset()
 
-    def reset(self, since: float | None = None) -> None:
+    def reset(self, ago: float = 0.0) -> None:
         """Forget earlier failures.
 
-        :param since: when the clock starts (trio's time); default: now.
+        :param ago: seconds since the trouble began that is noticed now.
         """
         self.attempts = 0
         self._pause = 0.0
-        self._started = trio.current_time() if since is None else since
+        self._started = trio.current_time() - ago
 
-    def not_before(self, moment: float) -> None:
-        """Let the clock start at ``moment`` (trio's time) if it has started earlier."""
-        self._started = max(self._started, moment)
+    def not_before(self, ago: float) -> None:
+        """Let the clock have started ``ago`` seconds ago if it started earlier."""
+        self._started = max(self._started, trio.current_time() - ago)
 
     @property
     def taken(self) -> float:

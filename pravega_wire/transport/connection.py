@@ -137,9 +137,9 @@ class Connection:
         return self._retired or self.failure is not None
 
     @property
-    def silent_since(self) -> float:
-        """Since when nothing has arrived (trio's clock), to within a third of the longest silence allowed."""
-        return self._heard
+    def silent_for(self) -> float:
+        """For how many seconds nothing has arrived, to within a third of the longest silence allowed."""
+        return trio.current_time() - self._heard
 
     @property
     def flow_count(self) -> int:

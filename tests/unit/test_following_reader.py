@@ -48,8 +48,8 @@ class Store:
         return "endpoint", 1
 
     @property
-    def silent_since(self) -> float:
-        return trio.current_time()
+    def silent_for(self) -> float:
+        return 0.0
 
     async def flow(self, endpoint: str, handler: object) -> Store:
         return self
