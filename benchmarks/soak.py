@@ -1,9 +1,10 @@
 """Writers on a failing cluster for a long time: ``python -m benchmarks.soak [--minutes 10] [--processes 4]``.
 
-Segments are scaled up and down, connections are cut at random, a segment store and the controller are killed
-and started again. In the end every acknowledged event must be there once, in order per key. With
-``--transactions`` the processes write transactions, half of them committed and half aborted, and are killed
-themselves; the next process resumes by id.
+Segments are scaled up and down, connections are cut at random, links swallow everything for 5 to 60 seconds
+in one direction or both, a segment store and the controller are killed and started again. In the end every
+acknowledged event must be there once, in order per key. With ``--transactions`` the processes write
+transactions, half of them committed and half aborted, and are killed themselves; the next process resumes
+by id.
 """
 
 from __future__ import annotations

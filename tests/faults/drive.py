@@ -95,8 +95,12 @@ async def _disturb(cluster: PravegaCluster, client: PravegaClient, seconds: floa
     say("waiting for the processes")
 
 
-def run_soak(cluster: PravegaCluster, *, seconds: float, processes: int, say: Say) -> int:
+def run_soak(
+    cluster: PravegaCluster, *, seconds: float, processes: int, say: Say, swallow: float = 60.0
+) -> int:
     """Run writers for so long while the cluster is disturbed; returns the number of events, all checked.
+
+    :param swallow: seconds that a link may swallow everything at a time.
 
     :raises AssertionError: an acknowledged event is missing, doubled, or out of order.
     """
@@ -112,6 +116,7 @@ def run_soak(cluster: PravegaCluster, *, seconds: float, processes: int, say: Sa
                     STREAM,
                     f"w{number}",
                     seconds,
+                    swallow,
                 )
                 for number in range(processes)
             ]

@@ -1,8 +1,9 @@
 """Constant keyed writes while everything around them fails, and a check that nothing is missing.
 
-``python -m tests.faults.soak worker URI SCOPE STREAM NAME SECONDS`` is one of the writing processes: it
-appends events of its own keys through a fault proxy that cuts connections at random, and prints one JSON line
-with how many of each key were acknowledged. :func:`verify` compares that with what is stored.
+``python -m tests.faults.soak worker URI SCOPE STREAM NAME SECONDS SWALLOW`` is one of the writing processes:
+it appends events of its own keys through a fault proxy that cuts connections at random, and now and then
+swallows everything for up to SWALLOW seconds, in one direction or both. It prints one JSON line with how
+many of each key were acknowledged. :func:`verify` compares that with what is stored.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ KEYS = 8
 BURST = 50
 
 
-async def write(uri: str, scope: str, stream: str, name: str, seconds: float) -> dict[str, int]:
+async def write(
+    uri: str, scope: str, stream: str, name: str, seconds: float, swallow: float
+) -> dict[str, int]:
     """Append until the time is up; returns how many events of each key were acknowledged."""
     config = PravegaConfig.from_defaults(controller_uri=uri, scope=scope, env={})
     counts = dict.fromkeys((f"{name}-{key}" for key in range(KEYS)), 0)
@@ -29,13 +32,19 @@ async def write(uri: str, scope: str, stream: str, name: str, seconds: float) ->
     with FaultProxy() as proxy:
         async with open_client(config, address_map=proxy.address_map) as client:
 
-            async def cut() -> None:
+            async def disturb() -> None:
                 while True:
-                    await trio.sleep(chance.uniform(0.2, 2.0))
-                    proxy.cut_all()
+                    for _ in range(chance.randrange(5, 15)):
+                        await trio.sleep(chance.uniform(0.2, 2.0))
+                        proxy.cut_all()
+                    up, down = chance.choice([(True, True), (True, False), (False, True)])
+                    proxy.pause(up=up, down=down)
+                    await trio.sleep(chance.uniform(swallow / 12, swallow))
+                    # What was held back arrives now, also on connections that were given up meanwhile.
+                    proxy.resume()
 
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(cut)
+                nursery.start_soon(disturb)
                 end = trio.current_time() + seconds
                 async with client.event_writer(stream, max_outstanding_bytes=1 << 20) as writer:
                     while trio.current_time() < end:
@@ -65,5 +74,5 @@ async def verify(client: PravegaClient, stream: str, counts: Sequence[Mapping[st
 
 
 if __name__ == "__main__":
-    _, _, uri, scope, stream, name, seconds = sys.argv
-    print(json.dumps(trio.run(write, uri, scope, stream, name, float(seconds))))
+    _, _, uri, scope, stream, name, seconds, swallow = sys.argv
+    print(json.dumps(trio.run(write, uri, scope, stream, name, float(seconds), float(swallow))))

@@ -36,7 +36,8 @@ from pravega_wire.errors import (
 )
 from pravega_wire.positions import EventPointer
 from pravega_wire.protocol import codec
-from pravega_wire.protocol.commands import Hello
+from pravega_wire.protocol.commands import AppendSetup, Hello, KeepAlive, SetupAppend
+from pravega_wire.protocol.frames import FrameDecoder
 from pravega_wire.serializers import Utf8Serializer
 from pravega_wire.testing import FaultProxy, PravegaServer
 from pravega_wire.types import ScopedStream
@@ -329,6 +330,54 @@ def test_a_store_that_does_not_answer(config: PravegaConfig, greeting: bytes) ->
                     assert isinstance(
                         error, RetriesExhaustedError | PravegaTimeoutError | TableOutcomeUnknownError
                     ), (name, error)
+
+    trio.run(main)
+
+
+@asynccontextmanager
+async def store_that_never_acknowledges() -> AsyncIterator[tuple[int, list[int]]]:
+    """A store that answers greetings, keep-alives and set-ups; its port, and the connections it has had."""
+    [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    connections: list[int] = []
+
+    async def serve(stream: trio.SocketStream) -> None:
+        connections.append(len(connections))
+        decoder = FrameDecoder()
+        try:
+            while data := await stream.receive_some(65536):
+                for command in decoder.feed(bytes(data)):
+                    if isinstance(command, Hello | KeepAlive):
+                        await stream.send_all(codec.encode(command))
+                    elif isinstance(command, SetupAppend):
+                        answer = AppendSetup(
+                            request_id=command.request_id,
+                            segment=command.segment,
+                            writer_id=command.writer_id,
+                            last_event_number=-(2**63),
+                        )
+                        await stream.send_all(codec.encode(answer))
+        except trio.BrokenResourceError:
+            pass
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.serve_listeners, serve, [listener])
+        yield listener.socket.getsockname()[1], connections
+        nursery.cancel_scope.cancel()
+
+
+def test_a_store_that_is_alive_and_never_acknowledges(config: PravegaConfig) -> None:
+    """Its answers to keep-alives do not make up for it: another session is tried, then the writer fails."""
+
+    async def main() -> None:
+        async with open_client(config) as sound, store_that_never_acknowledges() as (port, connections):
+            await sound.create_stream("t")
+            async with open_client(
+                replace(config, operation_timeout=LIMIT), address_map=lambda *_: ("127.0.0.1", port)
+            ) as client:
+                ended = await all_end(client, {"write": write_and_flush})
+                assert isinstance(ended["write"], RetriesExhaustedError)
+                assert "acknowledged nothing" in ended["write"].message
+                assert len(connections) > 1
 
     trio.run(main)
 

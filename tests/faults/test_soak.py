@@ -9,7 +9,7 @@ from tests.faults.drive import run_soak, run_transaction_soak
 def test_writers_survive_scales_cuts_and_killed_processes(
     pravega_cluster: PravegaCluster,
 ) -> None:
-    total = run_soak(pravega_cluster, seconds=45, processes=3, say=lambda text: None)
+    total = run_soak(pravega_cluster, seconds=45, processes=3, say=lambda text: None, swallow=12.0)
     assert total > 1000
 
 
