@@ -96,7 +96,7 @@ class SegmentTarget:
 class Backoff:
     """Pauses between attempts, until a total time is used up.
 
-    The clock starts when the object is made, or with :meth:`reset`. The pause starts at 5 ms and doubles up
+    The clock starts at the first look at it, or with :meth:`reset`. The pause starts at 5 ms and doubles up
     to ``longest``; the first retry comes at once, because most failures are a stale address.
     """
 
@@ -105,7 +105,9 @@ class Backoff:
     def __init__(self, total: float, longest: float = 2.0) -> None:
         self._total = total
         self._longest = longest
-        self.reset()
+        self._pause = 0.0
+        self._started: float | None = None
+        self.attempts = 0
 
     def reset(self, ago: float = 0.0) -> None:
         """Forget earlier failures.
@@ -118,11 +120,14 @@ class Backoff:
 
     def not_before(self, ago: float) -> None:
         """Let the clock have started ``ago`` seconds ago if it started earlier."""
-        self._started = max(self._started, trio.current_time() - ago)
+        started = trio.current_time() - ago
+        self._started = started if self._started is None else max(self._started, started)
 
     @property
     def taken(self) -> float:
         """Seconds since the clock started."""
+        if self._started is None:
+            self._started = trio.current_time()
         return trio.current_time() - self._started
 
     @property
