@@ -4,7 +4,7 @@ The steps, in order; ``hook`` is called with each name once the step is over:
 
 ==================  ==============================================================================
 ``begin``           a transaction T is open
-``claimed``         PREPARING is in the ledger: any other driver of the query is fenced from here
+``claimed``         PREPARING is in the ledger: any other driver of this sink is fenced from here
 ``tidied``          what void claims left (open transactions, staging segments) is gone
 ``staged``          task attempts have written staging segments; the winners are known
 ``merged``          the winners' segments are merged into T's, in partition order
@@ -30,6 +30,7 @@ from uuid import UUID, uuid4
 
 from pravega_wire.errors import (
     FencedError,
+    InvalidArgumentError,
     NotFoundError,
     PravegaError,
     TransactionAbortedError,
@@ -41,6 +42,7 @@ from spark_adapter.ledger import (
     CHECKSUM_MODULUS,
     AlreadyDone,
     Done,
+    NeverHeardOf,
     Prepared,
     Preparing,
     Resume,
@@ -147,15 +149,17 @@ class BatchReport:
 
 
 class BatchCommitter:
-    """Runs the protocol for the batches of one query on one driver.
+    """Runs the protocol for the batches of one query to one stream on one driver.
 
     :param client: the driver's client. :param stream: where the events go.
-    :param journal: the ledger, of the same ``query``.
+    :param journal: the ledger, of the query and this stream.
     :param lease_ms: lease of each transaction, milliseconds.
     :param session: id of this driver. :param checkpoint: the engine's own id of the query.
     :param wait_visible: wait until readers see the batch (else only until the commit is recorded).
     :param if_forgotten: what to take a prepared transaction for that the server has forgotten when
         the stream does not tell: ``raise``, or ``committed`` or ``aborted`` by a person's decision.
+    :param new_ledger: take a batch above 0 although the ledger has never heard of the query's batches for
+        this stream.
     :param hook: called with each step's name, for tests and for progress.
     """
 
@@ -165,23 +169,30 @@ class BatchCommitter:
         stream: Any,
         journal: Journal,
         *,
-        query: str,
         lease_ms: int,
         session: UUID | None = None,
         checkpoint: str | None = None,
         wait_visible: bool = True,
         if_forgotten: IfForgotten = "raise",
+        new_ledger: bool = False,
         hook: Callable[[str], None] | None = None,
     ) -> None:
         self._client = client
         self._stream = stream
         self._journal = journal
-        self._query = query
+        self._key = journal.key
         self._lease_ms = lease_ms
         self._session = uuid4() if session is None else session
+        self._common: dict[str, Any] = {
+            "query": journal.key.query,
+            "stream": journal.key.stream,
+            "sink": journal.key.sink,
+            "session": self._session,
+        }
         self._checkpoint = checkpoint
         self._wait_visible = wait_visible
         self._if_forgotten = if_forgotten
+        self._new_ledger = new_ledger
         self._hook = hook
         # the journal's owner as this driver last made it: a change of it is another driver's
         self._owned: tuple[object, ...] | None = None
@@ -199,7 +210,9 @@ class BatchCommitter:
         :param write: runs the tasks for the given transaction id and returns the result of exactly
             one attempt of each partition; called at most once, and not at all when the batch is
             prepared or done already. Attempts register their staging ids in the ledger first.
-        :raises FencedError: another driver works on this query.
+        :raises FencedError: another driver works on this query and stream.
+        :raises InvalidArgumentError: the ledger has never heard of the query's batches for this stream, and
+            the batch is above 0 (unless ``new_ledger``); nothing was written.
         :raises TransactionUnknownError: the batch was prepared, the server has forgotten its
             transaction, and the stream's content does not decide whether it was committed.
         :raises TransactionError: the transaction was lost before the point of no return or between
@@ -209,12 +222,14 @@ class BatchCommitter:
         self._journal.refresh()
         if self._owned not in (None, self._journal.owner):
             raise self._fenced()
-        decision = decide(self._journal.query_state, batch, self._checkpoint)
+        decision = decide(self._journal.sink_state, batch, self._checkpoint, new_ledger=self._new_ledger)
+        if isinstance(decision, NeverHeardOf):
+            raise self._never_heard_of(batch)
         if isinstance(decision, AlreadyDone):
             if decision.last_done > batch:
                 log.warning(
-                    "query %s: batch %d was asked for, but batch %d is done already",
-                    self._query, batch, decision.last_done,
+                    "%s: batch %d was asked for, but batch %d is done already",
+                    self._key, batch, decision.last_done,
                 )  # fmt: skip
             self._tidy()
             return BatchReport(batch, "skipped", seconds=time.monotonic() - started)
@@ -228,6 +243,21 @@ class BatchCommitter:
         seconds = time.monotonic() - started
         return BatchReport(batch, outcome, prepared.rows, nbytes, prepared.txn, seconds)
 
+    def _never_heard_of(self, batch: int) -> InvalidArgumentError:
+        query = self._key.query
+        known = sorted(
+            f"{key} (batch {state.last_done})"
+            for key, state in self._journal.state.sinks.items()
+            if key.query == query and state.last_done is not None
+        )
+        knows = f"It knows {' and '.join(known)}. " if known else ""
+        return InvalidArgumentError(
+            f"ledger {self._journal.name} does not know {self._key}, and batch {batch} is not the first. "
+            f"{knows}If a name (of the ledger, query, stream or sink) is mistyped, correct it: batch {batch} "
+            "may be in the stream already, as it may be if the ledger was deleted. If this batch is the "
+            "sink's first (the sink was added, or not called for earlier batches), say new_ledger=True"
+        )
+
     # --- an earlier run had prepared the batch --------------------------------------------------
 
     def _resume(self, prepared: Prepared) -> bool:
@@ -235,8 +265,8 @@ class BatchCommitter:
         status = self._client.transaction_status(self._stream, prepared.txn).name
         outcome = TxnOutcome.of(status)
         log.info(
-            "query %s: batch %d was prepared with transaction %s, which is %s",
-            self._query, prepared.batch, prepared.txn, status,
+            "%s: batch %d was prepared with transaction %s, which is %s",
+            self._key, prepared.batch, prepared.txn, status,
         )  # fmt: skip
         if outcome is TxnOutcome.EVIDENCE:
             outcome = self._weigh_evidence(prepared)
@@ -283,12 +313,12 @@ class BatchCommitter:
     def _undecided(self, prepared: Prepared, found: str, cause: PravegaError | None = None) -> TxnOutcome:
         if self._if_forgotten != "raise":
             log.warning(
-                "query %s: batch %d is taken as %s, as configured: %s",
-                self._query, prepared.batch, self._if_forgotten, found,
+                "%s: batch %d is taken as %s, as configured: %s",
+                self._key, prepared.batch, self._if_forgotten, found,
             )  # fmt: skip
             return TxnOutcome.WAIT if self._if_forgotten == "committed" else TxnOutcome.REWRITE
         raise TransactionUnknownError(
-            f"query {self._query!r}: batch {prepared.batch} was prepared with transaction "
+            f"{self._key}: batch {prepared.batch} was prepared with transaction "
             f"{prepared.txn}, which the server has forgotten; {found}. Whether it was committed "
             "cannot be told: look at the stream and say so with if_forgotten",
             transaction=prepared.txn,
@@ -303,10 +333,9 @@ class BatchCommitter:
             self._reach("begin")
             self._append(
                 Preparing(
-                    query=self._query,
+                    **self._common,
                     batch=batch,
                     txn=txn.txn_id,
-                    session=self._session,
                     checkpoint=self._checkpoint,
                 )
             )
@@ -323,10 +352,9 @@ class BatchCommitter:
             self._reach("lease-renewed")
             times = [each.timestamp for each in results if each.timestamp is not None]
             prepared = Prepared(
-                query=self._query,
+                **self._common,
                 batch=batch,
                 txn=txn.txn_id,
-                session=self._session,
                 rows=sum(each.rows for each in results),
                 checksum=sum(each.checksum for each in results) % CHECKSUM_MODULUS,
                 cut=self._client.tail(self._stream).to_text(),
@@ -368,28 +396,27 @@ class BatchCommitter:
             self._journal.refresh()
             if self._owned not in (None, self._journal.owner):
                 reason = self._fenced()
-            state = self._journal.query_state
+            state = self._journal.sink_state
             ids = set(state.leftovers.get(txn.txn_id, ()))
             if state.claim is not None and state.claim.txn == txn.txn_id:
                 ids |= state.claim.staging
             if ids:
                 self._client.delete_staging(self._stream, txn.txn_id, sorted(ids))
         except PravegaError as error:
-            log.warning("query %s: not all of a failed batch is tidied: %s", self._query, error)
+            log.warning("%s: not all of a failed batch is tidied: %s", self._key, error)
         return reason
 
     def _fenced(self) -> FencedError:
-        return FencedError(f"query {self._query!r}: another driver has taken over")
+        return FencedError(f"{self._key}: another driver has taken over")
 
     def _finish(self, prepared: Prepared, *, wait: bool) -> None:
         if wait:
             self._client.wait_committed(self._stream, prepared.txn)
         self._reach("visible")
         done = Done(
-            query=self._query,
+            **self._common,
             batch=prepared.batch,
             txn=prepared.txn,
-            session=self._session,
             rows=prepared.rows,
         )
         self._append(done, before=self._tidy)
@@ -402,7 +429,7 @@ class BatchCommitter:
 
     def _tidy(self) -> None:
         """Delete the staging segments that belong to nothing, and abort void transactions."""
-        state = self._journal.query_state
+        state = self._journal.sink_state
         claim = state.claim
         work = {txn: set(ids) for txn, ids in state.leftovers.items()}
         kept = {state.last_txn}

@@ -11,8 +11,9 @@ from spark_adapter.ledger import (
     LedgerState,
     Prepared,
     Preparing,
-    QueryState,
     Record,
+    SinkKey,
+    SinkState,
     Snapshot,
     decode_record,
     encode_record,
@@ -41,32 +42,36 @@ class Journal:
     """One driver's view of the ledger: the state up to a revision, and appends at that revision.
 
     :param revisioned: the ledger's revisioned stream.
-    :param query: name of the query this driver runs.
-    :param compact_after: records after which the ledger is replaced by a snapshot. Other queries
+    :param key: the query this driver runs, and where its batches go.
+    :param name: of the ledger, for messages.
+    :param compact_after: records after which the ledger is replaced by a snapshot. Other queries and sinks
         may share the ledger: their state is in the snapshot too.
     """
 
-    def __init__(self, revisioned: Revisioned, query: str, *, compact_after: int = 1000) -> None:
+    def __init__(
+        self, revisioned: Revisioned, key: SinkKey, *, name: str = "", compact_after: int = 1000
+    ) -> None:
+        self.key = key
+        self.name = name
         self._revisioned = revisioned
-        self._query = query
         self._compact_after = compact_after
         self._state = LedgerState()
         self._revision: Any = None
 
     @property
     def state(self) -> LedgerState:
-        """What the ledger says of every query, as last read."""
+        """What the ledger says of every sink, as last read."""
         return self._state
 
     @property
-    def query_state(self) -> QueryState:
-        """What the ledger says of this driver's query, as last read."""
-        return self._state.query(self._query)
+    def sink_state(self) -> SinkState:
+        """What the ledger says of this driver's sink, as last read."""
+        return self._state.sink(self.key)
 
     @property
     def owner(self) -> tuple[object, ...]:
-        """The part of the query's state that only its driver changes (attempts change the rest)."""
-        state = self.query_state
+        """The part of the sink's state that only its driver changes (attempts change the rest)."""
+        state = self.sink_state
         claim = state.claim
         held = None if claim is None else (claim.txn, claim.prepared is not None)
         return state.last_done, state.last_txn, held
@@ -99,14 +104,14 @@ class Journal:
         return records
 
     def append(self, record: Preparing | Prepared | Done, before: Callable[[], None] | None = None) -> bool:
-        """Append a record of this driver's query, unless another driver works on that query.
+        """Append a record of this driver's sink, unless another driver works on that sink.
 
-        Records of other queries, and what task attempts register, get between without harm: the
+        Records of other sinks, and what task attempts register, get between without harm: the
         append is tried again behind them.
 
         :param before: called before each try, so that what it does covers every earlier record.
         :returns: False if another driver had appended the same fact (DONE of the same transaction).
-        :raises FencedError: another driver appended a record of the same query since the last read;
+        :raises FencedError: another driver appended a record of the same sink since the last read;
             nothing was appended.
         """
         while True:
@@ -121,18 +126,18 @@ class Journal:
             self.refresh()
             if self._holds(record):
                 # by this very append, of which only the answer was lost, or by another driver's
-                return not (isinstance(record, Done) and self.query_state.last_session != record.session)
+                return not (isinstance(record, Done) and self.sink_state.last_session != record.session)
             if self.owner != owner:
-                claim = self.query_state.claim
+                claim = self.sink_state.claim
                 other = "another driver" if claim is None else f"driver {claim.session}"
                 raise FencedError(
-                    f"query {self._query!r}: {other} took over while this one was about to record "
+                    f"{self.key}: {other} took over while this one was about to record "
                     f"{type(record).__name__.upper()} for batch {record.batch}",
                     transaction=record.txn,
                 )
 
     def _holds(self, record: Preparing | Prepared | Done) -> bool:
-        state = self.query_state
+        state = self.sink_state
         if isinstance(record, Done):
             return state.last_txn == record.txn
         if state.claim is None or state.claim.txn != record.txn:
@@ -148,7 +153,7 @@ class Journal:
         if self._state.records < self._compact_after:
             return False
         at = self._revision
-        snapshot = Snapshot(queries=self._state.queries)
+        snapshot = Snapshot(sinks=self._state.sinks)
         revision = self._revisioned.write_conditionally(at, encode_record(snapshot))
         if revision is None:
             return False

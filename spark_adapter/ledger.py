@@ -3,13 +3,17 @@
 Nothing here does I/O. A ledger is a revisioned stream; each record is one event, JSON in UTF-8 with
 sorted keys, one object per record:
 
-``{"v": 1, "phase": ..., "id": ..., "query": ..., "batch": ..., "txn": ..., "session": ...}``
+``{"v": 2, "phase": ..., "id": ..., "query": ..., "stream": ..., "sink": ..., "batch": ..., "txn": ...,
+"session": ...}``
+
+``query``, ``stream`` (``scope/stream``, where the batch goes) and ``sink`` (a name, or "") are the key: each
+key has a history of its own.
 
 ==========  ======================================================================================
 phase       meaning, and its further fields
 ==========  ======================================================================================
-PREPARING   a driver (``session``) claims ``batch`` of ``query`` with the open transaction ``txn``;
-            every earlier claim of the query that is not DONE is void from here on. ``checkpoint``:
+PREPARING   a driver (``session``) claims ``batch`` for its key with the open transaction ``txn``;
+            every earlier claim of the key that is not DONE is void from here on. ``checkpoint``:
             the engine's own id of the query, or null
 STAGING     a task attempt is about to create staging segments named by ``staging``
 PREPARED    ``txn`` holds the whole batch and may be committed: the point of no return. ``rows``,
@@ -17,11 +21,15 @@ PREPARED    ``txn`` holds the whole batch and may be committed: the point of no 
             stream before the commit, as text), ``winners`` (staging ids that were merged) and
             ``timestamp`` (event time of the batch in ms, or null)
 DONE        ``txn`` is committed and nothing of the batch is left behind. ``rows``
-SNAPSHOT    ``queries``: the whole state, so that everything before it can be truncated
+SNAPSHOT    ``sinks``: the state of every key, so that everything before it can be truncated
 ==========  ======================================================================================
 
 Ids of transactions, staging segments, sessions and records are UUIDs as 32 hexadecimal digits. A
 reader refuses a higher ``v`` and ignores fields it does not know.
+
+Records of version 1 have no ``stream`` and no ``sink``, and their SNAPSHOT has ``queries`` by name. They
+count for the sink without a name on the stream that their last PREPARED names in its ``cut``; if none is left
+that does, for the first sink without a name that appends a record of the same query.
 """
 
 from __future__ import annotations
@@ -34,7 +42,8 @@ from hashlib import blake2b
 from typing import Any, TypeAlias, assert_never
 from uuid import UUID, uuid4
 
-from pravega_wire.errors import CorruptedStateError, InvalidArgumentError
+from pravega_wire.errors import CorruptedStateError, InvalidArgumentError, PravegaError
+from pravega_wire.types import StreamCut
 
 __all__ = [
     "AlreadyDone",
@@ -42,11 +51,13 @@ __all__ = [
     "Decision",
     "Done",
     "LedgerState",
+    "NeverHeardOf",
     "Prepared",
     "Preparing",
-    "QueryState",
     "Record",
     "Resume",
+    "SinkKey",
+    "SinkState",
     "Snapshot",
     "Staging",
     "TxnOutcome",
@@ -58,7 +69,7 @@ __all__ = [
     "staging_id",
 ]
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 CHECKSUM_MODULUS = 1 << 64
 
 
@@ -83,13 +94,37 @@ def staging_id(query: str, batch: int, txn: UUID, partition: int, attempt: int) 
 # --- records --------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class SinkKey:
+    """What has a history of its own in a ledger.
+
+    :ivar query: the query's name. :ivar stream: where its batches go, as ``scope/stream``; None in the key
+        of records of version 1. :ivar sink: tells sinks of one query and stream apart; "" for the only one.
+    """
+
+    query: str
+    stream: str | None
+    sink: str = ""
+
+    def __str__(self) -> str:
+        name = f", sink {self.sink!r}" if self.sink else ""
+        return f"query {self.query!r} to stream {self.stream or '(not recorded)'}{name}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _BatchRecord:
     query: str
     batch: int
     txn: UUID
     session: UUID
+    stream: str | None = None
+    sink: str = ""
     id: UUID = field(default_factory=uuid4)
+
+    @property
+    def key(self) -> SinkKey:
+        """Whose record it is."""
+        return SinkKey(self.query, self.stream, self.sink)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,9 +161,9 @@ class Done(_BatchRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """The state of all queries; see the module text."""
+    """The state of all sinks; see the module text."""
 
-    queries: Mapping[str, QueryState]
+    sinks: Mapping[SinkKey, SinkState]
     id: UUID = field(default_factory=uuid4)
 
 
@@ -153,8 +188,8 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class QueryState:
-    """What the ledger says of one query.
+class SinkState:
+    """What the ledger says of one sink: a query's batches on their way to one stream.
 
     :ivar last_done: highest batch that is DONE, or None. :ivar last_txn: its transaction.
     :ivar last_session: the driver that recorded it as DONE.
@@ -162,6 +197,7 @@ class QueryState:
     :ivar leftovers: staging ids by transaction that may still exist and belong to nothing any more;
         the transactions of void claims are keys even when nothing was staged.
     :ivar checkpoint: the engine's own id of the query in the last claim that had one.
+    :ivar stream: of records of version 1: the stream they are of, or None if none of them tells.
     """
 
     last_done: int | None = None
@@ -170,11 +206,22 @@ class QueryState:
     claim: Claim | None = None
     leftovers: Mapping[UUID, frozenset[UUID]] = field(default_factory=dict)
     checkpoint: str | None = None
+    stream: str | None = None
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether nobody has ever claimed a batch."""
+        return self.last_done is None and self.claim is None
+
+    def knows(self, txn: UUID) -> bool:
+        """Whether a transaction appears in it."""
+        claimed = self.claim is not None and self.claim.txn == txn
+        return claimed or txn == self.last_txn or txn in self.leftovers
 
     def _left(self, txn: UUID, ids: frozenset[UUID]) -> dict[UUID, frozenset[UUID]]:
         return {**self.leftovers, txn: self.leftovers.get(txn, frozenset()) | ids}
 
-    def after(self, record: Preparing | Staging | Prepared | Done) -> QueryState:
+    def after(self, record: Preparing | Staging | Prepared | Done) -> SinkState:
         """The state once ``record`` is appended.
 
         :raises CorruptedStateError: no correct driver appends that record in this state.
@@ -202,7 +249,8 @@ class QueryState:
             case Prepared():
                 if claim is None or claim.txn != record.txn or claim.prepared is not None:
                     raise _corrupt(record, "its transaction holds no open claim")
-                return replace(self, claim=replace(claim, prepared=record))
+                stream = self.stream if record.stream is not None else _stream_of(record.cut)
+                return replace(self, claim=replace(claim, prepared=record), stream=stream)
             case Done():
                 if claim is None or claim.txn != record.txn or claim.prepared is None:
                     raise _corrupt(record, "its transaction is not PREPARED")
@@ -217,10 +265,18 @@ class QueryState:
         assert_never(record)
 
 
+def _stream_of(cut: str) -> str | None:
+    """The stream of a stream cut's text."""
+    try:
+        return str(StreamCut.from_text(cut).stream)
+    except PravegaError:
+        return None
+
+
 def _corrupt(record: _BatchRecord, why: str) -> CorruptedStateError:
     name = type(record).__name__.upper()
     return CorruptedStateError(
-        f"ledger: {name} for batch {record.batch} of query {record.query!r} makes no sense: {why}",
+        f"ledger: {name} for batch {record.batch} of {record.key} makes no sense: {why}",
         transaction=record.txn,
     )
 
@@ -229,22 +285,45 @@ def _corrupt(record: _BatchRecord, why: str) -> CorruptedStateError:
 class LedgerState:
     """What all records together say.
 
-    :ivar queries: state by query. :ivar records: records since the last SNAPSHOT (or the start).
+    :ivar sinks: state by key; records of version 1 add up to the state of a key without a stream.
+    :ivar records: records since the last SNAPSHOT (or the start).
     """
 
-    queries: Mapping[str, QueryState] = field(default_factory=dict)
+    sinks: Mapping[SinkKey, SinkState] = field(default_factory=dict)
     records: int = 0
 
-    def query(self, name: str) -> QueryState:
-        """State of one query; an empty one if the ledger does not know it."""
-        return self.queries.get(name, QueryState())
+    def sink(self, key: SinkKey) -> SinkState:
+        """State of one sink; an empty one if the ledger does not know it."""
+        own = self.sinks.get(key)
+        if own is None:
+            own = self._before_streams(key)
+        return SinkState() if own is None else own
+
+    def _before_streams(self, key: SinkKey) -> SinkState | None:
+        """What records of version 1 say of a sink, if they may be its own and nothing newer is."""
+        old = self.sinks.get(SinkKey(key.query, None))
+        if old is None or key.sink or old.stream not in (None, key.stream):
+            return None
+        return old
 
     def after(self, record: Record) -> LedgerState:
         """The state once ``record`` is appended (:class:`CorruptedStateError` if it cannot be)."""
         if isinstance(record, Snapshot):
-            return LedgerState(dict(record.queries), 0)
-        changed = self.query(record.query).after(record)
-        return LedgerState({**self.queries, record.query: changed}, self.records + 1)
+            return LedgerState(dict(record.sinks), 0)
+        key, sinks = record.key, dict(self.sinks)
+        state = sinks.get(key)
+        if state is None and key.stream is None and isinstance(record, Staging):
+            # an attempt of an older program that has outlived its driver
+            key = next((k for k, s in sinks.items() if k.query == key.query and s.knows(record.txn)), key)
+            state = sinks.get(key)
+        if state is None and key.stream is not None:
+            state = self._before_streams(key)
+            if state is not None:
+                # taken over for good: they were the records of one sink
+                del sinks[SinkKey(key.query, None)]
+                state = replace(state, stream=None)
+        sinks[key] = (SinkState() if state is None else state).after(record)
+        return LedgerState(sinks, self.records + 1)
 
 
 # --- what to do next ------------------------------------------------------------------------------
@@ -274,13 +353,21 @@ class WriteBatch:
     """Nothing of the batch is or ever will be visible: write it."""
 
 
-Decision: TypeAlias = AlreadyDone | Resume | WriteBatch
+@dataclass(frozen=True, slots=True)
+class NeverHeardOf:
+    """The ledger does not know the sink, and the batch is not the first: it may be the wrong ledger."""
 
 
-def decide(state: QueryState, batch: int, checkpoint: str | None = None) -> Decision:
+Decision: TypeAlias = AlreadyDone | Resume | WriteBatch | NeverHeardOf
+
+
+def decide(
+    state: SinkState, batch: int, checkpoint: str | None = None, *, new_ledger: bool = False
+) -> Decision:
     """What a driver that was asked for ``batch`` has to do.
 
     :param checkpoint: the engine's own id of the query, if it has one.
+    :param new_ledger: the sink may be new to the ledger at any batch.
     :raises InvalidArgumentError: the ledger knows the query from another checkpoint: its batch
         numbers mean other data.
     :raises CorruptedStateError: another batch of the query was prepared and never finished.
@@ -292,6 +379,8 @@ def decide(state: QueryState, batch: int, checkpoint: str | None = None) -> Deci
         )
     if state.last_done is not None and batch <= state.last_done:
         return AlreadyDone(state.last_done)
+    if state.is_blank and batch > 0 and not new_ledger:
+        return NeverHeardOf()
     claim = state.claim
     if claim is None or claim.prepared is None:
         return WriteBatch()
@@ -345,12 +434,15 @@ _PHASES: dict[str, type[Preparing | Staging | Prepared | Done]] = {
 
 
 def encode_record(record: Record) -> bytes:
-    """One record as the bytes of a ledger event."""
+    """One record as the bytes of a ledger event; one without a stream as version 1 had it."""
     body: dict[str, Any] = {"v": FORMAT_VERSION, "id": record.id.hex}
     match record:
         case Snapshot():
             body["phase"] = "SNAPSHOT"
-            body["queries"] = {name: _dump_query(q) for name, q in record.queries.items()}
+            body["sinks"] = [
+                {"query": key.query, "stream": key.stream, "sink": key.sink, **_dump_state(state)}
+                for key, state in record.sinks.items()
+            ]
         case Preparing() | Staging() | Prepared() | Done():
             body |= {
                 "phase": type(record).__name__.upper(),
@@ -359,6 +451,10 @@ def encode_record(record: Record) -> bytes:
                 "txn": record.txn.hex,
                 "session": record.session.hex,
             }
+            if record.stream is None:
+                body["v"] = 1
+            else:
+                body |= {"stream": record.stream, "sink": record.sink}
             match record:
                 case Preparing():
                     body["checkpoint"] = record.checkpoint
@@ -387,9 +483,9 @@ def decode_record(data: bytes) -> Record:
     try:
         body = json.loads(data)
         version = body["v"]
-        if version != FORMAT_VERSION:
+        if version not in (1, FORMAT_VERSION):
             raise CorruptedStateError(
-                f"ledger record of version {version!r}; this program reads {FORMAT_VERSION}"
+                f"ledger record of version {version!r}; this program reads 1 and {FORMAT_VERSION}"
             )
         return _load(body)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -402,8 +498,10 @@ def _load(body: Mapping[str, Any]) -> Record:
     phase = body["phase"]
     record_id = UUID(hex=body["id"])
     if phase == "SNAPSHOT":
-        queries = {str(name): _load_query(name, q) for name, q in body["queries"].items()}
-        return Snapshot(queries=queries, id=record_id)
+        if body["v"] == 1:
+            old = {SinkKey(str(name), None): _load_state(each) for name, each in body["queries"].items()}
+            return Snapshot(sinks=old, id=record_id)
+        return Snapshot(sinks={_load_key(each): _load_state(each) for each in body["sinks"]}, id=record_id)
     common: dict[str, Any] = {
         "id": record_id,
         "query": str(body["query"]),
@@ -411,6 +509,8 @@ def _load(body: Mapping[str, Any]) -> Record:
         "txn": UUID(hex=body["txn"]),
         "session": UUID(hex=body["session"]),
     }
+    if body["v"] != 1:
+        common |= {"stream": str(body["stream"]), "sink": str(body["sink"])}
     kind = _PHASES[phase]
     if kind is Preparing:
         return Preparing(**common, checkpoint=body["checkpoint"])
@@ -432,13 +532,19 @@ def _hexes(ids: Iterable[UUID]) -> list[str]:
     return sorted(each.hex for each in ids)
 
 
-def _dump_query(state: QueryState) -> dict[str, Any]:
+def _load_key(body: Mapping[str, Any]) -> SinkKey:
+    stream = body["stream"]
+    return SinkKey(str(body["query"]), None if stream is None else str(stream), str(body["sink"]))
+
+
+def _dump_state(state: SinkState) -> dict[str, Any]:
     claim = state.claim
     return {
         "last_done": state.last_done,
         "last_txn": None if state.last_txn is None else state.last_txn.hex,
         "last_session": None if state.last_session is None else state.last_session.hex,
         "checkpoint": state.checkpoint,
+        "told_stream": state.stream,
         "leftovers": {txn.hex: _hexes(ids) for txn, ids in state.leftovers.items()},
         "claim": None
         if claim is None
@@ -452,13 +558,16 @@ def _dump_query(state: QueryState) -> dict[str, Any]:
     }
 
 
-def _load_query(name: str, body: Mapping[str, Any]) -> QueryState:
+def _load_state(body: Mapping[str, Any]) -> SinkState:
     claim: Claim | None = None
+    stream = body.get("told_stream")
     if body["claim"] is not None:
         raw = body["claim"]
         prepared = None if raw["prepared"] is None else _load(raw["prepared"])
         if not isinstance(prepared, Prepared | None):
-            raise CorruptedStateError(f"ledger snapshot: claim of query {name!r} is damaged")
+            raise CorruptedStateError("ledger snapshot: a claim in it is damaged")
+        if prepared is not None and "told_stream" not in body:
+            stream = _stream_of(prepared.cut)
         claim = Claim(
             int(raw["batch"]),
             UUID(hex=raw["txn"]),
@@ -470,7 +579,7 @@ def _load_query(name: str, body: Mapping[str, Any]) -> QueryState:
     def optional_id(key: str) -> UUID | None:
         return None if body[key] is None else UUID(hex=body[key])
 
-    return QueryState(
+    return SinkState(
         last_done=None if body["last_done"] is None else int(body["last_done"]),
         last_txn=optional_id("last_txn"),
         last_session=optional_id("last_session"),
@@ -479,4 +588,5 @@ def _load_query(name: str, body: Mapping[str, Any]) -> QueryState:
             UUID(hex=txn): frozenset(UUID(hex=each) for each in ids) for txn, ids in body["leftovers"].items()
         },
         checkpoint=body["checkpoint"],
+        stream=None if stream is None else str(stream),
     )

@@ -12,7 +12,15 @@ from pravega_wire import Credentials, PravegaConfig, ScopedStream, SegmentRange
 from pravega_wire.boundaries import check_bytes
 from pravega_wire.errors import InvalidArgumentError
 
-__all__ = ["OPTIONS", "Option", "ReadOptions", "config_options", "decode_ranges", "encode_ranges"]
+__all__ = [
+    "OPTIONS",
+    "Option",
+    "ReadOptions",
+    "check_end",
+    "config_options",
+    "decode_ranges",
+    "encode_ranges",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +116,13 @@ class ReadOptions:
         if not given.get("stream"):
             raise InvalidArgumentError("option 'stream' is required")
         stream = config.resolve(given["stream"])
+        end = given.get("end_stream_cut", "latest")
+        check_end("option 'end_stream_cut'", end)
         return cls(
             config,
             stream,
             given.get("start_stream_cut", "earliest"),
-            given.get("end_stream_cut", "latest"),
+            end,
             _boolean("fail_on_data_loss", given.get("fail_on_data_loss", "true")),
             decode_ranges(stream, given["segment_ranges"]) if "segment_ranges" in given else None,
             _bytes("max_partition_bytes", given.get("max_partition_bytes")),
@@ -174,6 +184,17 @@ def decode_ranges(stream: ScopedStream, text: str) -> tuple[SegmentRange, ...]:
         return tuple(SegmentRange(stream, *(int(n) for n in each)) for each in json.loads(text))
     except (ValueError, TypeError) as error:
         raise InvalidArgumentError(f"option 'segment_ranges': {error}") from error
+
+
+def check_end(name: str, end: object) -> None:
+    """Refuse an end that nothing can come before.
+
+    :raises InvalidArgumentError: it is ``earliest``: the range would be empty whatever is in the stream.
+    """
+    if isinstance(end, str) and end.strip().lower() == "earliest":
+        raise InvalidArgumentError(
+            f"{name}: nothing comes before 'earliest'; an end is 'latest', 'unbounded' or the text of a cut"
+        )
 
 
 def _bytes(name: str, text: str | None) -> int | None:

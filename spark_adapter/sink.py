@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
-from typing import get_args
+from typing import Any, cast, get_args
 from uuid import UUID, uuid4
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # has no stubs
@@ -27,6 +29,7 @@ from pravega_wire.errors import InvalidArgumentError, StreamNotFoundError
 from spark_adapter.clients import client_for
 from spark_adapter.commit import AttemptResult, BatchCommitter, BatchReport, IfForgotten
 from spark_adapter.journal import Journal
+from spark_adapter.ledger import SinkKey
 from spark_adapter.tasks import RESULT_SCHEMA, Mode, PartitionWriter, decode_result
 
 __all__ = ["ForeachBatchSink"]
@@ -52,7 +55,8 @@ class ForeachBatchSink:
     ==================  ==========================================================================
 
     Exactly once holds if the query has a checkpoint and computes the same batch again from the same
-    input. Use one sink object for one query.
+    input. Use one sink object for one query. A function for ``foreachBatch`` may call several sinks, also
+    with one ledger: those that write to one stream need a ``sink_name`` each.
 
     :param stream: where the events go: ``scope/stream``, or ``stream`` in the default scope.
     :param ledger_stream: needed for ``exactly_once``: a stream of one segment where the sink notes
@@ -60,6 +64,11 @@ class ForeachBatchSink:
     :param query: name of the query in the ledger. Default: Spark's own id of the streaming query,
         which its checkpoint keeps over restarts. Needed when the sink is called outside of a
         streaming query.
+    :param sink_name: tells sinks of one query and one stream apart in the ledger; each of them is called at
+        most once for a batch. Keep it over restarts: a sink under a new name is a new one.
+    :param new_ledger: take a batch above 0 although the ledger has never heard of this query, stream and sink
+        name. Otherwise that is refused: it is what a mistyped name or a deleted ledger looks like, and such
+        a batch may be stored already. Needed once, for a sink that is added to a query that has run before.
     :param event_col: column with the event, binary or string (default ``event``).
     :param serializer: or a function from the row to bytes.
     :param routing_key_col: string column with the routing key. Without one, and where it is null,
@@ -87,6 +96,8 @@ class ForeachBatchSink:
         mode: Mode = "at_least_once",
         ledger_stream: str | ScopedStream | None = None,
         query: str | None = None,
+        sink_name: str = "",
+        new_ledger: bool = False,
         event_col: str | None = None,
         serializer: Callable[[Row], bytes] | None = None,
         routing_key_col: str | None = None,
@@ -104,6 +115,10 @@ class ForeachBatchSink:
             raise InvalidArgumentError("mode 'exactly_once' needs a ledger_stream")
         if mode != "exactly_once" and ledger_stream is not None:
             raise InvalidArgumentError(f"a ledger_stream makes no sense with mode {mode!r}")
+        if mode != "exactly_once" and (sink_name or new_ledger):
+            raise InvalidArgumentError("sink_name and new_ledger need mode 'exactly_once'")
+        if not isinstance(sink_name, str):
+            raise InvalidArgumentError(f"sink_name is a string, not {type(sink_name).__name__}")
         if mode != "exactly_once" and event_time_col is not None:
             raise InvalidArgumentError("event_time_col needs mode 'exactly_once'")
         if event_col is not None and serializer is not None:
@@ -124,6 +139,8 @@ class ForeachBatchSink:
         if self._ledger == self._stream:
             raise InvalidArgumentError("the ledger must be a stream of its own")
         self._query = query
+        self._sink_name = sink_name
+        self._new_ledger = new_ledger
         self._lease_ms = lease_ms
         self._read_after_write = read_after_write
         self._if_forgotten: IfForgotten = if_forgotten
@@ -134,6 +151,7 @@ class ForeachBatchSink:
             stream=self._stream,
             mode=mode,
             ledger=self._ledger,
+            sink=sink_name,
             event_col=event_col or "event",
             serializer=serializer,
             routing_key_col=routing_key_col,
@@ -141,6 +159,8 @@ class ForeachBatchSink:
             event_time_col=event_time_col,
         )
         self._committer: BatchCommitter | None = None
+        self._committed_for: tuple[SinkKey, str | None] | None = None
+        self._session = uuid4()
         self.last_batch: BatchReport | None = None
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
@@ -148,8 +168,9 @@ class ForeachBatchSink:
 
         :raises FencedError: another driver runs this query (``exactly_once``).
         :raises TransactionUnknownError: see ``if_forgotten`` (``exactly_once``).
-        :raises InvalidArgumentError: a column is missing or of the wrong type, or the query has no
-            checkpoint or name (``exactly_once``).
+        :raises InvalidArgumentError: a column is missing or of the wrong type. With ``exactly_once`` also:
+            the query has no checkpoint or name; the batch was written under the same query, stream and sink
+            name in this run of the query already; the ledger does not know them and the batch is above 0.
         """
         self._check_columns(df)
         if self._plan.mode == "exactly_once":
@@ -167,47 +188,63 @@ class ForeachBatchSink:
             )
 
     def _exactly_once(self, df: DataFrame, batch_id: int) -> BatchReport:
-        committer, query = self._open(df.sparkSession)
-
-        def write(txn: UUID) -> Sequence[AttemptResult]:
-            plan = replace(self._plan, query=query, batch=batch_id, txn=txn, session=committer.session)
-            return _run_tasks(df, plan)
-
-        return committer.run(batch_id, write)
-
-    def _open(self, spark: SparkSession) -> tuple[BatchCommitter, str]:
+        spark = df.sparkSession
         checkpoint = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
         query = self._query or checkpoint
         if query is None:
             raise InvalidArgumentError(
                 "outside of a streaming query, mode 'exactly_once' needs the parameter query"
             )
-        if self._committer is None:
+        run = str(self._session)
+        if checkpoint is not None:
+            run = _run_of(spark, checkpoint) or run
+        assert self._ledger is not None
+        key = SinkKey(query, str(self._stream), self._sink_name)
+        with _calls.one(self._config.controller_uri, self._ledger, key, run, batch_id):
+            committer = self._open(spark, key, checkpoint, batch_id)
+
+            def write(txn: UUID) -> Sequence[AttemptResult]:
+                plan = replace(self._plan, query=query, batch=batch_id, txn=txn, session=committer.session)
+                return _run_tasks(df, plan)
+
+            return committer.run(batch_id, write)
+
+    def _open(
+        self, spark: SparkSession, key: SinkKey, checkpoint: str | None, batch_id: int
+    ) -> BatchCommitter:
+        if self._committer is None or self._committed_for != (key, checkpoint):
             if checkpoint is not None and _checkpoint_is_temporary(spark, checkpoint):
                 raise InvalidArgumentError(
                     "mode 'exactly_once' needs a query with a checkpointLocation: without one a "
-                    "restarted query starts anew and writes everything again"
+                    "restarted query begins from the start and writes everything again"
                 )
             client = client_for(self._config)
             assert self._ledger is not None
             try:
                 revisioned = client.revisioned_stream(self._ledger)
-            except StreamNotFoundError:
+            except StreamNotFoundError as error:
+                if batch_id > 0 and not self._new_ledger:
+                    raise InvalidArgumentError(
+                        f"ledger {self._ledger} does not exist, and batch {batch_id} of {key} is not the "
+                        "first: if the ledger's name is mistyped or it was deleted, the batch may be in the "
+                        "stream already. If this is meant to be a new ledger, say new_ledger=True"
+                    ) from error
                 client.create_stream(self._ledger, 1)
                 revisioned = client.revisioned_stream(self._ledger)
             self._committer = BatchCommitter(
                 client,
                 self._stream,
-                Journal(revisioned, query, compact_after=self._compact_after),
-                query=query,
+                Journal(revisioned, key, name=str(self._ledger), compact_after=self._compact_after),
                 lease_ms=self._lease_ms,
-                session=uuid4(),
+                session=self._session,
                 checkpoint=checkpoint,
                 wait_visible=self._read_after_write,
                 if_forgotten=self._if_forgotten,
+                new_ledger=self._new_ledger,
                 hook=self._hook,
             )
-        return self._committer, query
+            self._committed_for = (key, checkpoint)
+        return self._committer
 
     def _check_columns(self, df: DataFrame) -> None:
         plan = self._plan
@@ -260,14 +297,75 @@ def _run_tasks(df: DataFrame, plan: PartitionWriter) -> list[AttemptResult]:
     return results
 
 
-def _checkpoint_is_temporary(spark: SparkSession, query_id: str) -> bool:
-    """Whether Spark made up a checkpoint that it deletes again, so nothing survives a restart."""
+class _Calls:
+    """The batches that sinks have finished in this process, to tell a replay from a second write.
+
+    A batch that is DONE is skipped when Spark runs it again: in a new process, or in this one when the query
+    was started again. Within one run of a query Spark asks for each batch once, so a second call for it with
+    the same key comes from a function that writes twice, and what it has would be dropped.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._finished: dict[tuple[str, ScopedStream, SinkKey], tuple[str, int]] = {}
+
+    @contextmanager
+    def one(
+        self, controller: str, ledger: ScopedStream, key: SinkKey, run: str, batch: int
+    ) -> Iterator[None]:
+        """Around one call; one that raises may be repeated.
+
+        :param run: equal for all calls between which Spark does not repeat a batch.
+        :raises InvalidArgumentError: this run has finished that batch or a later one already.
+        """
+        place = (controller, ledger, key)
+        with self._lock:
+            last_run, last = self._finished.get(place, ("", -1))
+        if last_run == run and batch <= last:
+            raise InvalidArgumentError(
+                f"batch {batch} was given to ledger {ledger} for {key}, and this driver has already written "
+                f"batch {last} there: what a second call has would be lost. Give each sink of the query that "
+                "writes to this stream a sink_name of its own, and call each once for a batch, with rising "
+                "numbers"
+            )
+        yield
+        with self._lock:
+            self._finished[place] = (run, batch)
+
+
+_calls = _Calls()
+
+
+def _active_query(spark: SparkSession, query_id: str) -> Any:
+    """The JVM's object of a running query, or None where that cannot be had."""
     # The session inside of foreachBatch is a clone whose own list of queries is empty.
     key = spark._jvm.java.util.UUID.fromString(query_id)
     try:
-        query = spark._jsparkSession.sharedState().activeStreamingQueries().get(key)
+        return spark._jsparkSession.sharedState().activeStreamingQueries().get(key)
+    except Py4JError:
+        return None
+
+
+def _run_of(spark: SparkSession, query_id: str) -> str | None:
+    """Spark's id of this run of a query: another one after each start."""
+    query = _active_query(spark, query_id)
+    try:
+        if query is not None:
+            return str(query.runId())
+    except Py4JError:
+        pass
+    # what Spark sets it to, unless the function has set one of its own
+    return cast("str | None", spark.sparkContext.getLocalProperty("spark.jobGroup.id"))
+
+
+def _checkpoint_is_temporary(spark: SparkSession, query_id: str) -> bool:
+    """Whether Spark made up a checkpoint that it deletes again, so nothing survives a restart."""
+    query = _active_query(spark, query_id)
+    try:
         root = None if query is None else query.resolvedCheckpointRoot()
     except Py4JError:
+        root = None
+    if root is None:
         log.warning("this version of Spark does not tell where the query's checkpoint is")
         return False
     return str(root).rstrip("/").rpartition("/")[2].startswith("temporary-")

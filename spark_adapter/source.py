@@ -7,9 +7,9 @@ same rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, TypeVar, overload
+from typing import Any, Literal, NoReturn, TypeAlias, TypeVar, overload
 
 import pyarrow as pa
 from pyspark import RDD, SparkContext
@@ -18,8 +18,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from pravega_wire import EventBatch, PravegaConfig, ScopedStream, SegmentRange, StreamCut
+from pravega_wire.errors import InvalidArgumentError
 from spark_adapter.clients import client_for
-from spark_adapter.options import ReadOptions, config_options, encode_ranges
+from spark_adapter.options import ReadOptions, check_end, config_options, encode_ranges
 
 __all__ = ["EVENT_SCHEMA", "Bound", "PravegaDataSource", "read_df", "read_rdd", "register"]
 
@@ -32,6 +33,9 @@ OnTruncated: TypeAlias = Literal["fail", "skip_to_head"]
 
 EVENT_SCHEMA = "event binary, scope string, stream string, segment_id long, offset long"
 """Columns of a DataFrame of events."""
+
+_SIMPLE_SCHEMA = "event binary, scope string, stream string, segment_id bigint, offset bigint"
+# The same as Spark says it.
 
 _ARROW_SCHEMA = pa.schema(
     [
@@ -110,7 +114,7 @@ def read_rdd(
     Partitions are in the order of their segments' ids, and events in the order they were stored, so
     the events of one routing key are in order in ``rdd.collect()``.
 
-    :param start, end: resolved now, once: the RDD does not grow.
+    :param start, end: resolved now, once: the RDD does not grow. An ``end`` of ``"earliest"`` is refused.
     :param deserializer: function from an event's bytes to an element; sent to the workers. Default:
         the elements are the bytes.
     :param on_truncated: ``fail``, or ``skip_to_head`` if data after ``start`` may be gone.
@@ -120,6 +124,7 @@ def read_rdd(
     :raises DataLossError: data between the cuts was truncated (now, or while reading).
     :raises InvalidStreamCutError: a cut is of another stream or beyond its end.
     """
+    check_end("end", end)
     ranges = client_for(config).segment_ranges(
         stream, start, end, on_truncated=on_truncated, max_range_bytes=max_partition_bytes
     )
@@ -133,12 +138,12 @@ def read_rdd(
 class PravegaDataSource(DataSource):  # type: ignore[misc]  # pyspark is Any to mypy
     """``spark.read.format("pravega")``; the options are in :mod:`spark_adapter.options`.
 
-    Without ``segment_ranges`` the bounds are resolved when Spark plans the read.
+    Without ``segment_ranges`` the bounds are resolved when Spark plans the read. What this format cannot do
+    (``write``, ``writeStream``, ``readStream``) ends with an error that says what to use.
     """
 
-    def __init__(self, options: MutableMapping[str, str]) -> None:
-        super().__init__(options)
-        self.parsed = ReadOptions.parse(dict(options))
+    # Options are parsed where they are used: Spark makes this object for what it cannot do as well, with
+    # options of its own.
 
     @classmethod
     def name(cls) -> str:
@@ -146,12 +151,47 @@ class PravegaDataSource(DataSource):  # type: ignore[misc]  # pyspark is Any to 
         return "pravega"
 
     def schema(self) -> str:
-        """The columns of every event."""
+        """The columns of every event; looks at the options, so that a wrong one is found by ``load()``."""
+        self._parsed()
         return EVENT_SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """The reader, which plans partitions on the driver and reads them on the workers."""
-        return _Reader(self.parsed)
+        """The reader, which plans partitions on the driver and reads them on the workers.
+
+        :raises InvalidArgumentError: the user gave another schema than the format's.
+        """
+        given = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema.fields)
+        if given != _SIMPLE_SCHEMA:
+            raise InvalidArgumentError(
+                f"format 'pravega' has the columns {_SIMPLE_SCHEMA}, not {given}: leave out schema(), and "
+                "select or cast columns of the frame"
+            )
+        return _Reader(self._parsed())
+
+    def _parsed(self) -> ReadOptions:
+        return ReadOptions.parse(dict(self.options))
+
+    def streamReader(self, schema: StructType) -> NoReturn:
+        """Refused: there is no ``readStream`` yet."""
+        raise InvalidArgumentError(
+            "format 'pravega' cannot be read by readStream yet: read what lies between two stream cuts with "
+            "read_df or spark.read, and begin the next read at the end of the last; or follow the stream "
+            "outside of Spark with a reader group"
+        )
+
+    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
+        """Refused: there is no ``DataFrame.write`` yet."""
+        raise InvalidArgumentError(
+            "format 'pravega' cannot be written by DataFrame.write yet: call a sink, "
+            "spark_adapter.ForeachBatchSink(config, stream, ...)(frame, number)"
+        )
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:
+        """Refused: there is no ``writeStream.format`` yet."""
+        raise InvalidArgumentError(
+            "format 'pravega' cannot be written by writeStream.format yet: use "
+            "writeStream.foreachBatch(spark_adapter.ForeachBatchSink(config, stream, ...))"
+        )
 
 
 class _Reader(DataSourceReader):  # type: ignore[misc]  # pyspark is Any to mypy
@@ -217,6 +257,7 @@ def read_df(
     (long; the offset in bytes of the event's header in its segment). Arguments and errors as
     :func:`read_rdd`.
     """
+    check_end("end", end)
     name = config.resolve(stream)
     ranges = client_for(config).segment_ranges(
         name, start, end, on_truncated=on_truncated, max_range_bytes=max_partition_bytes

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import islice
-from typing import Any, Literal, TypeAlias
+from itertools import compress, islice
+from typing import Any, Literal, Self, TypeAlias
 from uuid import UUID
 
 import pyarrow as pa
@@ -17,6 +18,8 @@ from pyspark.sql import Row
 
 from pravega_wire import PravegaConfig, ScopedStream
 from pravega_wire.errors import InvalidArgumentError, PravegaError
+from pravega_wire.segment.appender import MAX_EVENT_BYTES
+from pravega_wire.sync import EventWriter, PravegaClient
 from spark_adapter.clients import client_for
 from spark_adapter.commit import AttemptResult
 from spark_adapter.ledger import Staging, encode_record, event_checksum, staging_id
@@ -24,6 +27,8 @@ from spark_adapter.ledger import Staging, encode_record, event_checksum, staging
 __all__ = ["RESULT_SCHEMA", "Chunk", "Mode", "PartitionWriter", "decode_result"]
 
 Mode: TypeAlias = Literal["best_effort", "at_least_once", "exactly_once"]
+
+log = logging.getLogger(__name__)
 
 RESULT_SCHEMA = "result string"
 _ROWS_PER_CHUNK = 5000
@@ -46,7 +51,7 @@ class Chunk:
 class PartitionWriter:
     """Writes one partition of a batch; picklable, so that it can be sent to workers.
 
-    :param mode: how sure the write is. :param ledger, query, batch, txn, session: what the staging
+    :param mode: how sure the write is. :param ledger, query, sink, batch, txn, session: what the staging
         segments belong to; only for ``exactly_once``.
     :param event_col: column with the event (binary or string), unless there is a ``serializer``.
     :param routing_key_col: column with the routing key. :param router: or a function of the row.
@@ -58,6 +63,7 @@ class PartitionWriter:
     mode: Mode
     ledger: ScopedStream | None = None
     query: str = ""
+    sink: str = ""
     batch: int = 0
     txn: UUID | None = None
     session: UUID | None = None
@@ -152,17 +158,10 @@ class PartitionWriter:
         return tally.result(_task().partitionId())
 
     def _try_append(self, chunks: Iterable[Chunk]) -> AttemptResult:
-        tally = _Tally()
-        for chunk in chunks:
-            try:
-                with client_for(self.config).event_writer(self.stream) as writer:
-                    writer.write_events(chunk.events, routing_keys=chunk.keys)
-                    writer.flush()
-            except PravegaError:
-                tally.dropped += len(chunk.events)
-            else:
-                tally.add(chunk)
-        return tally.result(_task().partitionId())
+        with _BestEffort(client_for(self.config), self.stream) as attempt:
+            for chunk in chunks:
+                attempt.write(chunk)
+        return attempt.tally.result(_task().partitionId())
 
     def _stage(self, chunks: Iterable[Chunk]) -> AttemptResult:
         if self.ledger is None or self.txn is None or self.session is None:
@@ -181,6 +180,8 @@ class PartitionWriter:
                     # recorded before anything is made, so that whatever happens it is found
                     record = Staging(
                         query=self.query,
+                        stream=str(self.stream),
+                        sink=self.sink,
                         batch=self.batch,
                         txn=self.txn,
                         session=self.session,
@@ -194,6 +195,63 @@ class PartitionWriter:
             if writer is not None:
                 writer.flush()
         return tally.result(task.partitionId(), staging)
+
+
+class _BestEffort:
+    """Writes what can be written, and counts each event that is not known to be stored as dropped."""
+
+    def __init__(self, client: PravegaClient, stream: ScopedStream) -> None:
+        self.tally = _Tally()
+        self._client = client
+        self._stream = stream
+        self._writer: EventWriter | None = None
+        self._given = 0
+
+    def write(self, chunk: Chunk) -> None:
+        """Hand over a chunk; after a failure a new writer begins with the next one."""
+        fits = [len(event) <= MAX_EVENT_BYTES for event in chunk.events]
+        events, keys = chunk.events, chunk.keys
+        if not all(fits):
+            self.tally.dropped += fits.count(False)
+            events = list(compress(events, fits))
+            keys = None if keys is None else list(compress(keys, fits))
+        try:
+            if self._writer is None:
+                self._writer = self._client.event_writer(self._stream).__enter__()
+            self._given += len(events)
+            self._writer.write_events(events, routing_keys=keys)
+        except PravegaError as error:
+            if self._writer is None:
+                self._given = len(events)
+            self._settle(error)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if kind is None:
+            self._settle(None)
+        elif self._writer is not None:
+            self._writer.__exit__(kind, error, trace)
+
+    def _settle(self, error: PravegaError | None) -> None:
+        """Wait for what was handed over, and count it; the next chunk gets a new writer."""
+        writer, given = self._writer, self._given
+        self._writer, self._given = None, 0
+        stored = 0
+        if writer is not None:
+            try:
+                writer.flush()
+            except PravegaError as failure:
+                error = error or failure
+            metrics = writer.metrics()
+            stored = metrics.events_acknowledged
+            self.tally.rows += stored
+            self.tally.nbytes += metrics.bytes_acknowledged
+            writer.__exit__(None if error is None else type(error), error, None)
+        self.tally.dropped += given - stored
+        if error is not None:
+            log.warning("%d events are not known to be stored in %s: %s", given - stored, self._stream, error)
 
 
 @dataclass(slots=True)

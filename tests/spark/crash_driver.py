@@ -14,8 +14,11 @@ from tests.spark.helpers import frame_of
 
 
 def main() -> None:
-    """Arguments: controller URI, stream, ledger, step."""
-    controller, stream, ledger, step = sys.argv[1:]
+    """Arguments: controller URI, stream, ledger, step, and a second stream if there is one to write as well.
+
+    Of two streams the second one's sink dies.
+    """
+    controller, stream, ledger, step, *second = sys.argv[1:]
     config = PravegaConfig.from_defaults(controller_uri=controller, scope="spark", env={})
 
     def crash(reached: str) -> None:
@@ -32,16 +35,17 @@ def main() -> None:
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")
-    sink = ForeachBatchSink(
-        config,
-        stream,
-        mode="exactly_once",
-        ledger_stream=ledger,
-        query="q",
-        router=lambda row: row.key,  # by rows: no pandas to import, a shorter life
-        crash_hook=crash,
-    )
-    sink(frame_of(spark, 0), 0)
+    for each in (stream, *second):
+        sink = ForeachBatchSink(
+            config,
+            each,
+            mode="exactly_once",
+            ledger_stream=ledger,
+            query="q",
+            router=lambda row: row.key,  # by rows: no pandas to import, a shorter life
+            crash_hook=crash if each == (stream, *second)[-1] else None,
+        )
+        sink(frame_of(spark, 0), 0)
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ def staging_left(client: PravegaClient, stream: str, ledger: str) -> list[UUID]:
     name = client.config.resolve(stream)
     for record in ledger_records(client, ledger):
         assert not isinstance(record, Snapshot), "compacted: nothing to check"
-        if isinstance(record, Staging):
+        if isinstance(record, Staging) and record.stream == str(name):
             for segment in portal.call(twin._transaction_segments, name, record.txn):
                 target = transaction_target(twin._core, name, segment, record.staging)
                 try:

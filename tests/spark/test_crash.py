@@ -15,9 +15,30 @@ from pyspark.sql import SparkSession
 from pravega_wire import PravegaConfig
 from pravega_wire.sync import PravegaClient
 from spark_adapter import STEPS, ForeachBatchSink
-from tests.spark.helpers import assert_exactly, frame_of, staging_left
+from tests.spark.helpers import assert_exactly, frame_of, read_all, staging_left
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+def run_until_killed(*arguments: str) -> None:
+    """Run the driver that kills itself; see its ``main``."""
+    driver = subprocess.Popen(
+        [sys.executable, "-m", "tests.spark.crash_driver", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    try:
+        # its JVM and workers hold the pipe too: its end says that they are all gone
+        output, _ = driver.communicate(timeout=180)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait()
+    assert driver.returncode == -signal.SIGKILL, output.decode(errors="replace")
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -29,26 +50,7 @@ def test_killed_driver_then_replay(
     ledger: str,
     step: str,
 ) -> None:
-    driver = subprocess.Popen(
-        [
-            sys.executable, "-m", "tests.spark.crash_driver",
-            config.controller_uri, stream, ledger, step,
-        ],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )  # fmt: skip
-    try:
-        # its JVM and workers hold the pipe too: its end says that they are all gone
-        output, _ = driver.communicate(timeout=180)
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(driver.pid, signal.SIGKILL)
-        driver.wait()
-    assert driver.returncode == -signal.SIGKILL, output.decode(errors="replace")
+    run_until_killed(config.controller_uri, stream, ledger, step)
 
     def restart() -> ForeachBatchSink:
         return ForeachBatchSink(
@@ -69,3 +71,37 @@ def test_killed_driver_then_replay(
     sink(frame_of(spark, 1), 1)
     assert_exactly(client, stream, [0, 1])
     assert staging_left(client, stream, ledger) == []
+
+
+@pytest.mark.parametrize("step", ["begin", "staged", "prepared"])
+def test_driver_killed_between_two_sinks_of_a_batch(
+    spark: SparkSession,
+    config: PravegaConfig,
+    client: PravegaClient,
+    stream: str,
+    ledger: str,
+    step: str,
+) -> None:
+    other = f"{stream}-other"
+    client.create_stream(other, 2)
+    # the first sink's batch is done; the second's dies with it
+    run_until_killed(config.controller_uri, stream, ledger, step, other)
+    assert len(read_all(client, stream)) == 200
+    assert read_all(client, other) == []
+    first, second = (
+        ForeachBatchSink(
+            config, each, mode="exactly_once", ledger_stream=ledger, query="q", routing_key_col="key"
+        )
+        for each in (stream, other)
+    )
+    outcomes = []
+    for batch in range(2):
+        for sink in (first, second):
+            sink(frame_of(spark, batch), batch)
+            assert sink.last_batch is not None
+            outcomes.append(sink.last_batch.outcome)
+    replayed = "recovered" if step == "prepared" else "written"
+    assert outcomes == ["skipped", replayed, "written", "written"]
+    for each in (stream, other):
+        assert_exactly(client, each, [0, 1])
+        assert staging_left(client, each, ledger) == []

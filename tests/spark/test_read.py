@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -10,9 +11,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pravega_wire import PravegaConfig, StreamCut
-from pravega_wire.errors import DataLossError
+from pravega_wire.errors import DataLossError, InvalidArgumentError
 from pravega_wire.sync import PravegaClient
-from spark_adapter import read_df, read_rdd, register
+from spark_adapter import EVENT_SCHEMA, read_df, read_rdd, register
 
 
 @dataclass(frozen=True)
@@ -153,6 +154,52 @@ def test_format_refuses_unknown_options(spark: SparkSession, written: Written) -
     register(spark)
     with pytest.raises(PySparkException, match="did you mean 'start_stream_cut'"):
         spark.read.format("pravega").option("start_stream_cutt", "x").load()
+
+
+def test_format_refuses_another_schema_while_planning(
+    spark: SparkSession, config: PravegaConfig, written: Written
+) -> None:
+    register(spark)
+    reader = spark.read.format("pravega").option("controller", config.controller_uri)
+    reader = reader.option("stream", f"spark/{written.name}")
+    wrong = reader.schema("event string").load()
+    with pytest.raises(PySparkException, match=r"event binary, scope string.*not event string") as caught:
+        wrong.collect()
+    assert "Job aborted" not in str(caught.value)  # no task has run
+    same = reader.schema(EVENT_SCHEMA).load()
+    assert same.count() == len(written.events)
+
+
+def test_an_end_that_nothing_comes_before_is_refused(
+    spark: SparkSession, config: PravegaConfig, written: Written
+) -> None:
+    with pytest.raises(InvalidArgumentError, match="end: nothing comes before 'earliest'"):
+        read_rdd(spark.sparkContext, config, written.name, end="earliest")
+    with pytest.raises(InvalidArgumentError, match="end: nothing comes before 'earliest'"):
+        read_df(spark, config, written.name, end="earliest")
+    register(spark)
+    with pytest.raises(PySparkException, match="'end_stream_cut': nothing comes before 'earliest'"):
+        spark.read.format("pravega").option("stream", "a/b").option("end_stream_cut", "earliest").load()
+
+
+def test_what_the_format_cannot_do_says_what_to_use(
+    spark: SparkSession, config: PravegaConfig, written: Written, tmp_path: Path
+) -> None:
+    register(spark)
+    options = {"controller": config.controller_uri, "stream": f"spark/{written.name}"}
+    frame = spark.range(3).selectExpr("cast(cast(id as string) as binary) as event")
+    with pytest.raises(PySparkException, match=r"DataFrame.write yet: call a sink, .*ForeachBatchSink"):
+        frame.write.format("pravega").options(**options, exactly_once="true").mode("append").save()
+    rate = spark.readStream.format("rate").load().selectExpr("cast(cast(value as string) as binary) as event")
+    with pytest.raises(PySparkException, match=r"writeStream.foreachBatch.*ForeachBatchSink"):
+        rate.writeStream.format("pravega").options(**options).option(
+            "checkpointLocation", str(tmp_path / "out")
+        ).trigger(once=True).start().awaitTermination()
+    followed = spark.readStream.format("pravega").options(**options).load()
+    with pytest.raises(PySparkException, match=r"readStream yet: .*read_df"):
+        followed.writeStream.format("noop").option(
+            "checkpointLocation", str(tmp_path / "in")
+        ).start().awaitTermination()
 
 
 def test_truncated_data_fails_unless_told_otherwise(

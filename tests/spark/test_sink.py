@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,16 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from pravega_wire import PravegaConfig
-from pravega_wire.errors import FencedError, InvalidArgumentError, TransactionAbortedError
+from pravega_wire.errors import (
+    FencedError,
+    InvalidArgumentError,
+    StreamNotFoundError,
+    TransactionAbortedError,
+)
 from pravega_wire.sync import PravegaClient
 from spark_adapter import STEPS, ForeachBatchSink
-from spark_adapter.ledger import Done, Prepared, Preparing, Snapshot
+from spark_adapter.clients import client_for
+from spark_adapter.ledger import Done, Prepared, Preparing, Snapshot, encode_record
 from tests.spark.helpers import (
     assert_exactly,
     frame_of,
@@ -35,8 +42,8 @@ def exactly_once(config: PravegaConfig, stream: str, ledger: str) -> SinkFactory
     """Makes sinks like those of restarted drivers: the same stream, ledger and query."""
 
     def make(**more: Any) -> ForeachBatchSink:
-        settings = {"query": "q", "routing_key_col": "key", **more}
-        return ForeachBatchSink(config, stream, mode="exactly_once", ledger_stream=ledger, **settings)
+        settings = {"stream": stream, "ledger_stream": ledger, "query": "q", "routing_key_col": "key", **more}
+        return ForeachBatchSink(config, mode="exactly_once", **settings)
 
     return make
 
@@ -54,6 +61,40 @@ def test_weaker_modes_store_everything(
     assert_exactly(client, stream, [0, 1])
     assert sink.last_batch is not None
     assert (sink.last_batch.rows, sink.last_batch.dropped) == (200, 0)
+
+
+def test_best_effort_counts_event_by_event(
+    spark: SparkSession, config: PravegaConfig, client: PravegaClient, stream: str
+) -> None:
+    rows = [("small", "a"), ("x" * (8 * 1024 * 1024 + 1), "a"), ("also small", "b")]
+    frame = spark.createDataFrame(spark.sparkContext.parallelize(rows, 1), "event string, key string")
+    sink = ForeachBatchSink(config, stream, mode="best_effort", routing_key_col="key")
+    sink(frame, 0)
+    assert sorted(read_all(client, stream)) == ["also small", "small"]
+    assert sink.last_batch is not None
+    assert (sink.last_batch.rows, sink.last_batch.dropped) == (2, 1)
+
+
+def test_best_effort_counts_what_was_stored_before_a_failure(
+    spark: SparkSession, config: PravegaConfig, client: PravegaClient, stream: str
+) -> None:
+    before, after = 5000, 3000  # the first chunk of rows, and what is left
+
+    def seal_after_the_first_chunk(row: Row) -> bytes:
+        if row.id == before:
+            here = client_for(config)
+            while sum(each.end_offset for each in here.segment_ranges(stream)) < before * 16:
+                pass
+            here.seal_stream(stream)
+        return b"%08d" % row.id
+
+    frame = spark.range(0, before + after, 1, 1)
+    sink = ForeachBatchSink(config, stream, mode="best_effort", serializer=seal_after_the_first_chunk)
+    sink(frame, 0)
+    assert len(read_all(client, stream)) == before
+    assert sink.last_batch is not None
+    assert (sink.last_batch.rows, sink.last_batch.nbytes) == (before, before * 8)
+    assert sink.last_batch.dropped == after
 
 
 def test_serializer_and_router_see_rows(
@@ -87,15 +128,76 @@ def test_batches_are_written_once_and_replays_write_nothing(
     exactly_once: SinkFactory,
 ) -> None:
     sink = exactly_once()
-    for batch in (0, 1, 1, 0):
+    for batch in (0, 1):
         sink(frame_of(spark, batch), batch)
-    assert sink.last_batch is not None
-    assert sink.last_batch.outcome == "skipped"
+    for batch in (1, 0):
+        restarted = exactly_once()
+        restarted(frame_of(spark, batch), batch)
+        assert restarted.last_batch is not None
+        assert restarted.last_batch.outcome == "skipped"
     restarted = exactly_once()
     for batch in (1, 2):
         restarted(frame_of(spark, batch), batch)
     assert_exactly(client, stream, [0, 1, 2])
     assert staging_left(client, stream, ledger) == []
+
+
+def test_second_call_for_a_batch_is_refused(
+    spark: SparkSession, client: PravegaClient, stream: str, exactly_once: SinkFactory
+) -> None:
+    sink = exactly_once()
+    sink(frame_of(spark, 0), 0)
+    with pytest.raises(InvalidArgumentError, match=r"already written batch 0 there: .*sink_name"):
+        sink(frame_of(spark, 1), 0)
+    sink(frame_of(spark, 1), 1)
+    with pytest.raises(InvalidArgumentError, match="already written batch 1 there"):
+        sink(frame_of(spark, 2), 0)
+    assert_exactly(client, stream, [0, 1])
+
+
+def test_ledger_that_does_not_know_the_query_refuses_later_batches(
+    spark: SparkSession, client: PravegaClient, stream: str, ledger: str, exactly_once: SinkFactory
+) -> None:
+    with pytest.raises(InvalidArgumentError, match=f"ledger spark/{ledger} does not exist.*new_ledger=True"):
+        exactly_once()(frame_of(spark, 7), 7)
+    with pytest.raises(StreamNotFoundError):
+        client.revisioned_stream(ledger)
+    exactly_once(query="another")(frame_of(spark, 0), 0)
+    with pytest.raises(InvalidArgumentError, match=f"ledger spark/{ledger} does not know query 'q'"):
+        exactly_once()(frame_of(spark, 7), 7)
+    assert_exactly(client, stream, [0])
+    exactly_once(new_ledger=True)(frame_of(spark, 7), 7)
+    exactly_once()(frame_of(spark, 8), 8)
+    assert_exactly(client, stream, [0, 7, 8])
+
+
+def test_ledger_of_an_older_program_goes_on(
+    spark: SparkSession,
+    client: PravegaClient,
+    stream: str,
+    ledger: str,
+    exactly_once: SinkFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    exactly_once()(frame_of(spark, 0), 0)
+    records = [replace(each, stream=None) for each in ledger_records(client, ledger)]  # type: ignore[call-arg]
+    old = f"{ledger}-old"
+    client.create_stream(old, 1)
+    with client.revisioned_stream(old) as revisioned:
+        for record in records:
+            revisioned.write_unconditionally(encode_record(record))
+    assert all(
+        b'"v":1' in data
+        for _, data in client.revisioned_stream(old).read_from(
+            client.revisioned_stream(old).fetch_oldest_revision()
+        )
+    )
+    sink = exactly_once(ledger_stream=old)
+    sink(frame_of(spark, 0), 0)
+    assert sink.last_batch is not None
+    assert sink.last_batch.outcome == "skipped"
+    sink(frame_of(spark, 1), 1)
+    assert_exactly(client, stream, [0, 1])
 
 
 def test_order_of_keys_holds_over_partitions(
@@ -331,6 +433,83 @@ def test_batch_is_replayed_when_spark_lost_its_own_record(
     assert_exactly(client, stream, [0])
 
 
+def test_two_streams_and_two_sinks_in_one_batch(
+    spark: SparkSession,
+    client: PravegaClient,
+    stream: str,
+    exactly_once: SinkFactory,
+    tmp_path: Path,
+) -> None:
+    other = f"{stream}-other"
+    client.create_stream(other, 2)
+    files, checkpoint = tmp_path / "files", tmp_path / "checkpoint"
+    for batch in range(2):
+        put_file(files, batch)
+        sinks = [
+            exactly_once(query=None),
+            exactly_once(query=None, stream=other),
+            exactly_once(query=None, stream=other, sink_name="extra"),
+        ]
+
+        def write(frame: DataFrame, number: int, sinks: tuple[ForeachBatchSink, ...] = tuple(sinks)) -> None:
+            extra = frame.selectExpr("concat('extra ', event) as event", "key")
+            for sink, rows in zip(sinks, (frame, frame, extra), strict=True):
+                sink(rows, number)
+
+        run_query(spark, files, write, checkpoint)
+        reports = [each.last_batch for each in sinks]
+        assert [(each.outcome, each.rows) for each in reports if each] == [("written", 200)] * 3
+    assert_exactly(client, stream, [0, 1])
+    extra = [event for event in read_all(client, other) if event.startswith("extra ")]
+    assert sorted(extra) == sorted(f"extra {event}" for batch in range(2) for event, _ in rows_of(batch))
+    assert len(read_all(client, other)) == 2 * len(extra)
+
+
+def test_second_write_of_a_batch_to_one_stream_is_refused(
+    spark: SparkSession, client: PravegaClient, stream: str, exactly_once: SinkFactory, tmp_path: Path
+) -> None:
+    put_file(tmp_path / "files", 0)
+    first, second = exactly_once(query=None), exactly_once(query=None)
+
+    def write(frame: DataFrame, number: int) -> None:
+        first(frame, number)
+        frame.sparkSession.sparkContext.setJobGroup(f"a group of ones own {number}", "")
+        second(frame.selectExpr("concat('more ', event) as event", "key"), number)
+
+    with pytest.raises(StreamingQueryException, match=r"already written batch 0 there: .*sink_name"):
+        run_query(spark, tmp_path / "files", write, tmp_path / "checkpoint")
+    assert second.last_batch is None
+    # as the message says: a name for the second, which is new to the ledger
+    second = exactly_once(query=None, sink_name="second")
+    run_query(spark, tmp_path / "files", write, tmp_path / "checkpoint")
+    found = read_all(client, stream)
+    wanted = [event for event, _ in rows_of(0)]
+    assert sorted(found) == sorted(wanted + [f"more {event}" for event in wanted])
+
+
+def test_query_started_again_in_one_process_may_replay_with_the_same_sink(
+    spark: SparkSession, client: PravegaClient, stream: str, exactly_once: SinkFactory, tmp_path: Path
+) -> None:
+    files, checkpoint = tmp_path / "files", tmp_path / "checkpoint"
+    put_file(files, 0)
+    sink = exactly_once(query=None)
+    starts = []
+
+    def write(frame: DataFrame, batch: int) -> None:
+        starts.append(batch)
+        sink(frame, batch)
+        if len(starts) == 1:
+            raise RuntimeError("after the sink, before Spark's commit record")
+
+    with pytest.raises(StreamingQueryException):
+        run_query(spark, files, write, checkpoint)
+    run_query(spark, files, write, checkpoint)
+    assert starts == [0, 0]
+    assert sink.last_batch is not None
+    assert sink.last_batch.outcome == "skipped"
+    assert_exactly(client, stream, [0])
+
+
 def test_query_without_a_checkpoint_is_refused(
     spark: SparkSession,
     client: PravegaClient,
@@ -354,7 +533,9 @@ def test_new_checkpoint_under_an_old_name_is_refused(
     tmp_path: Path,
 ) -> None:
     put_file(tmp_path / "files", 0)
-    run_query(spark, tmp_path / "files", exactly_once(query="name"), tmp_path / "one")
-    with pytest.raises(StreamingQueryException, match="two checkpoints"):
-        run_query(spark, tmp_path / "files", exactly_once(query="name"), tmp_path / "two")
+    sink = exactly_once(query="name")
+    run_query(spark, tmp_path / "files", sink, tmp_path / "one")
+    for number, again in enumerate((exactly_once(query="name"), sink)):
+        with pytest.raises(StreamingQueryException, match="two checkpoints"):
+            run_query(spark, tmp_path / "files", again, tmp_path / f"two-{number}")
     assert_exactly(client, stream, [0])

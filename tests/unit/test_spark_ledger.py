@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from pravega_wire import ScopedStream, StreamCut
 from pravega_wire.errors import (
     CorruptedStateError,
     FencedError,
@@ -30,11 +32,13 @@ from spark_adapter.ledger import (
     Claim,
     Done,
     LedgerState,
+    NeverHeardOf,
     Prepared,
     Preparing,
-    QueryState,
     Record,
     Resume,
+    SinkKey,
+    SinkState,
     Snapshot,
     Staging,
     TxnOutcome,
@@ -194,22 +198,26 @@ class Driver:
         server: Server,
         query: str = "q",
         *,
+        stream: str | None = "s/t",
+        sink: str = "",
         checkpoint: str | None = None,
         if_forgotten: str = "raise",
+        new_ledger: bool = False,
         compact_after: int = 7,
     ) -> None:
         self.server, self.query = server, query
+        self.key = SinkKey(query, stream, sink)
         self.revisioned = FakeRevisioned(server)
         self.at: dict[str, Callable[[], None]] = {}
         self.steps: list[str] = []
-        self.journal = Journal(self.revisioned, query, compact_after=compact_after)
+        self.journal = Journal(self.revisioned, self.key, name="s/ledger", compact_after=compact_after)
         self.committer = BatchCommitter(
             FakeClient(server),
             "s/t",
             self.journal,
-            query=query,
             lease_ms=60_000,
             checkpoint=checkpoint,
+            new_ledger=new_ledger,
             if_forgotten=if_forgotten,  # type: ignore[arg-type]  # a plain string from the test
             hook=self._hook,
         )
@@ -225,6 +233,8 @@ class Driver:
         staging = staging_id(self.query, batch, txn, partition, self.attempt)
         record = Staging(
             query=self.query,
+            stream=self.key.stream,
+            sink=self.key.sink,
             batch=batch,
             txn=txn,
             session=self.committer.session,
@@ -534,7 +544,7 @@ class Protocol(RuleBasedStateMachine):
     def neighbour(self) -> None:
         driver = Driver(self.server, "n", compact_after=2)
         driver.journal.refresh()
-        last = driver.journal.query_state.last_done
+        last = driver.journal.sink_state.last_done
         driver.run(0 if last is None else last + 1)
         self.foreign += 1  # its events are on the same stream
 
@@ -564,10 +574,24 @@ TestProtocol.settings = settings(
 names = st.text(max_size=20)
 uuids = st.uuids()
 numbers = st.integers(0, 2**63 - 1)
-common = {"query": names, "batch": numbers, "txn": uuids, "session": uuids, "id": uuids}
-prepared_records = st.builds(
+common = {
+    "query": names,
+    "batch": numbers,
+    "txn": uuids,
+    "session": uuids,
+    "id": uuids,
+}
+# without a stream: as version 1 had them
+record_keys = st.fixed_dictionaries({"stream": names, "sink": names}) | st.just({})
+
+
+def built(kind: type[Record], **more: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    fields = st.fixed_dictionaries({**common, **more})
+    return st.builds(lambda key, rest: kind(**key, **rest), record_keys, fields)
+
+
+prepared_records = built(
     Prepared,
-    **common,
     rows=numbers,
     checksum=st.integers(0, 2**64 - 1),
     cut=names,
@@ -575,8 +599,8 @@ prepared_records = st.builds(
     timestamp=st.none() | st.integers(-(2**63), 2**63 - 1),
 )
 id_sets = st.frozensets(uuids, max_size=3)
-query_states = st.builds(
-    QueryState,
+sink_states = st.builds(
+    SinkState,
     last_done=st.none() | numbers,
     last_txn=st.none() | uuids,
     last_session=st.none() | uuids,
@@ -591,13 +615,15 @@ query_states = st.builds(
     ),
     leftovers=st.dictionaries(uuids, id_sets, max_size=3),
     checkpoint=st.none() | names,
+    stream=st.none() | names,
 )
+sink_keys = st.builds(SinkKey, names, st.none() | names, names)
 records = st.one_of(
-    st.builds(Preparing, **common, checkpoint=st.none() | names),
-    st.builds(Staging, **common, staging=uuids),
+    built(Preparing, checkpoint=st.none() | names),
+    built(Staging, staging=uuids),
     prepared_records,
-    st.builds(Done, **common, rows=numbers),
-    st.builds(Snapshot, queries=st.dictionaries(names, query_states, max_size=3), id=uuids),
+    built(Done, rows=numbers),
+    st.builds(Snapshot, sinks=st.dictionaries(sink_keys, sink_states, max_size=3), id=uuids),
 )
 
 
@@ -622,18 +648,134 @@ def test_damaged_records_are_refused_or_read(record: Record, data: st.DataObject
 
 
 def test_documented_record_bytes() -> None:
-    record = Preparing(query="flights", batch=4, txn=UUID(int=1), session=UUID(int=2), id=UUID(int=3))
+    record = Preparing(
+        query="flights",
+        stream="demo/flights",
+        batch=4,
+        txn=UUID(int=1),
+        session=UUID(int=2),
+        id=UUID(int=3),
+    )
     assert encode_record(record) == (
+        b'{"batch":4,"checkpoint":null,"id":"00000000000000000000000000000003",'
+        b'"phase":"PREPARING","query":"flights","session":"00000000000000000000000000000002","sink":"",'
+        b'"stream":"demo/flights","txn":"00000000000000000000000000000001","v":2}'
+    )
+
+
+def test_records_of_version_1_are_read() -> None:
+    data = (
         b'{"batch":4,"checkpoint":null,"id":"00000000000000000000000000000003",'
         b'"phase":"PREPARING","query":"flights","session":"00000000000000000000000000000002",'
         b'"txn":"00000000000000000000000000000001","v":1}'
     )
+    record = decode_record(data)
+    assert record == Preparing(query="flights", batch=4, txn=UUID(int=1), session=UUID(int=2), id=UUID(int=3))
+    assert encode_record(record) == data
+    snapshot = decode_record(
+        b'{"id":"00000000000000000000000000000009","phase":"SNAPSHOT","queries":{"flights":{"checkpoint":'
+        b'"c","claim":null,"last_done":6,"last_session":"00000000000000000000000000000002","last_txn":'
+        b'"00000000000000000000000000000001","leftovers":{}}},"v":1}'
+    )
+    state = SinkState(6, UUID(int=1), UUID(int=2), checkpoint="c")
+    assert snapshot == Snapshot(sinks={SinkKey("flights", None): state}, id=UUID(int=9))
+    # nobody knows which stream: the first sink of the query takes it over
+    known = LedgerState().after(snapshot)
+    one, other = SinkKey("flights", "s/one"), SinkKey("flights", "s/other")
+    assert decide(known.sink(one), 6, "c") == AlreadyDone(6)
+    claimed = known.after(Preparing(query="flights", stream="s/one", batch=7, txn=uuid4(), session=uuid4()))
+    assert decide(claimed.sink(one), 6, "c") == AlreadyDone(6)
+    assert decide(claimed.sink(other), 7, "c") == NeverHeardOf()
+    assert SinkKey("flights", None) not in claimed.sinks
+
+
+def test_records_of_version_1_count_for_the_stream_in_their_cut() -> None:
+    txn, session = uuid4(), uuid4()
+    cut = StreamCut(ScopedStream("s", "t"), {0: 5}).to_text()
+    old = {"query": "q", "batch": 0, "txn": txn, "session": session}
+    state = LedgerState()
+    for record in (
+        Preparing(**old),  # type: ignore[arg-type]
+        Prepared(**old, rows=1, checksum=1, cut=cut),  # type: ignore[arg-type]
+    ):
+        state = state.after(record)
+    mine, named = SinkKey("q", "s/t"), SinkKey("q", "s/t", "name")
+    assert isinstance(decide(state.sink(mine), 0), Resume)
+    state = state.after(Done(**old))  # type: ignore[arg-type]
+    compacted = LedgerState().after(decode_record(encode_record(Snapshot(sinks=state.sinks))))
+    for each in (state, compacted):
+        assert decide(each.sink(mine), 0) == AlreadyDone(0)
+        assert decide(each.sink(named), 0) == WriteBatch()
+        assert decide(each.sink(SinkKey("q", "s/u")), 0) == WriteBatch()
+        assert decide(each.sink(SinkKey("q", "s/u")), 1) == NeverHeardOf()
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_driver_of_an_older_program_crashes_after_each_step(step: str) -> None:
+    server = Server()
+    older = Driver(server, stream=None)
+    older.run(0)
+    older.at[step] = crash
+    with pytest.raises(Crash):
+        older.run(1, failed_attempts=[1])
+    assert all(b'"v":1' in each for each in server.ledger)
+    newer = Driver(server)
+    replay = newer.run(1)
+    prepared = STEPS.index(step) >= STEPS.index("prepared")
+    expected = "skipped" if step == "done" else "recovered" if prepared else "written"
+    assert replay.outcome == expected
+    # an attempt that has outlived the old driver
+    if prepared:
+        txn = list(server.txns)[1]
+        older.stage(1, txn, 0, [b"late"])
+    newer.run(2)
+    assert server.stream == [e for b in range(3) for e in whole_batch("q", b)]
+    assert server.staging == {}
+    assert [key.stream for key in newer.journal.state.sinks] == ["s/t"]
+
+
+@pytest.mark.parametrize("other", [{"stream": "s/u"}, {"sink": "second"}], ids=["stream", "name"])
+@pytest.mark.parametrize("step", STEPS)
+def test_sinks_of_one_query_have_histories_of_their_own(other: dict[str, str], step: str) -> None:
+    server = Server()
+    first, second = Driver(server), Driver(server, **other)  # type: ignore[arg-type]
+    for driver in (first, second):
+        assert driver.run(0).outcome == "written"
+    assert first.run(1).outcome == "written"
+    second.at[step] = crash
+    with pytest.raises(Crash):
+        second.run(1)
+    first, second = Driver(server), Driver(server, **other)  # type: ignore[arg-type]
+    assert first.run(1).outcome == "skipped"
+    prepared = STEPS.index(step) >= STEPS.index("prepared")
+    expected = "skipped" if step == "done" else "recovered" if prepared else "written"
+    assert second.run(1).outcome == expected
+    assert server.stream == [e for b in (0, 0, 1, 1) for e in whole_batch("q", b)]
+    assert server.staging == {}
+
+
+def test_ledger_that_does_not_know_the_sink_refuses_later_batches() -> None:
+    server = Server()
+    Driver(server, "other").run(0)
+    Driver(server, stream="s/u").run(0)
+    before = list(server.ledger)
+    with pytest.raises(
+        InvalidArgumentError,
+        match=r"s/ledger does not know query 'q' to stream s/t, .*"
+        r"It knows query 'q' to stream s/u \(batch 0\).*new_ledger=True",
+    ):
+        Driver(server).run(1)
+    assert server.ledger == before
+    assert server.txns.keys() == {decode_record(each).txn for each in before if b'"DONE"' in each}  # type: ignore[union-attr]
+    added = Driver(server, new_ledger=True)
+    assert added.run(1).outcome == "written"
+    assert Driver(server).run(2).outcome == "written"
 
 
 def test_newer_version_is_refused() -> None:
-    data = encode_record(Done(query="q", batch=0, txn=uuid4(), session=uuid4()))
-    with pytest.raises(CorruptedStateError, match="version 2"):
-        decode_record(data.replace(b'"v":1', b'"v":2'))
+    data = encode_record(Done(query="q", stream="s/t", batch=0, txn=uuid4(), session=uuid4()))
+    with pytest.raises(CorruptedStateError, match="version 3"):
+        decode_record(data.replace(b'"v":2', b'"v":3'))
 
 
 def test_decisions() -> None:
@@ -641,16 +783,20 @@ def test_decisions() -> None:
     prepared = Prepared(query="q", batch=3, txn=txn, session=session, rows=1, checksum=5, cut="0")
     claim = Claim(3, txn, session)
     ready = Claim(3, txn, session, prepared=prepared)
-    assert decide(QueryState(), 0) == WriteBatch()
-    assert decide(QueryState(last_done=3), 3) == AlreadyDone(3)
-    assert decide(QueryState(last_done=3), 2) == AlreadyDone(3)
-    assert decide(QueryState(last_done=2, claim=claim), 3) == WriteBatch()
-    assert decide(QueryState(last_done=2, claim=ready), 3) == Resume(prepared, ready)
+    assert decide(SinkState(), 0) == WriteBatch()
+    assert decide(SinkState(), 1) == NeverHeardOf()
+    assert decide(SinkState(), 1, new_ledger=True) == WriteBatch()
+    assert decide(SinkState(leftovers={txn: frozenset()}), 1) == NeverHeardOf()
+    assert decide(SinkState(claim=claim), 3) == WriteBatch()
+    assert decide(SinkState(last_done=3), 3) == AlreadyDone(3)
+    assert decide(SinkState(last_done=3), 2) == AlreadyDone(3)
+    assert decide(SinkState(last_done=2, claim=claim), 3) == WriteBatch()
+    assert decide(SinkState(last_done=2, claim=ready), 3) == Resume(prepared, ready)
     with pytest.raises(CorruptedStateError, match="batch 3 is PREPARED"):
-        decide(QueryState(last_done=2, claim=ready), 4)
+        decide(SinkState(last_done=2, claim=ready), 4)
     with pytest.raises(InvalidArgumentError, match="checkpoint old"):
-        decide(QueryState(checkpoint="old"), 0, "new")
-    assert decide(QueryState(checkpoint="old"), 0, "old") == WriteBatch()
+        decide(SinkState(checkpoint="old"), 0, "new")
+    assert decide(SinkState(checkpoint="old"), 0, "old") == WriteBatch()
 
 
 @pytest.mark.parametrize(
