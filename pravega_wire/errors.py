@@ -33,6 +33,7 @@ __all__ = [
     "IncompatibleVersionError",
     "IngestError",
     "IngestedSourceChangedError",
+    "IngestedStreamGoneError",
     "InvalidArgumentError",
     "InvalidEventNumberError",
     "InvalidStreamCutError",
@@ -477,6 +478,10 @@ class IngestError(PravegaError):
 
 class IngestedSourceChangedError(IngestError):
     """What was ingested before is not what lies there now: going on would skip or repeat something."""
+
+
+class IngestedStreamGoneError(IngestError):
+    """The data stream was deleted after files or samples went in: what went in is gone with it."""
 
 
 class TransactionOutcomeUnknownError(IngestError, TransactionUnknownError):

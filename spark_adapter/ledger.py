@@ -197,7 +197,7 @@ class SinkState:
     :ivar leftovers: staging ids by transaction that may still exist and belong to nothing any more;
         the transactions of void claims are keys even when nothing was staged.
     :ivar checkpoint: the engine's own id of the query in the last claim that had one.
-    :ivar stream: of records of version 1: the stream they are of, or None if none of them tells.
+    :ivar stream: of records of version 1: the stream they are of, or None if none of them says.
     """
 
     last_done: int | None = None
@@ -544,7 +544,7 @@ def _dump_state(state: SinkState) -> dict[str, Any]:
         "last_txn": None if state.last_txn is None else state.last_txn.hex,
         "last_session": None if state.last_session is None else state.last_session.hex,
         "checkpoint": state.checkpoint,
-        "told_stream": state.stream,
+        "old_stream": state.stream,
         "leftovers": {txn.hex: _hexes(ids) for txn, ids in state.leftovers.items()},
         "claim": None
         if claim is None
@@ -560,13 +560,13 @@ def _dump_state(state: SinkState) -> dict[str, Any]:
 
 def _load_state(body: Mapping[str, Any]) -> SinkState:
     claim: Claim | None = None
-    stream = body.get("told_stream")
+    stream = body.get("old_stream")
     if body["claim"] is not None:
         raw = body["claim"]
         prepared = None if raw["prepared"] is None else _load(raw["prepared"])
         if not isinstance(prepared, Prepared | None):
             raise CorruptedStateError("ledger snapshot: a claim in it is damaged")
-        if prepared is not None and "told_stream" not in body:
+        if prepared is not None and "old_stream" not in body:
             stream = _stream_of(prepared.cut)
         claim = Claim(
             int(raw["batch"]),

@@ -7,11 +7,11 @@ import sys
 import time
 from pathlib import Path
 
-from pravega_wire.cli.common import Command, add_connection, connection
+from pravega_wire.cli.common import Command, Exit, add_connection, connection, say, warn
 from pravega_wire.errors import InvalidArgumentError
 from pravega_wire.ingest.engine import Progress
-from pravega_wire.ingest.files import FileIngester
-from pravega_wire.ingest.samples import Parse, csv_rows, lines
+from pravega_wire.ingest.files import FileIngester, LeftOut
+from pravega_wire.ingest.samples import Parse, byte_lines, csv_rows
 from pravega_wire.stream.client import open_client
 
 __all__ = ["COMMAND"]
@@ -44,6 +44,15 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "--delimiter", default=",", metavar="CHAR", help="between CSV fields (default: a comma)"
     )
     what.add_argument("--encoding", default="utf-8-sig", help="of CSV files (default: UTF-8)")
+    what.add_argument(
+        "--keep-empty", action="store_true", help="lines without a byte are events, too (default: left out)"
+    )
+    what.add_argument(
+        "--exact-lines",
+        action="store_true",
+        help="lines are the bytes between line feeds as they are (default: a carriage return before the line "
+        "feed and a UTF-8 byte order mark at the file's beginning are left out)",
+    )
     how = parser.add_argument_group("streams and recovery")
     how.add_argument(
         "--segments",
@@ -64,7 +73,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         default="fail",
         help="what to take the last transaction for if the server has forgotten it (default: stop)",
     )
-    parser.add_argument("--quiet", action="store_true", help="say nothing while it works")
+    parser.add_argument("--quiet", action="store_true", help="no progress while it works")
     add_connection(parser)
 
 
@@ -73,6 +82,8 @@ def _parse(arguments: argparse.Namespace) -> Parse:
     if chosen is None:
         chosen = "csv" if arguments.key_column or arguments.glob.lower().endswith(".csv") else "lines"
     if chosen == "csv":
+        if arguments.keep_empty or arguments.exact_lines:
+            raise InvalidArgumentError("--keep-empty and --exact-lines are for --format lines")
         return csv_rows(
             arguments.key_column,
             as_json=arguments.json,
@@ -81,14 +92,14 @@ def _parse(arguments: argparse.Namespace) -> Parse:
         )
     if arguments.key_column or arguments.json:
         raise InvalidArgumentError("--key-column and --json are for CSV files, not for --format lines")
-    return lines
+    return byte_lines(keep_empty=arguments.keep_empty, exact=arguments.exact_lines)
 
 
 class _Show:
     """Progress on standard error: one changing line on a terminal, else a line for each file."""
 
     def __init__(self) -> None:
-        self._terminal = sys.stderr.isatty()
+        self._terminal = sys.stderr is not None and sys.stderr.isatty()
         self._files = 0
         self._last = 0.0
 
@@ -97,16 +108,16 @@ class _Show:
         new_file = progress.done != self._files
         if self._terminal:
             if new_file or now - self._last >= _EVERY_SECONDS:
-                print(f"\r\x1b[K{_sentence(progress)}", end="", file=sys.stderr, flush=True)
+                warn(f"\r\x1b[K{_sentence(progress)}", end="")
                 self._last = now
         elif new_file:
-            print(_sentence(progress), file=sys.stderr, flush=True)
+            warn(_sentence(progress))
         self._files = progress.done
 
     def end(self) -> None:
         """Leave the line."""
         if self._terminal and self._last:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+            warn("\r\x1b[K", end="")
 
 
 def _sentence(progress: Progress) -> str:
@@ -116,7 +127,11 @@ def _sentence(progress: Progress) -> str:
     )
 
 
-async def _run(arguments: argparse.Namespace) -> None:
+def _left_out(thing: LeftOut) -> None:
+    warn(f"left out: {thing.name} is {thing.why}")
+
+
+async def _run(arguments: argparse.Namespace) -> Exit:
     show = _Show()
     parse = _parse(arguments)
     config = connection(arguments)
@@ -131,11 +146,16 @@ async def _run(arguments: argparse.Namespace) -> None:
                 if_unknown=arguments.if_unknown,
                 segments=arguments.segments,
                 progress=None if arguments.quiet else show,
+                left_out=_left_out,
             )
             result = await ingester.run(arguments.folder, arguments.glob)
     finally:
         show.end()
-    print(_sentence(result))
+    if not result.total:
+        warn(f"error: no file in {arguments.folder} matches {arguments.glob!r}")
+        return Exit.NOTHING
+    say(_sentence(result))
+    return Exit.DONE
 
 
 COMMAND = Command(

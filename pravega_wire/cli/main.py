@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 
 import trio
 
 from pravega_wire import __version__
 from pravega_wire.cli import ingest
-from pravega_wire.cli.common import Command, Exit, exit_code
+from pravega_wire.cli.common import Command, Exit, exit_code, flush, warn
 from pravega_wire.errors import PravegaError
 
 __all__ = ["COMMANDS", "main"]
@@ -23,8 +22,9 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="pravega-wire",
         description="Work with a Pravega from the shell.",
-        epilog="exit codes: 0 done; 1 the server or the network failed; 2 wrong arguments or input; "
-        "3 another process does the same work; 4 a person has to decide; 130 interrupted",
+        epilog="exit codes: 0 done; 1 the server or the network failed; 2 wrong arguments or input, or a "
+        "sealed stream; 3 another process does the same work; 4 a person has to decide; 5 no file matches; "
+        "130 interrupted",
         allow_abbrev=False,
     )
     top.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
@@ -47,11 +47,21 @@ def _first(group: BaseExceptionGroup[BaseException], kind: type[BaseException]) 
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit status. Errors are one sentence on standard error."""
+    """Entry point; returns the exit status. Errors are one sentence on standard error.
+
+    A reader of the output that goes away changes neither what is done nor the status.
+    """
+    try:
+        return _main(argv)
+    finally:
+        flush()
+
+
+def _main(argv: Sequence[str] | None) -> int:
     arguments = parser().parse_args(argv)
     try:
         try:
-            trio.run(arguments.run, arguments)
+            return int(trio.run(arguments.run, arguments))
         except BaseExceptionGroup as group:
             # Of several things that failed together one is told; a bug goes out whole.
             told = _first(group, KeyboardInterrupt) or _first(group, PravegaError)
@@ -59,9 +69,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 raise
             raise told from None
     except PravegaError as error:
-        print(f"error: {' '.join(error.message.split())}", file=sys.stderr)
+        warn(f"error: {' '.join(error.message.split())}")
         return exit_code(error)
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+        warn("interrupted")
         return Exit.INTERRUPTED
-    return Exit.DONE

@@ -822,15 +822,34 @@ class ControllerClient:
         :raises InvalidArgumentError: the lease is out of bounds (the server would answer with an
             error that looks passing, and be asked again for a minute and a half).
         :raises StreamNotFoundError: no such stream.
+        :raises StreamSealedError: the stream is sealed. v0.13.0 answers INTERNAL then, as to what passes, so
+            the stream's state is asked after the first such answer.
         """
         _check_lease(lease_ms)
-        with _stream_names(scope, stream):
-            reply = await self._call(
+
+        async def ask(attempts: int | None) -> pb.CreateTxnResponse:
+            return await self._call(
                 "createTransaction",
                 pb.CreateTxnRequest(streamInfo=_info(scope, stream, _READ_WRITE), lease=lease_ms),
                 pb.CreateTxnResponse,
                 f"stream {scope}/{stream}",
+                attempts=attempts,
             )
+
+        with _stream_names(scope, stream):
+            try:
+                reply = await ask(1)
+            except RetriesExhaustedError as error:
+                last = error.__cause__
+                internal = isinstance(last, ControllerError) and last.status == StatusCode.INTERNAL.name
+                if internal and not await self.get_current_segments(scope, stream):
+                    raise StreamSealedError(
+                        f"stream {scope}/{stream} is sealed: no transaction can be begun on it",
+                        scope=scope,
+                        stream=stream,
+                    ) from error
+                # Something else that passes: that gets the usual time.
+                reply = await ask(None)
         return CreatedTransaction(
             _uuid(reply.txnId), tuple(_ranges(reply.activeSegments)), reply.delegationToken
         )

@@ -1,8 +1,8 @@
 """Exactly-once ingestion: what was in the files or the source is in the stream once, whatever crashes."""
 
 from pravega_wire.ingest.engine import IfUnknown, Observer, Progress, Stage
-from pravega_wire.ingest.files import FileIngester, OnChanged
-from pravega_wire.ingest.samples import Parse, Sample, csv_rows, lines
+from pravega_wire.ingest.files import FileIngester, LeftOut, OnChanged
+from pravega_wire.ingest.samples import Parse, Sample, byte_lines, csv_rows, lines
 from pravega_wire.ingest.sources import (
     EndRecord,
     FileSource,
@@ -22,6 +22,7 @@ __all__ = [
     "FixedCount",
     "IfUnknown",
     "IngestRecord",
+    "LeftOut",
     "LengthBefore",
     "Method",
     "Observer",
@@ -33,6 +34,7 @@ __all__ = [
     "Source",
     "SourceIngester",
     "Stage",
+    "byte_lines",
     "csv_rows",
     "lines",
 ]

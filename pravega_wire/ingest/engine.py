@@ -13,7 +13,9 @@ import trio
 
 from pravega_wire.controller.types import TxnStatus
 from pravega_wire.errors import (
+    EventTooLargeError,
     FencedError,
+    IngestedStreamGoneError,
     IngestError,
     InvalidArgumentError,
     PravegaError,
@@ -119,15 +121,37 @@ class Engine:
     async def open(
         cls, client: PravegaClient, stream: StreamName, sync_stream: StreamName, kind: Kind, options: Options
     ) -> Self:
-        """Create what is missing and read the last record. Errors as :meth:`Journal.open`."""
+        """Create what is missing and read the last record. Errors as :meth:`Journal.open`.
+
+        :raises IngestedStreamGoneError: there is a record of a transaction, and the data stream is not there.
+        """
         data, sync = client.config.resolve(stream), client.config.resolve(sync_stream)
         if data == sync:
             raise InvalidArgumentError(f"stream {data} cannot be the data stream and the sync stream at once")
         if options.create:
-            for name, segments in ((sync, 1), (data, options.segments)):
-                await client.create_scope(name.scope)
-                await client.create_stream(name, segments)
-        return cls(client, data, await Journal.open(client, sync, data, kind), options)
+            await client.create_scope(sync.scope)
+            await client.create_stream(sync, 1)
+        journal = await Journal.open(client, sync, data, kind)
+        try:
+            record = journal.seen
+            if record.phase != Phase.NOTHING:
+                # Made again it would be empty, and what is recorded as done would never go in.
+                if not await client.stream_exists(data):
+                    raise IngestedStreamGoneError.about(
+                        record.item or record.title,
+                        f"stream {data} is not there any more, and sync stream {sync} says that ingestion "
+                        f"into it has come to {record.title}: what went in was deleted with it. To ingest "
+                        f"everything again, use another sync stream (or delete {sync})",
+                        scope=data.scope,
+                        stream=data.name,
+                    )
+            elif options.create:
+                await client.create_scope(data.scope)
+                await client.create_stream(data, options.segments)
+        except BaseException:
+            await journal.close()
+            raise
+        return cls(client, data, journal, options)
 
     async def __aenter__(self) -> Self:
         return self
@@ -253,7 +277,12 @@ class Engine:
                     [key for key, _ in samples],
                 )
             except InvalidArgumentError as error:
-                raise self._named(IngestError, self.journal.seen, f"{part.title}: {error.message}") from error
+                message = f"{part.title}: {error.message}"
+                if isinstance(error, EventTooLargeError):
+                    sizes = [len(event) for _, event in samples]
+                    large = next((i for i, size in enumerate(sizes, 1) if size > error.limit), 0)
+                    message = f"{part.title}, event {count + large}: {error.message}"
+                raise self._named(IngestError, self.journal.seen, message) from error
             count += len(samples)
             self.report(
                 events=self.progress.events + len(samples),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Literal
 
 import trio
@@ -18,7 +19,9 @@ from pravega_wire.ingest.state import IngestRecord, Kind
 from pravega_wire.stream.client import PravegaClient, StreamName
 from pravega_wire.stream.transaction import DEFAULT_LEASE_MS
 
-__all__ = ["FileIngester", "Found", "OnChanged", "check_done", "list_files"]
+__all__ = ["FileIngester", "Found", "LeftOut", "OnChanged", "check_done", "list_files", "scan"]
+
+log = logging.getLogger(__name__)
 
 OnChanged = Literal["refuse", "ignore"]
 """What to do when the files that were ingested are not what lies there now."""
@@ -56,20 +59,41 @@ def _bytes(number: int) -> bytes:
     return (number % _MODULUS).to_bytes(16, "big")
 
 
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Something that matches the pattern and is no file.
+
+    :ivar name: relative to the folder, with slashes. :ivar why: what it is.
+    """
+
+    name: str
+    why: str
+
+
 def list_files(folder: Path, pattern: str = "*") -> list[Found]:
+    """The files of :func:`scan`."""
+    return scan(folder, pattern)[0]
+
+
+def scan(folder: Path, pattern: str = "*") -> tuple[list[Found], list[LeftOut]]:
     """The files of a folder that match, ordered by name (by code points, not by language or by numbers).
+
+    Folders, links that lead nowhere, sockets, pipes and devices that match are the second list. A folder with
+    files in it that match is not among them: ``**/*`` matches it, too.
 
     :param pattern: as :meth:`pathlib.Path.glob` takes it; ``**/*.csv`` looks into folders as well.
     :raises InvalidArgumentError: no such folder, or a pattern that cannot be used.
     """
     if not folder.is_dir():
         raise InvalidArgumentError(f"folder {folder} is not there, or is not a folder")
+    found, left_out = [], []
     try:
-        found = [
-            Found(path.relative_to(folder).as_posix(), path, path.stat().st_size)
-            for path in folder.glob(pattern)
-            if path.is_file()
-        ]
+        for path in folder.glob(pattern):
+            name = path.relative_to(folder).as_posix()
+            if path.is_file():
+                found.append(Found(name, path, path.stat().st_size))
+            else:
+                left_out.append(LeftOut(name, _kind_of(path)))
     except (ValueError, NotImplementedError) as error:
         raise InvalidArgumentError(f"pattern {pattern!r} cannot be used: {error}") from error
     except OSError as error:
@@ -79,7 +103,20 @@ def list_files(folder: Path, pattern: str = "*") -> list[Found]:
             each.name.encode()
         except UnicodeEncodeError:
             raise InvalidArgumentError(f"the name of file {each.path!r} is not UTF-8") from None
-    return sorted(found, key=lambda each: each.name)
+    inside = {parent.as_posix() for each in found for parent in PurePosixPath(each.name).parents}
+    return (
+        sorted(found, key=lambda each: each.name),
+        sorted((each for each in left_out if each.name not in inside), key=lambda each: each.name),
+    )
+
+
+def _kind_of(path: Path) -> str:
+    """What something is that is no file."""
+    if path.is_dir():
+        return "a folder"
+    if path.is_symlink() and not path.exists():
+        return "a link that leads nowhere"
+    return "a socket, pipe or device"
 
 
 def check_done(files: Sequence[Found], record: IngestRecord, done: bool, on_changed: OnChanged) -> int:
@@ -212,6 +249,10 @@ class _FilePart(Part):
         return names + self._file.name_print, contents + self._file.print(self._stamp[0])
 
 
+def _warn(left_out: LeftOut) -> None:
+    log.warning("%s is %s, and is left out", left_out.name, left_out.why)
+
+
 class FileIngester:
     """Ingests the files of a folder in the order of their names, each in one transaction, exactly once.
 
@@ -242,6 +283,8 @@ class FileIngester:
     :param create: create scopes and streams that are not there.
     :param lease_ms: of each transaction, milliseconds, renewed in the background.
     :param progress: called with a :class:`Progress` after each batch of events and each file.
+    :param left_out: called for each thing in the folder that matches and is no file (a folder, a link that
+        leads nowhere, a socket), before the first file is ingested. Default: a warning is logged.
     :param observer: awaited at each :class:`Stage`; what it raises ends the run.
     """
 
@@ -259,6 +302,7 @@ class FileIngester:
         create: bool = True,
         lease_ms: int = DEFAULT_LEASE_MS,
         progress: Callable[[Progress], None] | None = None,
+        left_out: Callable[[LeftOut], None] | None = None,
         observer: Observer | None = None,
     ) -> None:
         if on_changed not in ("refuse", "ignore"):
@@ -269,6 +313,7 @@ class FileIngester:
         self._parse = parse
         self._key = key
         self._on_changed: OnChanged = on_changed
+        self._left_out = _warn if left_out is None else left_out
         self._options = Options(
             segments=segments,
             create=create,
@@ -287,10 +332,14 @@ class FileIngester:
     async def run(self, folder: Path | str, pattern: str = "*") -> Progress:
         """Ingest what is there now and was not ingested before; returns when readers see all of it.
 
-        :param folder, pattern: see :func:`list_files`.
+        The result's ``total`` is 0 when nothing matches, which is no error.
+
+        :param folder, pattern: see :func:`scan`.
         :raises FencedError: another ingester is at work with this sync stream.
         :raises IngestedSourceChangedError: files that were ingested have changed, or new ones come before
             them.
+        :raises IngestedStreamGoneError: the data stream was deleted after files went in.
+        :raises StreamSealedError: the data stream is sealed.
         :raises TransactionOutcomeUnknownError: the server has forgotten how the last transaction ended.
         :raises IngestError: a file cannot be read, or holds something that cannot be written; it names the
             file, and the files before it are ingested.
@@ -302,7 +351,9 @@ class FileIngester:
             self._client, self._stream, self._sync_stream, Kind.FILES, self._options
         ) as engine:
             done = await engine.settle()
-            files = await trio.to_thread.run_sync(list_files, folder, pattern, abandon_on_cancel=True)
+            files, others = await trio.to_thread.run_sync(scan, folder, pattern, abandon_on_cancel=True)
+            for other in others:
+                self._left_out(other)
             start = check_done(files, engine.journal.seen, done, self._on_changed)
             sums = (
                 sum(each.name_print for each in files[:start]),

@@ -15,8 +15,9 @@ from typing import Any
 import trio
 
 from pravega_wire.errors import ClosedError, IngestError, InvalidArgumentError
+from pravega_wire.segment.appender import MAX_EVENT_BYTES
 
-__all__ = ["Parse", "Sample", "SampleReader", "csv_rows", "lines"]
+__all__ = ["Parse", "Sample", "SampleReader", "byte_lines", "csv_rows", "lines"]
 
 Sample = tuple[str | None, bytes]
 """Routing key and event. Without a key (None) it gets the name of its file, or of its source."""
@@ -27,14 +28,56 @@ Parse = Callable[[Path], Iterable[Sample]]
 _FILL_EVENTS = 1000
 _FILL_BYTES = 256 * 1024
 
+_LINE_EXTRA = len(codecs.BOM_UTF8) + len(b"\r\n") + 1
+# What a line may have beside the largest event, and one byte more: to tell that it is larger.
 
-def lines(path: Path) -> Iterator[Sample]:
-    """An event for each line that is not empty, without its line end; no keys."""
-    with path.open("rb") as file:
-        for line in file:
-            text = line.rstrip(b"\r\n")
-            if text:
-                yield None, text
+
+def byte_lines(*, keep_empty: bool = False, exact: bool = False) -> Parse:
+    """Makes a :data:`Parse` for files of lines: an event for each, no keys.
+
+    A line ends with a line feed, or with the file. A carriage return right before the line feed belongs to
+    the line end, and a UTF-8 byte order mark at the file's beginning to no line. All other bytes are kept,
+    whatever they are.
+
+    :param keep_empty: lines without a byte are empty events; otherwise they are left out.
+    :param exact: the bytes between line feeds as they are: carriage returns and byte order marks stay.
+    :raises IngestError: (while reading) a line is larger than an event may be. It names file and line.
+    """
+
+    def parse(path: Path) -> Iterator[Sample]:
+        number = 0
+        with path.open("rb") as file:
+            # A line that cannot be an event is not read to its end.
+            while line := file.readline(MAX_EVENT_BYTES + _LINE_EXTRA):
+                number += 1
+                text = line.removesuffix(b"\n")
+                if not exact:
+                    if len(text) < len(line):
+                        text = text.removesuffix(b"\r")
+                    if number == 1:
+                        text = text.removeprefix(codecs.BOM_UTF8)
+                if len(text) > MAX_EVENT_BYTES:
+                    raise _too_large(path, number, "the line")
+                if text or keep_empty:
+                    yield None, text
+
+    return parse
+
+
+_lines = byte_lines()
+
+
+def lines(path: Path) -> Iterable[Sample]:
+    """An event for each line that is not empty: :func:`byte_lines` with its defaults."""
+    return _lines(path)
+
+
+def _too_large(path: Path, number: int, what: str, size: int | None = None) -> IngestError:
+    has = "more than" if size is None else f"{size} bytes, more than"
+    return IngestError.about(
+        str(path),
+        f"file {path}, line {number}: {what} has {has} the {MAX_EVENT_BYTES} bytes of the largest event",
+    )
 
 
 class _Remembering:
@@ -75,16 +118,21 @@ def csv_rows(
     :raises InvalidArgumentError: there is no such encoding, or the delimiter is not one character.
     :raises IngestError: (while reading) a row has another number of fields than the header, a quote is not
         closed, the key column is not there or there are two of it, two columns would be one in a JSON object,
-        or the text is not in this encoding. It names file and line.
+        the row is larger than an event may be, or the text is not in this encoding. It names file and line.
+
+    Fields may be as large as events: the ``csv`` module's limit is raised to that for the whole process.
     """
 
     def parse(path: Path) -> Iterator[Sample]:
         with path.open(encoding=encoding, newline="") as file:
             source = _Remembering(file)
+            if csv.field_size_limit() < MAX_EVENT_BYTES:
+                # The module's own limit is 128 KiB, for the whole process; nobody needs it that low.
+                csv.field_size_limit(MAX_EVENT_BYTES)
             rows = csv.reader(source, delimiter=delimiter, strict=True)
 
             def wrong(what: object) -> IngestError:
-                return IngestError.about(str(path), f"file {path}, line {rows.line_num}: {what}")
+                return IngestError.about(str(path), f"file {path}, line {max(1, rows.line_num)}: {what}")
 
             try:
                 header = next(rows, None)
@@ -105,16 +153,19 @@ def csv_rows(
                         raise wrong(f"{len(row)} fields, and the header has {len(header)}")
                     if as_json:
                         text = json.dumps(dict(zip(header, row, strict=True)), ensure_ascii=False)
-                    yield None if key_index is None else row[key_index], text.encode()
+                    event = text.encode()
+                    if len(event) > MAX_EVENT_BYTES:
+                        raise _too_large(path, rows.line_num, "the row that ends here", len(event))
+                    yield None if key_index is None else row[key_index], event
             except csv.Error as error:
                 raise wrong(error) from error
-            except UnicodeError as error:
+            except UnicodeDecodeError as error:
                 # Found in a block of many lines, before any of them is read.
-                raise IngestError.about(
-                    str(path), f"file {path}, somewhere after line {rows.line_num}: {error}"
-                ) from error
+                raise _not_text(path, encoding, error) from error
+            except UnicodeError as error:
+                raise wrong(error) from error
 
-    # Found out now, not in the first file.
+    # Found now, not in the first file.
     try:
         codecs.lookup(encoding)
         csv.reader(io.StringIO(), delimiter=delimiter)
@@ -123,6 +174,23 @@ def csv_rows(
             f"CSV with encoding {encoding!r}, delimiter {delimiter!r}: {error}"
         ) from error
     return parse
+
+
+def _not_text(path: Path, encoding: str, found: UnicodeError) -> IngestError:
+    """The error for a file that is not in its encoding: where that is, by reading it once more."""
+    line, what = 1, str(found)
+    decoder = codecs.getincrementaldecoder(encoding)()
+    with path.open("rb") as file:
+        try:
+            while block := file.read(_FILL_BYTES):
+                line += decoder.decode(block).count("\n")
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError as error:
+            line += error.object[: error.start].decode(error.encoding, "ignore").count("\n")
+            what = f"byte 0x{error.object[error.start]:02x} is not {encoding} ({error.reason})"
+        except UnicodeError as error:
+            what = str(error)
+    return IngestError.about(str(path), f"file {path}, line {line}: {what}")
 
 
 class SampleReader:
@@ -142,6 +210,7 @@ class SampleReader:
         self._default_key = default_key
         self._ready: list[tuple[str, bytes]] = []
         self._next = 0
+        self._count = 0
         self._exhausted = False
         # What closing and a thread that was left behind agree upon: the last of them ends the iterator.
         self._lock = threading.Lock()
@@ -169,14 +238,15 @@ class SampleReader:
         found: list[tuple[str, bytes]] = []
         size = 0
         for sample in self._iterator:
+            self._count += 1
             match sample:
                 case (str() | None as key, bytes() as event):
                     found.append((self._default_key if key is None else key, event))
                 case _:
                     raise IngestError.about(
                         self._title,
-                        f"{self._title}: a sample is a pair of routing key (str or None) and event (bytes), "
-                        f"not {sample!r:.100}",
+                        f"{self._title}, sample {self._count}: a sample is a pair of routing key (str or "
+                        f"None) and event (bytes), not {sample!r:.100}",
                     )
             size += len(event)
             if len(found) >= _FILL_EVENTS or size >= _FILL_BYTES or self._closed.is_set():

@@ -263,6 +263,8 @@ class SourceIngester:
 
         :raises InvalidArgumentError: the source cannot be read again from a position.
         :raises FencedError: another ingester is at work with this sync stream.
+        :raises IngestedStreamGoneError: the data stream was deleted after samples went in.
+        :raises StreamSealedError: the data stream is sealed.
         :raises TransactionOutcomeUnknownError: the server has forgotten how the last transaction ended.
         :raises IngestError: the source gives something that is no sample, or fewer than were computed.
         """

@@ -473,7 +473,7 @@ class PravegaClient:
 
         :param lease_ms: milliseconds (10 000 to 600 000 on a server with default limits) after
             which the server aborts it unless it was renewed; renewed in the background.
-        :raises StreamNotFoundError: no such stream.
+        :raises StreamNotFoundError: no such stream. :raises StreamSealedError: it is sealed.
         """
         name = self._resolve(stream)
         created = await self._core.controller.create_transaction(name.scope, name.name, lease_ms)

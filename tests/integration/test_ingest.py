@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -25,9 +26,11 @@ from pravega_wire.errors import (
     CorruptedStateError,
     FencedError,
     IngestedSourceChangedError,
+    IngestedStreamGoneError,
     IngestError,
     InvalidArgumentError,
     PravegaTimeoutError,
+    StreamSealedError,
     TransactionAbortedError,
     TransactionOutcomeUnknownError,
 )
@@ -511,8 +514,84 @@ def test_file_that_cannot_be_ingested(config: PravegaConfig, tmp_path: Path) -> 
                 found += [int(event) for event in batch]
             assert sorted(found) == list(range(3001))
             (folder / "c.txt").write_bytes(b"x" * (9 << 20))
-            with pytest.raises(IngestError, match=r"file c.txt: .*9437184"):
+            with pytest.raises(IngestError, match=r"c.txt, line 1: the line has more than the 8388608 b"):
                 await FileIngester(client, "data", "sync", parse=lines).run(folder)
+
+    trio.run(main)
+
+
+def test_event_of_a_parse_of_ones_own_that_is_too_large(config: PravegaConfig, tmp_path: Path) -> None:
+    write_numbers(tmp_path / "in", "a.txt", 1)
+
+    def parse(path: Path) -> list[Sample]:
+        return [(None, b"0")] * 1500 + [(None, b"x" * (9 << 20))]
+
+    async def main() -> None:
+        async with guarded(config) as client:
+            with pytest.raises(IngestError, match=r"file a.txt, event 1501: an event of 9437184 bytes"):
+                await FileIngester(client, "data", "sync", parse=parse).run(tmp_path / "in")
+            assert await stored(client) == []
+
+    trio.run(main)
+
+
+def test_sealed_stream_is_named_at_once(config: PravegaConfig, tmp_path: Path) -> None:
+    write_numbers(tmp_path / "in", "a", 10)
+
+    async def main() -> None:
+        async with guarded(config) as client:
+            ingester = FileIngester(client, "data", "sync", key=key_of)
+            await ingester.run(tmp_path / "in")
+            await client.seal_stream("data")
+            asked: list[int] = []
+            call = client._core.controller._attempt
+
+            async def count(rpc: str, *more: Any) -> Any:
+                asked.append(rpc == "createTransaction")
+                return await call(rpc, *more)
+
+            client._core.controller._attempt = count  # type: ignore[method-assign,assignment]
+            with pytest.raises(
+                StreamSealedError, match=r"/data is sealed: no transaction can be begun"
+            ) as caught:
+                await client.begin_transaction("data")
+            assert sum(asked) == 1
+            assert caught.value.stream == "data"
+            # With nothing to do there is nothing to complain about.
+            assert (await ingester.run(tmp_path / "in")).done == 0
+            write_numbers(tmp_path / "in", "b", 10, 10)
+            with pytest.raises(StreamSealedError):
+                await ingester.run(tmp_path / "in")
+            assert await stored(client) == list(range(10))
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize("kind", ["files", "source"])
+def test_data_stream_that_was_deleted_is_not_made_again(
+    config: PravegaConfig, tmp_path: Path, kind: str
+) -> None:
+    write_numbers(tmp_path / "in", "a", 10)
+
+    async def main() -> None:
+        async with guarded(config) as client:
+
+            async def run(sync: str = "sync", create: bool = True) -> Progress:
+                if kind == "files":
+                    ingester = FileIngester(client, "data", sync, key=key_of, create=create)
+                    return await ingester.run(tmp_path / "in")
+                method = FixedCount(10)
+                source = SourceIngester(client, "data", sync, method=method, create=create)
+                return await source.run(SequenceSource(rows(10)))
+
+            await run()
+            await client.delete_stream("data", seal=True)
+            for create in (True, False):
+                with pytest.raises(IngestedStreamGoneError, match=r"/data is not there any more.*/sync says"):
+                    await run(create=create)
+                assert not await client.stream_exists("data")
+            await run("another")
+            assert await stored(client) == list(range(10))
 
     trio.run(main)
 
@@ -699,3 +778,32 @@ def test_command(config: PravegaConfig, tmp_path: Path) -> None:
     assert (refused.returncode, out) == (Exit.UNDECIDED, "")
     assert error.startswith("error: file a.csv is new")
     assert error.count("\n") == 1
+
+
+def test_command_says_what_is_left_out_and_that_nothing_matches(
+    config: PravegaConfig, tmp_path: Path
+) -> None:
+    folder = tmp_path / "in"
+    (folder / "b.csv").mkdir(parents=True)
+    (folder / "c.csv").symlink_to(folder / "nowhere")
+    nothing_there = command(config, folder)
+    out, error = nothing_there.communicate(timeout=SECONDS)
+    left_out = "left out: b.csv is a folder\nleft out: c.csv is a link that leads nowhere\n"
+    assert (nothing_there.returncode, out) == (Exit.NOTHING, ""), error
+    assert error == f"{left_out}error: no file in {folder} matches '*.csv'\n"
+    (folder / "a.csv").write_text("sensor,number,filler\ns0,0,\n")
+    one = command(config, folder, "--quiet")
+    out, error = one.communicate(timeout=SECONDS)
+    assert (one.returncode, error) == (Exit.DONE, left_out)
+    assert out.startswith("1 of 1 files done, ")
+
+
+def test_command_goes_on_when_nobody_reads_its_progress(config: PravegaConfig, tmp_path: Path) -> None:
+    expected = write_folder(tmp_path / "in", 5, 100)
+    process = command(config, tmp_path / "in")
+    assert process.stderr is not None
+    assert process.stdout is not None
+    process.stderr.close()
+    process.stdout.close()
+    assert process.wait(timeout=SECONDS) == Exit.DONE
+    assert check(config, expected) == 500

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import csv
+import codecs
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -24,11 +26,13 @@ from pravega_wire.errors import (
     ConnectError,
     FencedError,
     IngestedSourceChangedError,
+    IngestedStreamGoneError,
     IngestError,
     InvalidArgumentError,
     PermissionDeniedError,
     PravegaError,
     PravegaTimeoutError,
+    StreamSealedError,
     TransactionAbortedError,
     TransactionOutcomeUnknownError,
     TransactionUnknownError,
@@ -37,18 +41,23 @@ from pravega_wire.ingest import (
     FileSource,
     FixedCount,
     IngestRecord,
+    Parse,
     Sample,
     SequenceSource,
     SourceIngester,
+    byte_lines,
     csv_rows,
     lines,
 )
 from pravega_wire.ingest.engine import Engine, Options, Part, Stage
-from pravega_wire.ingest.files import _bytes, check_done, list_files
+from pravega_wire.ingest.files import _bytes, check_done, list_files, scan
 from pravega_wire.ingest.recovery import Action, decide
 from pravega_wire.ingest.samples import SampleReader
 from pravega_wire.ingest.state import FORMAT, UNKNOWN_LENGTH, Kind, Phase
+from pravega_wire.segment.appender import MAX_EVENT_BYTES
 from pravega_wire.stream import transaction
+
+ROOT = Path(__file__).resolve().parents[2]
 
 TABLE = {
     (Phase.BEGUN, TxnStatus.OPEN): Action.ABORT_AND_REDO,
@@ -412,6 +421,26 @@ def test_files_in_the_order_of_their_names(tmp_path: Path) -> None:
         list_files(tmp_path, "")
 
 
+@pytest.mark.skipif(os.name != "posix", reason="there are no such things there")
+def test_what_is_no_file_is_left_out_and_said(tmp_path: Path) -> None:
+    folder_of(tmp_path, "b.csv", "in/a.csv", "empty.csv/other", "kept")
+    (tmp_path / "gone.csv").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "round.csv").symlink_to(tmp_path / "round.csv")
+    (tmp_path / "linked.csv").symlink_to(tmp_path / "b.csv")
+    os.mkfifo(tmp_path / "pipe.csv")
+    files, left_out = scan(tmp_path, "**/*.csv")
+    assert [each.name for each in files] == ["b.csv", "in/a.csv", "linked.csv"]
+    assert [(each.name, each.why) for each in left_out] == [
+        ("empty.csv", "a folder"),
+        ("gone.csv", "a link that leads nowhere"),
+        ("pipe.csv", "a socket, pipe or device"),
+        ("round.csv", "a link that leads nowhere"),
+    ]
+    # folders with files in them that match are not left out
+    assert [each.name for each in scan(tmp_path, "**/*")[1]] == ["gone.csv", "pipe.csv", "round.csv"]
+    assert [each.name for each in scan(tmp_path)[1] if each.why == "a folder"] == ["empty.csv", "in"]
+
+
 @pytest.mark.skipif(os.name != "posix", reason="names are text there")
 def test_name_that_is_no_text(tmp_path: Path) -> None:
     with open(os.fsencode(tmp_path) + b"/a\xff", "wb"):
@@ -498,6 +527,58 @@ def test_lines(tmp_path: Path) -> None:
     assert list(lines(path)) == [(None, b"one"), (None, b"two\xff"), (None, b" three ")]
 
 
+def events_of(parse: Parse, path: Path) -> list[bytes]:
+    return [event for _, event in parse(path)]
+
+
+def test_lines_keep_their_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    mark = b"\xef\xbb\xbf"
+    path.write_bytes(mark + b"a\r\r\nb\rc\n\n\r\n" + mark + b"\0\n \r")
+    assert events_of(lines, path) == [b"a\r", b"b\rc", mark + b"\0", b" \r"]
+    assert events_of(byte_lines(), path) == events_of(lines, path)
+    kept = events_of(byte_lines(keep_empty=True), path)
+    assert kept == [b"a\r", b"b\rc", b"", b"", mark + b"\0", b" \r"]
+    exact = byte_lines(keep_empty=True, exact=True)
+    assert b"\n".join(events_of(exact, path)) == path.read_bytes()
+    assert events_of(byte_lines(exact=True), path)[2] == b"\r"
+    path.write_bytes(mark + b"\n")
+    assert events_of(lines, path) == []
+    assert events_of(byte_lines(keep_empty=True), path) == [b""]
+
+
+def test_line_and_row_over_the_largest_event_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "big"
+    largest = b"x" * MAX_EVENT_BYTES
+    for end in (b"\r\n", b""):
+        path.write_bytes(codecs.BOM_UTF8 + largest + end)
+        assert events_of(lines, path) == [largest]
+    for parse in (lines, byte_lines(exact=True)):
+        path.write_bytes(b"one\n\n" + largest + b"y\nmore\n")
+        with pytest.raises(IngestError, match="big, line 3: the line has more than the 8388608 bytes"):
+            events_of(parse, path)
+    path.write_bytes(b'n,t\n1,"a\n' + largest[:-9] + b'"\n2,"\n' + largest[:-4] + b'"\n')
+    parsed = csv_rows("n")(path)
+    assert len(next(iter(parsed))[1]) == MAX_EVENT_BYTES - 3
+    with pytest.raises(IngestError, match="big, line 5: the row that ends here has 8388609 bytes, more than"):
+        list(csv_rows("n")(path))
+
+
+def test_csv_fields_over_128_KiB(tmp_path: Path) -> None:
+    path = tmp_path / "wide.csv"
+    wide = "x" * (1 << 20)
+    path.write_text(f'key,text\na,{wide}\nb,"{wide}\n{wide}"\n')
+    code = (
+        "import sys; from pathlib import Path; from pravega_wire.ingest import csv_rows; "
+        "print([len(event) for _, event in csv_rows('key', as_json=True)(Path(sys.argv[1]))])"
+    )
+    # in a process of its own: the limit is one of the process, and raised from then on
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path)], check=True, capture_output=True, text=True, cwd=ROOT
+    )
+    assert done.stdout == f"[{len(wide) + 24}, {2 * len(wide) + 26}]\n"
+
+
 def test_csv_rows_are_what_the_file_says(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
     path.write_bytes('\ufeffname,text\r\n a ,"line 1\nline ""2"""\r\n\r\nü,\n"b",last'.encode())
@@ -520,8 +601,9 @@ def test_csv_rows_are_what_the_file_says(tmp_path: Path) -> None:
         (b"a,b\n1\n", "line 2: 1 fields, and the header has 2"),
         (b"b,c\n1,2\n", "line 1: there is no column 'a', only b, c"),
         (b'a,b\n1,2\n1,"2', "line 3: unexpected end of data"),
-        (b"a,b\n1,\xff\n", "somewhere after line 0: .* can't decode byte 0xff"),
-        (b"a\n" + b"x" * (csv.field_size_limit() + 1), "line 2: field larger than field limit"),
+        (b"a,b\n1,\xff\n", "line 2: byte 0xff is not utf-8-sig"),
+        (b"\xef\xbb\xbfa,b\n" + b"1,2\n" * 200_000 + b"3,\xff\n", "line 200002: byte 0xff is not utf-8-sig"),
+        (b"a\n" + b"x" * (MAX_EVENT_BYTES + 1), "line 2: field larger than field limit"),
     ],
 )
 def test_csv_that_is_wrong_names_file_and_line(tmp_path: Path, content: bytes, message: str) -> None:
@@ -548,6 +630,13 @@ def test_csv_with_two_columns_of_one_name(
     with pytest.raises(IngestError, match=r"table\.csv, line 1: 2 columns are called 'b'") as caught:
         list(parse(path))
     assert caught.value.item == str(path)
+
+
+def test_bytes_that_are_no_text_are_found_in_other_encodings(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_bytes("a,b\n1,2\n3,\u00e9\n".encode("utf-16") + b"\x00\xd8\n\0")
+    with pytest.raises(IngestError, match=r"table.csv, line 4: byte 0x00 is not utf-16 \(illegal"):
+        list(csv_rows(encoding="utf-16")(path))
 
 
 def test_csv_settings_are_checked_at_once() -> None:
@@ -642,7 +731,7 @@ def test_blocked_source_is_cancelled_and_ends_in_its_thread(blocked: str) -> Non
 def test_what_is_no_sample_is_named(sample: object) -> None:
     async def run() -> None:
         reader = SampleReader(lambda: [sample], title="file f", default_key="f")  # type: ignore[list-item]
-        with pytest.raises(IngestError, match="file f: a sample is a pair"):
+        with pytest.raises(IngestError, match="file f, sample 1: a sample is a pair"):
             await reader.more()
 
     trio.run(run)
@@ -709,6 +798,7 @@ def test_one_sentence_and_a_code_for_each_mistake(
     streams = ("--stream", "s/t", "--sync", "s/sync")
     assert "nowhere is not there" in run(str(tmp_path / "nowhere"), *streams)
     assert "for CSV files" in run(str(tmp_path), *streams, "--format", "lines", "--key-column", "a")
+    assert "for --format lines" in run(str(tmp_path), *streams, "--format", "csv", "--keep-empty")
     assert "delimiter" in run(str(tmp_path), *streams, "--format", "csv", "--delimiter", "ab")
     assert "stream 't' has no scope" in run(str(tmp_path), "--stream", "t", "--sync", "s/sync")
     assert "scheme 'http'" in run(str(tmp_path), *streams, "--controller", "http://x:1")
@@ -722,14 +812,42 @@ def test_one_sentence_and_a_code_for_each_mistake(
     assert all(command.name in capsys.readouterr().out for command in COMMANDS)
 
 
+LATER = "import sys; sys.stdin.readline(); from pravega_wire.cli.main import main; raise SystemExit(main())"
+
+
+@pytest.mark.parametrize("words", [["--help"], ["ingest", "nowhere", "--stream", "s/t", "--sync", "s/s"]])
+def test_closed_pipe_is_no_traceback(words: list[str], tmp_path: Path) -> None:
+    """Nobody reads the output any more, of both kinds; the exit code stays what it is."""
+    open_code = subprocess.run(
+        [sys.executable, "-m", "pravega_wire.cli", *words], cwd=ROOT, capture_output=True
+    ).returncode
+    for closed in ("stdout", "stderr"):
+        ends: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": (tmp_path / "err").open("wb")}
+        process = subprocess.Popen(
+            [sys.executable, "-c", LATER, *words],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            **(ends | {closed: subprocess.PIPE}),
+        )
+        pipe = getattr(process, closed)
+        pipe.close()
+        assert process.stdin is not None
+        process.stdin.write(b"go\n")
+        process.stdin.close()
+        assert process.wait(timeout=120) == open_code
+        ends["stderr"].close()
+        assert b"Traceback" not in (tmp_path / "err").read_bytes()
+        assert b"BrokenPipe" not in (tmp_path / "err").read_bytes()
+
+
 def test_exit_codes() -> None:
     unknown = TransactionOutcomeUnknownError("x")
     assert isinstance(unknown, TransactionUnknownError)
     codes: dict[Exit, list[PravegaError]] = {
         Exit.FAILED: [ConnectError("x"), PravegaError("x")],
-        Exit.USAGE: [InvalidArgumentError("x"), IngestError("x")],
+        Exit.USAGE: [InvalidArgumentError("x"), IngestError("x"), StreamSealedError("x")],
         Exit.FENCED: [FencedError("x")],
-        Exit.UNDECIDED: [IngestedSourceChangedError("x"), unknown],
+        Exit.UNDECIDED: [IngestedSourceChangedError("x"), IngestedStreamGoneError("x"), unknown],
     }
     for code, errors in codes.items():
         assert [exit_code(error) for error in errors] == [code] * len(errors)
