@@ -85,7 +85,9 @@ def test_a_merge_whose_answer_is_lost(config: PravegaConfig, fault_proxy: FaultP
                 fault_proxy.cut_before_reply(c.SegmentsMerged, times=times)
                 await writer.write_event(LARGE)
                 await writer.write_event(b"after")
-            assert fault_proxy.cuts_due == 0
+            # A store that has removed the merged segment for good answers a repeated merge with "no such
+            # segment", which is no reply that is cut: under load that can be the second one already.
+            assert fault_proxy.cuts >= 1
             events = small_or_length(await read_all(client, "merged"))
             assert events == [b"before", len(LARGE), b"after"]
 
