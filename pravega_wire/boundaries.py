@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any, Final
 
+from pravega_wire.checks import check_bytes
 from pravega_wire.errors import InvalidArgumentError
 from pravega_wire.types import ScopedStream, SegmentRange
 
@@ -27,16 +28,6 @@ DEFAULT_PIECE_BYTES: Final = 64 << 20
 """Bytes of a piece."""
 
 _FORMAT: Final = 1
-
-
-def check_bytes(name: str, value: object) -> int:
-    """``value``, which must be a whole number over 0.
-
-    :raises InvalidArgumentError: it is not.
-    """
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InvalidArgumentError(f"{name} is a number of bytes over 0, not {value!r}")
-    return value
 
 
 @dataclass(frozen=True, slots=True)

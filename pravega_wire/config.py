@@ -10,12 +10,16 @@ from __future__ import annotations
 
 import argparse
 import base64
+import binascii
+import ipaddress
 import os
+import re
 import ssl
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Any, Final, NamedTuple, Self
 
+from pravega_wire.checks import INT32_MAX, check_count, check_flag, check_seconds, check_text
 from pravega_wire.errors import InvalidArgumentError
 from pravega_wire.naming import validate_scope_name
 from pravega_wire.types import ScopedStream
@@ -32,20 +36,68 @@ Endpoint = tuple[str, int]
 """A host name or address, and a port."""
 
 
+_METHOD: Final = re.compile(r"[!-~]+")
+_TOKEN: Final = re.compile(r"[!-~](?:[ -~]*[!-~])?")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+def _is_pair(token: str) -> bool:
+    """Whether it is base64, with or without padding, of something with a colon."""
+    try:
+        return b":" in base64.b64decode(
+            token.rstrip("=") + "=" * (-len(token.rstrip("=")) % 4), validate=True
+        )
+    except binascii.Error:
+        return False
+
+
 @dataclass(frozen=True, slots=True)
 class Credentials:
     """What the ``authorization`` header of each controller call says.
 
     :param method: ``Basic`` or ``Bearer`` (the server compares case-sensitively).
     :param token: the encoded token; for ``Basic`` the base64 of ``user:password``.
+    :raises InvalidArgumentError: one of them cannot be sent (control characters, a line end, letters outside
+        of ASCII), or a ``Basic`` token is not such a base64. The message does not show the token.
     """
 
     method: str
     token: str = field(repr=False)
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.method, str) or not _METHOD.fullmatch(self.method):
+            raise InvalidArgumentError(
+                "credentials: the method must be one word without control characters, such as Basic"
+            )
+        if not isinstance(self.token, str) or not _TOKEN.fullmatch(self.token):
+            raise InvalidArgumentError(
+                f"credentials: the {self.method} token is empty, or has white space around it, control "
+                "characters (a line end?) or characters outside of ASCII"
+            )
+        if self.method == "Basic" and not _is_pair(self.token):
+            # A 0.13.0 controller takes such a token for a fault of its own, which would be tried again.
+            raise InvalidArgumentError(
+                "credentials: the Basic token is not the base64 of user:password; Credentials.basic makes it"
+            )
+        if self.method == "Bearer" and " " in self.token:
+            raise InvalidArgumentError("credentials: the Bearer token has white space in it")
+
     @classmethod
     def basic(cls, username: str, password: str) -> Self:
-        """Credentials of a user name and password."""
+        """Credentials of a user name and password.
+
+        :raises InvalidArgumentError: one of them is not a string or has control characters; or the user name
+            has a colon.
+        """
+        for name, value in (("user name", username), ("password", password)):
+            if not isinstance(value, str) or _CONTROL.search(value):
+                raise InvalidArgumentError(
+                    f"credentials: the {name} must be a string without control characters (a line end?)"
+                )
+        if ":" in username:
+            raise InvalidArgumentError(
+                "credentials: the user name has a colon, where the password would begin"
+            )
         pair = f"{username}:{password}".encode()
         return cls("Basic", base64.b64encode(pair).decode("ascii"))
 
@@ -66,6 +118,14 @@ def parse_controller_uri(uri: str) -> tuple[str, tuple[Endpoint, ...]]:
     A missing scheme means ``tcp``. IPv6 literals go in brackets. Raises
     :class:`InvalidArgumentError` naming the part that is wrong.
     """
+    if not isinstance(uri, str):
+        raise InvalidArgumentError(f"controller URI (setting controller_uri): {uri!r} is not a string")
+    if "@" in uri:
+        # What is before it may be a password: it is not shown.
+        raise InvalidArgumentError(
+            "controller URI (setting controller_uri): a user name and password cannot be part of it; "
+            "give them as credentials"
+        )
     scheme, sep, rest = uri.strip().partition("://")
     if not sep:
         scheme, rest = "tcp", uri.strip()
@@ -73,45 +133,110 @@ def parse_controller_uri(uri: str) -> tuple[str, tuple[Endpoint, ...]]:
     if scheme not in _PLAIN_SCHEMES | _TLS_SCHEMES:
         known = ", ".join(sorted(_PLAIN_SCHEMES | _TLS_SCHEMES))
         raise InvalidArgumentError(f"controller URI {uri!r}: scheme {scheme!r} is not one of {known}")
-    endpoints = []
-    for part in rest.rstrip("/").split(","):
-        host, colon, port_text = part.strip().rpartition(":")
-        if not colon or not host or not port_text.isascii() or not port_text.isdigit():
-            raise InvalidArgumentError(
-                f"controller URI {uri!r}: {part!r} is not host:port (every address needs its port)"
-            )
-        port = int(port_text)
-        if not 0 < port < 65536:
-            raise InvalidArgumentError(f"controller URI {uri!r}: port {port} is not in 1..65535")
-        if host.startswith("[") and host.endswith("]"):
-            host = host[1:-1]
-        endpoints.append((host, port))
-    return scheme, tuple(endpoints)
+    return scheme, tuple(_endpoint(uri, part.strip()) for part in rest.rstrip("/").split(","))
+
+
+_HOST: Final = re.compile(r"[^\s\x00-\x1f\x7f/?#\[\]\\:]+")
+
+
+def _endpoint(uri: str, part: str) -> Endpoint:
+    host, colon, port_text = part.rpartition(":")
+    if not colon or not host or not port_text.isascii() or not port_text.isdigit():
+        raise InvalidArgumentError(
+            f"controller URI {uri!r}: {part!r} is not host:port (every address needs its port)"
+        )
+    port = int(port_text)
+    if not 0 < port < 65536:
+        raise InvalidArgumentError(f"controller URI {uri!r}: port {port} is not in 1..65535")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+        try:
+            ipaddress.IPv6Address(host)
+        except ValueError:
+            raise InvalidArgumentError(f"controller URI {uri!r}: {host!r} is not an IPv6 address") from None
+    elif ":" in host:
+        raise InvalidArgumentError(
+            f"controller URI {uri!r}: an IPv6 address goes in brackets, as in [{host}]:{port}"
+        )
+    elif not _HOST.fullmatch(host):
+        raise InvalidArgumentError(f"controller URI {uri!r}: {host!r} is not the name of a host")
+    return host, port
 
 
 _TRUE = frozenset({"true", "1", "yes", "on"})
 _FALSE = frozenset({"false", "0", "no", "off"})
 
 
-def _boolean(name: str, text: str) -> bool:
+def _boolean(text: str) -> bool:
     lowered = text.strip().lower()
     if lowered in _TRUE:
         return True
     if lowered in _FALSE:
         return False
-    raise InvalidArgumentError(f"setting {name}: {text!r} is neither true nor false")
+    raise ValueError(f"{text!r} is neither true nor false")
 
 
-# property key -> environment variable; the Java client and the Flink connector use the same names
-_PROPERTY_TO_ENV = {
-    "pravega.controller.uri": "PRAVEGA_CONTROLLER_URI",
-    "pravega.scope": "PRAVEGA_SCOPE",
-    "pravega.schema-registry.uri": "PRAVEGA_SCHEMA_REGISTRY_URI",
-    "pravega.client.auth.method": "pravega_client_auth_method",
-    "pravega.client.auth.token": "pravega_client_auth_token",
-    "pravega.client.tls.trust-store": "PRAVEGA_TRUST_STORE",
-    "pravega.client.tls.validate-hostname": "PRAVEGA_VALIDATE_HOSTNAME",
+class _Source(NamedTuple):
+    """Where :meth:`PravegaConfig.from_defaults` finds a setting, and how its text is read."""
+
+    property_key: str
+    variable: str
+    parse: Callable[[str], Any] = str
+
+
+# By field of PravegaConfig. The Java client and the Flink connector use the same names, where they have one.
+_SOURCES: Final[Mapping[str, _Source]] = {
+    "controller_uri": _Source("pravega.controller.uri", "PRAVEGA_CONTROLLER_URI"),
+    "default_scope": _Source("pravega.scope", "PRAVEGA_SCOPE"),
+    "trust_store": _Source("pravega.client.tls.trust-store", "PRAVEGA_TRUST_STORE"),
+    "validate_hostname": _Source(
+        "pravega.client.tls.validate-hostname", "PRAVEGA_VALIDATE_HOSTNAME", _boolean
+    ),
+    "schema_registry_uri": _Source("pravega.schema-registry.uri", "PRAVEGA_SCHEMA_REGISTRY_URI"),
+    "max_connections_per_store": _Source(
+        "pravega.client.max-connections-per-store", "PRAVEGA_MAX_CONNECTIONS_PER_STORE", int
+    ),
+    "controller_deadline": _Source(
+        "pravega.client.controller-deadline", "PRAVEGA_CONTROLLER_DEADLINE", float
+    ),
+    "operation_timeout": _Source("pravega.client.operation-timeout", "PRAVEGA_OPERATION_TIMEOUT", float),
 }
+
+# The two halves of ``credentials``, which only go together.
+_AUTH_METHOD: Final = _Source("pravega.client.auth.method", "pravega_client_auth_method")
+_AUTH_TOKEN: Final = _Source("pravega.client.auth.token", "pravega_client_auth_token")
+
+
+def _found(
+    source: _Source, properties: Mapping[str, str], environment: Mapping[str, str]
+) -> tuple[str, str] | None:
+    """The text of a setting, and where it was found; an empty text counts as none."""
+    for kind, key, values in (
+        ("property", source.property_key, properties),
+        ("environment variable", source.variable, environment),
+    ):
+        text = values.get(key)
+        if text is None or text == "":
+            continue
+        if not isinstance(text, str):
+            raise InvalidArgumentError(f"{kind} {key} must be a string, not {type(text).__name__}")
+        return text, f"{kind} {key}"
+    return None
+
+
+def _credentials(properties: Mapping[str, str], environment: Mapping[str, str]) -> Credentials | None:
+    method = _found(_AUTH_METHOD, properties, environment)
+    token = _found(_AUTH_TOKEN, properties, environment)
+    if method is None and token is None:
+        return None
+    if method is None or token is None:
+        raise InvalidArgumentError(
+            "pravega.client.auth.method and pravega.client.auth.token go together; only one of them is set"
+        )
+    try:
+        return Credentials(method[0], token[0])
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"{method[1]} and {token[1]}: {error.message}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,12 +274,21 @@ class PravegaConfig:
     def __post_init__(self) -> None:
         parse_controller_uri(self.controller_uri)
         if self.default_scope is not None:
-            validate_scope_name(self.default_scope)
-        if self.max_connections_per_store < 1:
-            raise InvalidArgumentError("setting max_connections_per_store must be at least 1")
+            validate_scope_name(check_text("setting default_scope", self.default_scope))
+        if self.credentials is not None and not isinstance(self.credentials, Credentials):
+            raise InvalidArgumentError(
+                f"setting credentials must be Credentials or None, not {type(self.credentials).__name__}"
+            )
+        store: object = self.trust_store
+        if isinstance(store, os.PathLike):
+            object.__setattr__(self, "trust_store", os.fspath(store))
+        for name in ("trust_store", "schema_registry_uri"):
+            if getattr(self, name) is not None:
+                check_text(f"setting {name}", getattr(self, name))
+        check_flag("setting validate_hostname", self.validate_hostname)
+        check_count("setting max_connections_per_store", self.max_connections_per_store, highest=INT32_MAX)
         for name in ("controller_deadline", "operation_timeout"):
-            if not getattr(self, name) > 0:
-                raise InvalidArgumentError(f"setting {name} must be more than 0 seconds")
+            check_seconds(f"setting {name}", getattr(self, name))
 
     # --- making one -----------------------------------------------------------------------------
 
@@ -165,11 +299,21 @@ class PravegaConfig:
         controller_uri: str | None = None,
         scope: str | None = None,
         credentials: Credentials | None = None,
+        trust_store: str | None = None,
+        validate_hostname: bool | None = None,
+        schema_registry_uri: str | None = None,
+        max_connections_per_store: int | None = None,
+        controller_deadline: float | None = None,
+        operation_timeout: float | None = None,
         props: Mapping[str, str] | None = None,
         env: Mapping[str, str] | None = None,
     ) -> Self:
         """Resolve each setting: argument, then ``props``, then ``env``, then the default.
 
+        An argument of None is one that was not given; any other wins, also False. A text that is empty counts
+        as missing in ``props`` and ``env``. ``docs/configuration.md`` lists the names.
+
+        :param scope: the default scope.
         :param props: keys as in the Java world (``pravega.controller.uri``, ``pravega.scope``,
             ``pravega.client.auth.method``, ...).
         :param env: defaults to ``os.environ``; pass ``{}`` to ignore the environment.
@@ -177,31 +321,28 @@ class PravegaConfig:
         """
         environment = os.environ if env is None else env
         properties = {} if props is None else props
-
-        def look_up(key: str) -> str | None:
-            return properties.get(key) or environment.get(_PROPERTY_TO_ENV[key]) or None
-
+        arguments = {
+            "controller_uri": controller_uri,
+            "default_scope": scope,
+            "trust_store": trust_store,
+            "validate_hostname": validate_hostname,
+            "schema_registry_uri": schema_registry_uri,
+            "max_connections_per_store": max_connections_per_store,
+            "controller_deadline": controller_deadline,
+            "operation_timeout": operation_timeout,
+        }
+        values: dict[str, Any] = {name: value for name, value in arguments.items() if value is not None}
+        for name, source in _SOURCES.items():
+            found = None if name in values else _found(source, properties, environment)
+            if found is not None:
+                text, where = found
+                try:
+                    values[name] = source.parse(text)
+                except ValueError as error:
+                    raise InvalidArgumentError(f"setting {name}, {where}: {error}") from None
         if credentials is None:
-            method = look_up("pravega.client.auth.method")
-            token = look_up("pravega.client.auth.token")
-            if bool(method) != bool(token):
-                raise InvalidArgumentError(
-                    "pravega.client.auth.method and pravega.client.auth.token go together; "
-                    "only one of them is set"
-                )
-            if method and token:
-                credentials = Credentials(method, token)
-        hostname_check = look_up("pravega.client.tls.validate-hostname")
-        return cls(
-            controller_uri=controller_uri or look_up("pravega.controller.uri") or DEFAULT_CONTROLLER_URI,
-            default_scope=scope or look_up("pravega.scope"),
-            credentials=credentials,
-            trust_store=look_up("pravega.client.tls.trust-store"),
-            validate_hostname=True
-            if hostname_check is None
-            else _boolean("pravega.client.tls.validate-hostname", hostname_check),
-            schema_registry_uri=look_up("pravega.schema-registry.uri"),
-        )
+            credentials = _credentials(properties, environment)
+        return cls(credentials=credentials, **values)
 
     @classmethod
     def from_args(

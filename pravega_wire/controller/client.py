@@ -66,6 +66,7 @@ from pravega_wire.policies import (
     StreamConfiguration,
 )
 from pravega_wire.proto import controller_pb2 as pb
+from pravega_wire.secrecy import secrets_of, without_secrets
 from pravega_wire.transport.grpc_channel import GrpcChannel
 from pravega_wire.transport.limits import DEFAULT_LIMITS, Limits, limit
 from pravega_wire.transport.retry import RetryPolicy, retry
@@ -330,7 +331,9 @@ class ControllerClient:
         if result.unprocessed and not channel.usable:
             # A single call that was refused says nothing against the connection.
             self._channels.drop(channel)
-        failure = error_for_status(result.code, f"{about}: {result.text}", rpc=rpc, host=channel.host)
+        # Controllers repeat the headers of a call that they refuse, and their own errors may quote them.
+        text = without_secrets(result.text, secrets_of(header))
+        failure = error_for_status(result.code, f"{about}: {text}", rpc=rpc, host=channel.host)
         if is_retried(result.code) and not failure.retriable:
             retried = _CallFailedError(failure.message, host=channel.host)
             retried.rpc = rpc

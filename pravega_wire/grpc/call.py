@@ -21,6 +21,7 @@ import h2.exceptions
 import h2.settings
 
 from pravega_wire.errors import ProtocolError
+from pravega_wire.grpc.silence import silencing_hpack
 from pravega_wire.grpc.status import StatusCode, status_from_http, status_from_reset
 
 __all__ = ["CallResult", "GrpcConnection"]
@@ -66,6 +67,7 @@ class _Call:
 class GrpcConnection:
     """State of one connection. All methods are synchronous and do no I/O."""
 
+    @silencing_hpack
     def __init__(self, authority: str, *, secure: bool) -> None:
         self._authority = authority
         self._scheme = "https" if secure else "http"
@@ -104,6 +106,7 @@ class GrpcConnection:
         """Calls without a result."""
         return len(self._calls)
 
+    @silencing_hpack
     def start_call(
         self,
         path: str,
@@ -140,6 +143,7 @@ class GrpcConnection:
         self._send_what_fits()
         return call.call_id
 
+    @silencing_hpack
     def cancel_call(self, call_id: int) -> None:
         """Give up a call; there will be no result for it."""
         call = self._calls.pop(call_id, None)
@@ -186,6 +190,7 @@ class GrpcConnection:
         except h2.exceptions.ProtocolError as error:
             raise ProtocolError(f"HTTP/2: {error}") from error
 
+    @silencing_hpack
     def data_to_send(self) -> bytes:
         """Bytes for the peer; empty when there are none."""
         data: bytes = self._h2.data_to_send()
@@ -193,6 +198,7 @@ class GrpcConnection:
 
     # --- what arrives ---------------------------------------------------------------------------
 
+    @silencing_hpack
     def receive_data(self, data: bytes) -> list[CallResult]:
         """Take bytes from the peer; returns the calls that ended with them.
 

@@ -8,7 +8,7 @@ that ends before it.
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Annotated, Any, ClassVar, get_type_hints
 from uuid import UUID
 
@@ -251,7 +251,7 @@ class FlushToStorage(Command):
     DIRECTION: ClassVar[str] = "C"
 
     container_id: I32
-    delegation_token: Utf
+    delegation_token: Utf = field(repr=False)
     request_id: I64
 
 
@@ -273,7 +273,7 @@ class ListStorageChunks(Command):
     DIRECTION: ClassVar[str] = "C"
 
     segment: Utf
-    delegation_token: Utf
+    delegation_token: Utf = field(repr=False)
     request_id: I64
 
 
@@ -308,7 +308,7 @@ class SetupAppend(Command):
     request_id: I64
     writer_id: Uuid
     segment: Utf
-    delegation_token: Utf
+    delegation_token: Utf = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,7 +400,7 @@ class ReadSegment(Command):
     segment: Utf
     offset: I64
     suggested_length: I32
-    delegation_token: Utf
+    delegation_token: Utf = field(repr=False)
     request_id: I64 = -1
 
 
@@ -428,7 +428,7 @@ class GetStreamSegmentInfo(Command):
 
     request_id: I64
     segment_name: Utf
-    delegation_token: Utf
+    delegation_token: Utf = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -459,7 +459,7 @@ class CreateSegment(Command):
     segment: Utf
     target_rate: I32
     scale_type: I8
-    delegation_token: Utf
+    delegation_token: Utf = field(repr=False)
     rollover_size_bytes: I64 = 0
 
 
@@ -483,7 +483,7 @@ class SealSegment(Command):
 
     request_id: I64
     segment: Utf
-    delegation_token: Utf
+    delegation_token: Utf = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -506,7 +506,7 @@ class DeleteSegment(Command):
 
     request_id: I64
     segment: Utf
-    delegation_token: Utf
+    delegation_token: Utf = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -531,7 +531,7 @@ class UpdateSegmentPolicy(Command):
     segment: Utf
     target_rate: I32
     scale_type: I8
-    delegation_token: Utf
+    delegation_token: Utf = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -555,7 +555,7 @@ class GetSegmentAttribute(Command):
     request_id: I64
     segment_name: Utf
     attribute_id: Uuid
-    delegation_token: Utf
+    delegation_token: Utf = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -581,7 +581,7 @@ class UpdateSegmentAttribute(Command):
     attribute_id: Uuid
     new_value: I64
     expected_value: I64
-    delegation_token: Utf
+    delegation_token: Utf = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -605,7 +605,7 @@ class TruncateSegment(Command):
     request_id: I64
     segment: Utf
     truncation_offset: I64
-    delegation_token: Utf
+    delegation_token: Utf = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -629,7 +629,7 @@ class CreateTransientSegment(Command):
     request_id: I64
     writer_id: Uuid
     parent_segment: Utf
-    delegation_token: Utf
+    delegation_token: Utf = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -732,7 +732,7 @@ class MergeSegments(Command):
     request_id: I64
     target: Utf
     source: Utf
-    delegation_token: Utf
+    delegation_token: Utf = field(repr=False)
     attribute_updates: AttributeUpdates = ()
 
 
@@ -783,7 +783,7 @@ class GetTableSegmentInfo(Command):
 
     request_id: I64
     segment_name: Utf
-    delegation_token: Utf
+    delegation_token: Utf = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -810,7 +810,7 @@ class CreateTableSegment(Command):
 
     request_id: I64
     segment: Utf
-    delegation_token: Utf
+    delegation_token: Utf = field(repr=False)
     sorted_deprecated: Bool = False
     key_length: I32 = 0
     rollover_size_bytes: I64 = 0
@@ -826,7 +826,7 @@ class DeleteTableSegment(Command):
     request_id: I64
     segment: Utf
     must_be_empty: Bool
-    delegation_token: Utf
+    delegation_token: Utf = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -838,7 +838,7 @@ class UpdateTableEntries(Command):
 
     request_id: I64
     segment: Utf
-    delegation_token: Utf
+    delegation_token: Utf = field(repr=False)
     table_entries: TableEntries
     table_segment_offset: I64 = -1
 
@@ -863,7 +863,7 @@ class RemoveTableKeys(Command):
 
     request_id: I64
     segment: Utf
-    delegation_token: Utf
+    delegation_token: Utf = field(repr=False)
     keys: TableKeys
     table_segment_offset: I64 = -1
 
@@ -888,7 +888,7 @@ class ReadTable(Command):
 
     request_id: I64
     segment: Utf
-    delegation_token: Utf
+    delegation_token: Utf = field(repr=False)
     keys: TableKeys
 
 
@@ -949,7 +949,7 @@ class ReadTableKeys(Command):
 
     request_id: I64
     segment: Utf
-    delegation_token: Utf
+    delegation_token: Utf = field(repr=False)
     suggested_key_count: I32
     args: IteratorArgs
 
@@ -976,7 +976,7 @@ class ReadTableEntries(Command):
 
     request_id: I64
     segment: Utf
-    delegation_token: Utf
+    delegation_token: Utf = field(repr=False)
     suggested_entry_count: I32
     args: IteratorArgs
 
@@ -1018,7 +1018,7 @@ class ReadTableEntriesDelta(Command):
 
     request_id: I64
     segment: Utf
-    delegation_token: Utf
+    delegation_token: Utf = field(repr=False)
     from_position: I64
     suggested_entry_count: I32
 
@@ -1047,7 +1047,7 @@ class MergeSegmentsBatch(Command):
     request_id: I64
     target_segment_id: Utf
     source_segment_ids: UtfList
-    delegation_token: Utf
+    delegation_token: Utf = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from pravega_wire.errors import (
     WrongHostError,
 )
 from pravega_wire.protocol import commands as c
+from pravega_wire.secrecy import without_secrets
 
 __all__ = ["error_of"]
 
@@ -96,7 +97,7 @@ def error_of(reply: c.Command, *, segment: str, host: str, doing: str) -> Praveg
             f"{doing}: the condition on {named} no longer holds", segment=named, host=host
         )
     elif isinstance(reply, c.ErrorMessage):
-        text = f"{doing}: {host} answered for {named}: {reply.message}"
+        text = f"{doing}: {host} answered for {named}: {without_secrets(reply.message)}"
         if reply.error_code == _ILLEGAL_ARGUMENT:
             error = InvalidArgumentError(text, segment=named, host=host)
         else:

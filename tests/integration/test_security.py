@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from uuid import uuid4
@@ -70,6 +72,77 @@ def test_the_wrong_password_is_named(config: PravegaConfig) -> None:
     with pytest.raises(AuthError, match="authentication failed: check the credentials"):
         with blocking.open_client(wrong) as client:
             client.create_scope("never")
+
+
+class _Records(logging.Handler):
+    """Everything that is logged, by whatever logger, with its arguments."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        trace = logging.Formatter().formatException(record.exc_info) if record.exc_info else ""
+        self.texts.append(f"{record.name} {record.getMessage()} {record.args!r} {trace}")
+
+
+def test_no_secret_is_logged_or_in_an_error(config: PravegaConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refused session and an accepted one, with every logger at its lowest level."""
+    records = _Records()
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "handlers", [*root.handlers, records])
+    monkeypatch.setattr(root, "level", logging.NOTSET)
+    root.manager._clear_cache()  # type: ignore[attr-defined]  # loggers remember which levels they log
+    assert config.credentials is not None
+    wrong = Credentials.basic("admin", f"wrong-{uuid4().hex}")
+    secrets = set()
+    for credentials in (config.credentials, wrong):
+        pair = base64.b64decode(credentials.token).decode()
+        secrets |= {credentials.token, pair, pair.partition(":")[2]}
+
+    async def main() -> None:
+        with trio.fail_after(120):
+            async with open_client(replace(config, credentials=wrong)) as client:
+                with pytest.raises(AuthError) as caught:
+                    await client.create_scope("never")
+            error: BaseException | None = caught.value
+            while error is not None:
+                records.texts.append(f"{error!r} {vars(error)!r}")
+                error = error.__cause__ or error.__context__
+            async with open_client(config) as client:
+                await client.create_scope(str(config.default_scope))
+                await client.create_stream("s")
+                async with client.event_writer("s") as writer:
+                    await writer.write_event(b"x", "key")
+                async with await client.begin_transaction("s") as txn:
+                    await txn.write_event(b"y", "key")
+                    await txn.commit()
+                    await txn.wait_committed()
+                assert [event async for batch in await client.read_events("s") for event in batch] == [
+                    b"x",
+                    b"y",
+                ]
+                tokens = {entry.token for entry in client._core.tokens._entries.values()}
+                assert tokens
+                assert all(tokens)
+                secrets.update(token for token in tokens if token)
+                # The first part is the same in each token of a kind; the others are what lets somebody in.
+                secrets.update(part for token in tokens if token for part in token.split(".")[1:])
+            records.texts.append(repr(config))
+
+    trio.run(main)
+    logging.getLogger("a.logger.of.the.test").debug("is captured")
+    assert any("is captured" in text for text in records.texts)
+    for secret in secrets:
+        assert len(secret) > 8
+        assert not [text for text in records.texts if secret in text]
+
+
+@pytest.mark.parametrize("token", ["not base64!", base64.b64encode(b"no colon").decode(), ""])
+def test_malformed_credentials_are_refused_before_a_server_sees_them(token: str) -> None:
+    """A 0.13.0 controller answers them with UNKNOWN, like a fault of its own, which would be tried again."""
+    with pytest.raises(InvalidArgumentError, match="credentials"):
+        Credentials("Basic", token)
 
 
 def test_no_credentials_at_all(config: PravegaConfig) -> None:

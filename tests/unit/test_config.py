@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
+from pathlib import Path
 
 import pytest
 
@@ -80,3 +81,196 @@ def test_a_bad_controller_uri_is_quoted(uri: str) -> None:
 def test_a_bad_property_is_named() -> None:
     with pytest.raises(InvalidArgumentError, match=r"validate-hostname"):
         PravegaConfig.from_defaults(props={"pravega.client.tls.validate-hostname": "perhaps"}, env={})
+
+
+# What is not here is not a setting with a text form.
+TEXTS: dict[str, tuple[str, str, str, object]] = {
+    # field: property, environment variable, text, value
+    "controller_uri": ("pravega.controller.uri", "PRAVEGA_CONTROLLER_URI", "tls://h:1", "tls://h:1"),
+    "default_scope": ("pravega.scope", "PRAVEGA_SCOPE", "s", "s"),
+    "trust_store": ("pravega.client.tls.trust-store", "PRAVEGA_TRUST_STORE", "/ca.pem", "/ca.pem"),
+    "validate_hostname": (
+        "pravega.client.tls.validate-hostname",
+        "PRAVEGA_VALIDATE_HOSTNAME",
+        "No",
+        False,
+    ),
+    "schema_registry_uri": (
+        "pravega.schema-registry.uri",
+        "PRAVEGA_SCHEMA_REGISTRY_URI",
+        "http://r",
+        "http://r",
+    ),
+    "max_connections_per_store": (
+        "pravega.client.max-connections-per-store",
+        "PRAVEGA_MAX_CONNECTIONS_PER_STORE",
+        "3",
+        3,
+    ),
+    "controller_deadline": (
+        "pravega.client.controller-deadline",
+        "PRAVEGA_CONTROLLER_DEADLINE",
+        "2.5",
+        2.5,
+    ),
+    "operation_timeout": ("pravega.client.operation-timeout", "PRAVEGA_OPERATION_TIMEOUT", "7", 7.0),
+}
+
+
+def test_every_setting_has_a_property_and_a_variable() -> None:
+    assert {each.name for each in dataclasses.fields(PravegaConfig)} == {*TEXTS, "credentials"}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_every_setting_comes_from_argument_property_or_environment(name: str) -> None:
+    key, variable, text, value = TEXTS[name]
+    argument = {"default_scope": "scope"}.get(name, name)
+    default = getattr(PravegaConfig(), name)
+    assert value != default
+    for made in (
+        PravegaConfig.from_defaults(env={}, props={key: text}),
+        PravegaConfig.from_defaults(env={variable: text}),
+        PravegaConfig.from_defaults(env={}, **{argument: value}),  # type: ignore[arg-type]  # by name
+    ):
+        assert getattr(made, name) == value
+    if default is not None:
+        # An argument wins, also one that is false or the default.
+        won = PravegaConfig.from_defaults(env={variable: text}, **{argument: default})  # type: ignore[arg-type]
+        assert getattr(won, name) == default
+
+
+def test_an_argument_that_is_false_wins() -> None:
+    true = {"PRAVEGA_VALIDATE_HOSTNAME": "true"}
+    assert PravegaConfig.from_defaults(validate_hostname=False, env=true).validate_hostname is False
+    with pytest.raises(InvalidArgumentError, match="controller URI"):
+        PravegaConfig.from_defaults(controller_uri="", env=ENV)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("max_connections_per_store", "three"),
+        ("max_connections_per_store", "1.5"),
+        ("max_connections_per_store", "0"),
+        ("controller_deadline", "soon"),
+        ("operation_timeout", "nan"),
+        ("operation_timeout", "-1"),
+        ("validate_hostname", "perhaps"),
+    ],
+)
+def test_a_malformed_text_is_refused_with_the_setting_s_name(name: str, text: str) -> None:
+    key, variable, *_ = TEXTS[name]
+    with pytest.raises(InvalidArgumentError, match=name):
+        PravegaConfig.from_defaults(env={}, props={key: text})
+    with pytest.raises(InvalidArgumentError, match=name):
+        PravegaConfig.from_defaults(env={variable: text})
+
+
+def test_a_property_that_is_no_text_is_refused() -> None:
+    props = {"pravega.client.tls.validate-hostname": False}
+    with pytest.raises(InvalidArgumentError, match="validate-hostname"):
+        PravegaConfig.from_defaults(props=props, env={})  # type: ignore[arg-type]  # that is what is tested
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("controller_uri", None),
+        ("controller_uri", 9090),
+        ("controller_uri", "::1:9090"),
+        ("controller_uri", "tcp://::1:9090"),
+        ("controller_uri", "tcp://[localhost]:9090"),
+        ("controller_uri", "tcp://a b:9090"),
+        ("controller_uri", "tcp://a\n:9090"),
+        ("controller_uri", "tcp://a:1/path:9090"),
+        ("default_scope", 5),
+        ("default_scope", ""),
+        ("credentials", "Basic abc"),
+        ("credentials", ("user", "password")),
+        ("trust_store", True),
+        ("trust_store", b"/ca.pem"),
+        ("trust_store", ""),
+        ("validate_hostname", "false"),
+        ("validate_hostname", 0),
+        ("validate_hostname", None),
+        ("schema_registry_uri", 1),
+        ("max_connections_per_store", "10"),
+        ("max_connections_per_store", 1.5),
+        ("max_connections_per_store", True),
+        ("max_connections_per_store", 0),
+        ("max_connections_per_store", 2**31),
+        *(
+            (name, value)
+            for name in ("controller_deadline", "operation_timeout")
+            for value in ("5", True, None, 0, -1, float("nan"), float("inf"))
+        ),
+    ],
+)
+def test_a_value_of_the_wrong_type_or_form_is_refused_with_the_setting_s_name(
+    name: str, value: object
+) -> None:
+    with pytest.raises(InvalidArgumentError, match=f"{name}|controller URI"):
+        PravegaConfig(**{name: value})  # type: ignore[arg-type]  # that is what is tested
+
+
+def test_a_path_is_a_trust_store() -> None:
+    assert PravegaConfig(trust_store=Path("/ca.pem")).trust_store == "/ca.pem"  # type: ignore[arg-type]
+
+
+def test_a_password_in_the_controller_uri_is_refused_and_not_shown() -> None:
+    for scheme in ("tcp://", "", "http://"):
+        with pytest.raises(InvalidArgumentError, match="credentials") as caught:
+            PravegaConfig(controller_uri=f"{scheme}user:hunter2@host:9090")
+        assert "hunter2" not in repr(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("method", "token"),
+    [
+        ("Basic", "dTpw\n"),  # what reading a file leaves at the end
+        ("Basic", "dTpw\r\nx-other: 1"),
+        ("Basic", " dTpw"),
+        ("Basic", ""),
+        ("Basic", "user:hunter2"),  # not encoded
+        ("Basic", "aHVudGVyMg=="),  # no colon in it
+        ("Bearer", "hunter2\0"),
+        ("Bearer", "hunter2 hunter2"),
+        ("Bearer", "hunter2\x7f"),
+        ("Bearer", "hünter2"),
+        ("Bearer", "hunter2\ud800"),
+        ("Bearer", b"hunter2"),
+        ("Bea\nrer", "hunter2"),
+        ("Bearer hunter2", "x"),
+        ("", "hunter2"),
+        (None, "hunter2"),
+    ],
+)
+def test_credentials_that_cannot_be_sent_are_refused_and_not_shown(method: str, token: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="credentials") as caught:
+        Credentials(method, token)
+    assert "hunter2" not in repr(caught.value)
+    if method and token and isinstance(token, str):
+        env = {"pravega_client_auth_method": method, "pravega_client_auth_token": token}
+        with pytest.raises(InvalidArgumentError, match="pravega_client_auth_token") as caught:
+            PravegaConfig.from_defaults(env=env)
+        assert "hunter2" not in repr(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("username", "password"),
+    [("us:er", "hunter2"), ("user\n", "hunter2"), ("user", "hunter2\n"), ("user", "hunter2\x85"),
+     ("user", "hunter2\ud800"), ("user", b"hunter2"), (None, "hunter2")],
+)  # fmt: skip
+def test_names_and_passwords_that_no_server_takes_are_refused_and_not_shown(
+    username: str, password: str
+) -> None:
+    with pytest.raises(InvalidArgumentError, match="credentials") as caught:
+        Credentials.basic(username, password)
+    assert "hunter2" not in repr(caught.value)
+
+
+def test_credentials_with_and_without_padding_and_with_any_letters() -> None:
+    assert Credentials("Basic", "dTpwdw").token == "dTpwdw"
+    assert Credentials("Basic", "dTpwdw==").token == "dTpwdw=="
+    assert Credentials.basic("üser", "pässword: yes").header == "Basic w7xzZXI6cMOkc3N3b3JkOiB5ZXM="
+    assert Credentials("Custom", 'a="1", b="2"').header == 'Custom a="1", b="2"'

@@ -72,7 +72,7 @@ def test_case_and_aliases_are_accepted() -> None:
         ({"stream": "a/b", "fail_on_data_loss": "maybe"}, "neither true nor false"),
         ({"stream": "a/b", "operation_timeout": "many"}, "'many' is not a number"),
         ({"stream": "a/b", "max_partition_bytes": "1e6"}, "'1e6' is not a whole number"),
-        ({"stream": "a/b", "max_partition_bytes": "0"}, "'max_partition_bytes' is a number of bytes over 0"),
+        ({"stream": "a/b", "max_partition_bytes": "0"}, "'max_partition_bytes' must be a whole number"),
         ({"stream": "a/b", "segment_ranges": "[[1]]"}, "segment_ranges"),
         ({"stream": "a/b", "segment_ranges": "{"}, "segment_ranges"),
     ],

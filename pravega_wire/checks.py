@@ -1,0 +1,90 @@
+"""Checks of arguments and settings that many places share: each names what is wrong, and what is wanted."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any, Final
+
+from pravega_wire.errors import InvalidArgumentError
+
+__all__ = [
+    "INT32_MAX",
+    "INT64_MAX",
+    "check_bytes",
+    "check_count",
+    "check_flag",
+    "check_seconds",
+    "check_text",
+]
+
+INT32_MAX: Final = 2**31 - 1
+INT64_MAX: Final = 2**63 - 1
+
+
+def check_count(name: str, value: object, lowest: int = 1, highest: int = INT64_MAX, unit: str = "") -> int:
+    """``value``, which must be a whole number from ``lowest`` to ``highest``; True and False are not numbers.
+
+    :param name: of the argument or setting. :param unit: of the number, for the message (``"bytes"``).
+    :raises InvalidArgumentError: it is something else.
+    """
+    try:
+        number = None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = None
+    if number is None or not lowest <= number <= highest:
+        limits = f"from {lowest}" + ("" if highest == INT64_MAX else f" to {highest}")
+        of = f" of {unit}" if unit else ""
+        raise InvalidArgumentError(f"{name} must be a whole number{of} {limits}, not {_shown(value)}")
+    return number
+
+
+def check_bytes(name: str, value: object) -> int:
+    """``value``, which must be a whole number of bytes over 0.
+
+    :raises InvalidArgumentError: it is not.
+    """
+    return check_count(name, value, unit="bytes")
+
+
+def check_seconds(name: str, value: object, *, zero: bool = False) -> float:
+    """``value``, which must be a finite number of seconds over 0.
+
+    :param zero: 0 is allowed as well.
+    :raises InvalidArgumentError: it is not.
+    """
+    fits = not isinstance(value, bool) and isinstance(value, int | float) and math.isfinite(value)
+    if not fits or value < 0 or (value == 0 and not zero):  # type: ignore[operator]  # a number here
+        raise InvalidArgumentError(
+            f"{name} must be a finite number of seconds {'from' if zero else 'over'} 0, not {_shown(value)}"
+        )
+    return value  # type: ignore[return-value]  # checked above
+
+
+def check_flag(name: str, value: object) -> bool:
+    """``value``, which must be True or False: a text such as ``"false"`` would count as true.
+
+    :raises InvalidArgumentError: it is neither.
+    """
+    if not isinstance(value, bool):
+        raise InvalidArgumentError(f"{name} must be True or False, not {_shown(value)}")
+    return value
+
+
+def check_text(name: str, value: object) -> str:
+    """``value``, which must be a string that is not empty and can be encoded.
+
+    :raises InvalidArgumentError: it is not.
+    """
+    if not isinstance(value, str) or not value:
+        raise InvalidArgumentError(f"{name} must be a string that is not empty, not {_shown(value)}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InvalidArgumentError(f"{name} holds half of a surrogate pair: {value!r}") from None
+    return value
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

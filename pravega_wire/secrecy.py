@@ -1,0 +1,43 @@
+"""Keeps secrets out of the messages of errors."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Iterable
+from typing import Final
+
+__all__ = ["secrets_of", "without_secrets"]
+
+_HIDDEN: Final = "[hidden]"
+
+_SHORT: Final = 4
+# A shorter secret is hidden only where it is a word of its own, or a message would lose half its letters.
+
+_JSON_WEB_TOKEN: Final = re.compile(r"eyJ[A-Za-z0-9_=-]+\.[A-Za-z0-9_=-]+(?:\.[A-Za-z0-9_=-]*)?")
+
+
+def secrets_of(authorization: str | None) -> list[str]:
+    """What must not be shown of an ``authorization`` header: its token, and the password in it."""
+    if not authorization:
+        return []
+    method, _, token = authorization.partition(" ")
+    found = [token.strip()]
+    if method == "Basic":
+        try:
+            pair = base64.b64decode(token + "=" * (-len(token) % 4)).decode("utf-8", "replace")
+        except (binascii.Error, ValueError):
+            pair = ""
+        found += [pair, pair.partition(":")[2]]
+    return [each for each in found if each]
+
+
+def without_secrets(text: str, secrets: Iterable[str] = ()) -> str:
+    """The text with each of the secrets hidden, and everything that looks like a JSON web token."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        if len(secret) >= _SHORT:
+            text = text.replace(secret, _HIDDEN)
+        else:
+            text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", _HIDDEN, text)
+    return _JSON_WEB_TOKEN.sub(_HIDDEN, text)
