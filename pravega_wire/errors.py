@@ -30,6 +30,7 @@ __all__ = [
     "EventTooLargeError",
     "FencedError",
     "FrameTooLargeError",
+    "HostNotFoundError",
     "IncompatibleVersionError",
     "IngestError",
     "IngestedSourceChangedError",
@@ -86,6 +87,7 @@ __all__ = [
     "UnexpectedReplyError",
     "UnknownCommandError",
     "WrongHostError",
+    "WrongProtocolError",
 ]
 
 
@@ -228,6 +230,18 @@ class TransportError(PravegaError):
 
 class ConnectError(TransportError):
     """No connection to the host could be made."""
+
+
+class HostNotFoundError(ConnectError):
+    """Nobody knows the host by this name: it is misspelt, or of another network."""
+
+    retriable = False
+
+
+class WrongProtocolError(ConnectError, ProtocolError):
+    """What listens at the address is something else than what was looked for; the message says what."""
+
+    retriable = False
 
 
 class ConnectionLostError(TransportError):

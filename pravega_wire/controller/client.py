@@ -36,13 +36,14 @@ from pravega_wire.controller.types import (
 )
 from pravega_wire.errors import (
     ClosedError,
+    ConnectError,
     ControllerError,
     DecodeError,
+    HostNotFoundError,
     InvalidArgumentError,
     InvalidStreamCutError,
     KeyValueTableNotFoundError,
     NotFoundError,
-    PravegaError,
     ReaderGroupNotFoundError,
     RetriesExhaustedError,
     ScaleConflictError,
@@ -53,6 +54,7 @@ from pravega_wire.errors import (
     StreamSealedError,
     TransactionUnknownError,
     TransportError,
+    WrongProtocolError,
 )
 from pravega_wire.grpc.call import CallResult
 from pravega_wire.grpc.status import StatusCode, error_for_status, is_retried
@@ -67,6 +69,7 @@ from pravega_wire.policies import (
 )
 from pravega_wire.proto import controller_pb2 as pb
 from pravega_wire.secrecy import secrets_of, without_secrets
+from pravega_wire.transport.diagnosis import who_is_silent
 from pravega_wire.transport.grpc_channel import GrpcChannel
 from pravega_wire.transport.limits import DEFAULT_LIMITS, Limits, limit
 from pravega_wire.transport.retry import RetryPolicy, retry
@@ -148,6 +151,7 @@ class _Channels:
         self._current: GrpcChannel | None = None
         self._index = 0
         self._heard = False
+        self._misfits: set[str] = set()  # addresses where trying again does not help
         self.bootstrap = tuple(endpoints)
         self.endpoints = tuple(endpoints)
         self.closed = False
@@ -167,26 +171,33 @@ class _Channels:
                 raise ClosedError("the client is closed")
             if self._current is not None and self._current.usable:
                 return self._current
-            failure: PravegaError | None = None
+            failures: list[TransportError] = []
             for _ in range(len(self.endpoints)):
                 host, port = self.endpoints[self._index % len(self.endpoints)]
                 try:
                     stream = await connect(host, port, tls=self._tls, timeout=self.limits.connect)
                 except TransportError as error:
-                    failure = error
+                    if not error.retriable:
+                        self._misfits.add(f"{host}:{port}")
+                    failures.append(self._passing(error))
                     self._index += 1
                     continue
                 channel = GrpcChannel(
                     stream,
-                    f"{host}:{port}",
+                    f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
                     secure=self._tls is not None,
                     silence=self.limits.silence,
                 )
                 self._nursery.start_soon(channel.run, name=f"controller {host}:{port}")
                 self._current = channel
                 return channel
-            assert failure is not None
-            raise failure
+            raise _together(failures)
+
+    def _passing(self, error: TransportError) -> TransportError:
+        """A name that was known before will be known again."""
+        if self.heard and isinstance(error, HostNotFoundError):
+            return ConnectError(error.message, host=error.host)
+        return error
 
     def drop(self, channel: GrpcChannel) -> None:
         """Do not use a channel for new calls; the next one goes to the next address."""
@@ -195,6 +206,29 @@ class _Channels:
         if self._current is channel:
             self._current = None
             self._index += 1
+
+    async def explained(self, channel: GrpcChannel, error: TransportError) -> TransportError:
+        """What to raise where a connection ended: the reason, retriable while another address is left."""
+        if not self.heard and not channel.heard and channel.hung_up:
+            host, _, port = channel.host.rpartition(":")
+            found = await who_is_silent(host, int(port), tls=self._tls is not None)
+            if found is not None:
+                error = WrongProtocolError(f"no controller at {channel.host}: {found}", host=channel.host)
+        if isinstance(error, WrongProtocolError):
+            self._misfits.add(channel.host)
+            if not all(f"{host}:{port}" in self._misfits for host, port in self.endpoints):
+                return ConnectError(error.message, host=error.host)
+        return error
+
+
+def _together(failures: Sequence[TransportError]) -> TransportError:
+    """One error for all addresses: one that may pass, if there is any, with the reasons of all."""
+    chosen = next((each for each in failures if each.retriable), failures[-1])
+    if len(failures) == 1:
+        return chosen
+    error = type(chosen)("; ".join(each.message for each in failures), host=chosen.host)
+    error.__cause__ = chosen
+    return error
 
 
 class _CallFailedError(ControllerError):
@@ -309,8 +343,11 @@ class ControllerClient:
                     timeout=self._deadline,
                     metadata=metadata,
                 )
-        except TransportError:
+        except TransportError as error:
             self._channels.drop(channel)
+            explained = await self._channels.explained(channel, error)
+            if explained is not error:
+                raise explained from error
             raise
         if result is None:
             self._channels.drop(channel)

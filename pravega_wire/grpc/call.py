@@ -20,7 +20,8 @@ import h2.events
 import h2.exceptions
 import h2.settings
 
-from pravega_wire.errors import ProtocolError
+from pravega_wire.errors import ProtocolError, WrongProtocolError
+from pravega_wire.grpc.diagnosis import ENOUGH_BYTES, diagnose_first_bytes
 from pravega_wire.grpc.silence import silencing_hpack
 from pravega_wire.grpc.status import StatusCode, status_from_http, status_from_reset
 
@@ -71,6 +72,7 @@ class GrpcConnection:
     def __init__(self, authority: str, *, secure: bool) -> None:
         self._authority = authority
         self._scheme = "https" if secure else "http"
+        self._beginning = b""
         self._held = bytearray()
         self._frame_left = 0
         self._h2 = h2.connection.H2Connection(
@@ -100,6 +102,11 @@ class GrpcConnection:
     def accepting(self) -> bool:
         """False when new calls need another connection (after GOAWAY, or out of stream ids)."""
         return self._ending is None and self._h2.highest_outbound_stream_id < _LAST_STREAM_ID - 2
+
+    @property
+    def heard(self) -> bool:
+        """Whether the peer has sent anything."""
+        return bool(self._beginning)
 
     @property
     def calls_under_way(self) -> int:
@@ -202,8 +209,14 @@ class GrpcConnection:
     def receive_data(self, data: bytes) -> list[CallResult]:
         """Take bytes from the peer; returns the calls that ended with them.
 
+        :raises WrongProtocolError: the peer speaks another protocol, by its first bytes.
         :raises ProtocolError: the bytes are not HTTP/2, or break it.
         """
+        if len(self._beginning) < ENOUGH_BYTES:
+            self._beginning += data[:ENOUGH_BYTES]
+            found = diagnose_first_bytes(self._beginning)
+            if found is not None:
+                raise WrongProtocolError(found)
         try:
             passed = self._without_goaways(data)
             for event in self._h2.receive_data(passed) if passed else ():

@@ -6,7 +6,13 @@ from collections.abc import Sequence
 
 import trio
 
-from pravega_wire.errors import ClosedError, ConnectionLostError, PravegaError, ProtocolError
+from pravega_wire.errors import (
+    ClosedError,
+    ConnectionLostError,
+    PravegaError,
+    ProtocolError,
+    WrongProtocolError,
+)
 from pravega_wire.grpc.call import CallResult, GrpcConnection
 from pravega_wire.transport.limits import DEFAULT_LIMITS
 from pravega_wire.transport.stream import NetworkStream
@@ -29,6 +35,7 @@ class _Waiter:
 class GrpcChannel:
     """Carries calls on one connection; :meth:`run` must be running in a nursery.
 
+    :ivar hung_up: whether the controller has closed the connection.
     :param silence: seconds without a byte from the controller, while it owes an answer, after which the
         connection is given up. A ping is sent after a third of it, and two more while the answer does not
         come: a controller that gets more than three in five minutes, with no call answered between them,
@@ -52,7 +59,7 @@ class GrpcChannel:
         self._pings_sent = 0
         self._retired = False
         self._ended = trio.Event()
-        self.heard = False
+        self.hung_up = False
         self._wake = trio.Event()
         self._wake.set()
         self._failure: PravegaError | None = None
@@ -61,6 +68,11 @@ class GrpcChannel:
     def host(self) -> str:
         """``host:port`` of the controller."""
         return self._stream.host
+
+    @property
+    def heard(self) -> bool:
+        """Whether the controller has sent anything."""
+        return self._grpc.heard
 
     @property
     def usable(self) -> bool:
@@ -122,7 +134,10 @@ class GrpcChannel:
                 first = first.exceptions[0]
             assert isinstance(first, PravegaError)
             error = first
-            if isinstance(first, ProtocolError):
+            if isinstance(first, WrongProtocolError):
+                error = WrongProtocolError(f"no controller at {self.host}: {first.message}", host=self.host)
+                error.__cause__ = first
+            elif isinstance(first, ProtocolError):
                 # What breaks HTTP/2 ends this connection only; another one may be fine.
                 error = ConnectionLostError(f"{self.host}: {first.message}", host=self.host)
                 error.__cause__ = first
@@ -137,13 +152,12 @@ class GrpcChannel:
         while True:
             data = await self._stream.receive(_RECEIVE_BYTES)
             if not data:
+                self.hung_up = True
                 raise ConnectionLostError(
                     f"connection to {self.host} was closed by the controller", host=self.host
                 )
             self._received = True
-            results = self._grpc.receive_data(data)
-            self.heard = True
-            for result in results:
+            for result in self._grpc.receive_data(data):
                 self._data_received = True
                 waiter = self._waiters.get(result.call_id)
                 if waiter is not None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import trio
 
-from pravega_wire.errors import ClosedError
+from pravega_wire.errors import ClosedError, ConnectError, HostNotFoundError
 from pravega_wire.transport.connection import Connection, Flow, FlowHandler
 from pravega_wire.transport.limits import DEFAULT_LIMITS, Limits
 from pravega_wire.transport.stream import connect
@@ -90,6 +90,9 @@ class ConnectionPool:
         try:
             host, port = self._address_map(*endpoint) if self._address_map else endpoint
             stream = await connect(host, port, tls=self._tls, timeout=self._limits.connect)
+        except HostNotFoundError as error:
+            # The controller named it: a store that moves may be without a name for a while.
+            raise ConnectError(error.message, host=error.host) from error
         finally:
             store.dialing -= 1
             store.notify()

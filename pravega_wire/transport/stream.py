@@ -16,6 +16,7 @@ from contextlib import contextmanager
 import trio
 
 from pravega_wire.errors import ClosedError, ConnectError, ConnectionLostError, TlsError
+from pravega_wire.transport.diagnosis import connect_failure, handshake_failure
 
 __all__ = ["NetworkStream", "connect"]
 
@@ -126,7 +127,9 @@ async def connect(
     """Open a connection.
 
     :param timeout: seconds for TCP, and again for the TLS handshake.
-    :raises ConnectError: refused, unreachable, unknown host or timed out; names ``host:port``.
+    :raises ConnectError: refused, unreachable or timed out; names ``host:port``.
+    :raises HostNotFoundError: the name is not known.
+    :raises WrongProtocolError: the server does not speak TLS.
     :raises TlsError: the handshake or certificate check failed.
     """
     name = f"{host}:{port}"
@@ -134,12 +137,11 @@ async def connect(
         with trio.fail_after(timeout):
             stream = await trio.open_tcp_stream(host, port, happy_eyeballs_delay=0.1)
     except trio.TooSlowError as error:
-        raise ConnectError(f"no connection to {name} within {timeout:g} s", host=name) from error
-    except socket.gaierror as error:
-        raise ConnectError(f"host name of {name} cannot be resolved: {error}", host=name) from error
-    except OSError as error:
-        reason = error.__cause__ or error
-        raise ConnectError(f"no connection to {name}: {reason}", host=name) from error
+        raise ConnectError(
+            f"no connection to {name}: nothing answered within {timeout:g} s", host=name
+        ) from error
+    except (OSError, UnicodeError) as error:
+        raise connect_failure(host, port, error) from error
     for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
         stream.setsockopt(socket.SOL_SOCKET, option, _BUFFER_BYTES)
     if tls is None:
@@ -155,8 +157,7 @@ async def connect(
         ) from error
     except (trio.BrokenResourceError, OSError) as error:
         await stream.aclose()
-        cause = error.__cause__ or error
-        raise TlsError(f"TLS handshake with {name} failed: {cause}", host=name) from error
+        raise handshake_failure(name, error) from error
     except BaseException:
         with trio.CancelScope(shield=True):
             await stream.aclose()

@@ -30,6 +30,7 @@ from pravega_wire.errors import (
     TransactionAbortedError,
     TransactionNotOpenError,
     TransactionUnknownError,
+    WrongProtocolError,
 )
 from pravega_wire.hashing import routing_key_position
 from pravega_wire.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
@@ -575,6 +576,23 @@ def test_nobody_there(config: PravegaConfig) -> None:
             async with open_client(nowhere) as client:
                 with pytest.raises(RetriesExhaustedError, match=r"127\.0\.0\.1:1"):
                     await client.tail("t")
+
+    trio.run(main)
+
+
+def test_the_controller_uri_names_a_store_or_says_tls(config: PravegaConfig) -> None:
+    async def main() -> None:
+        with trio.fail_after(60):
+            async with open_client(config) as client:
+                await client.create_stream("t", 1)
+                node = await client._core.controller.get_uri(str(config.default_scope), "t", 0)
+            for uri, message in (
+                (f"tcp://127.0.0.1:{node.port}", "a Pravega segment store answered"),
+                (config.controller_uri.replace("tcp://", "tls://"), "the server does not speak TLS"),
+            ):
+                async with open_client(config.with_controller_uri(uri)) as client:
+                    with pytest.raises(WrongProtocolError, match=message):
+                        await client.tail("t")
 
     trio.run(main)
 

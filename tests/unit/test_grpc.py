@@ -27,6 +27,7 @@ from pravega_wire.errors import (
     PravegaTimeoutError,
     ProtocolError,
     RetriesExhaustedError,
+    WrongProtocolError,
 )
 from pravega_wire.grpc.call import CallResult, GrpcConnection
 from pravega_wire.grpc.status import StatusCode
@@ -423,16 +424,22 @@ async def answering(data: bytes, *, close: bool) -> tuple[trio.SocketListener, C
 
 
 @pytest.mark.parametrize(
-    "data", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0" * 100, b"\xff" * 5000, b"SSH-2.0-x\r\n"]
+    ("data", "error"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", WrongProtocolError),
+        (b"\0" * 100, ConnectionLostError),
+        (b"\xff" * 5000, ConnectionLostError),
+        (b"SSH-2.0-x\r\n", WrongProtocolError),
+    ],
 )
 @pytest.mark.parametrize("close", [True, False])
-def test_something_that_is_not_http2(data: bytes, close: bool) -> None:
+def test_something_that_is_not_http2(data: bytes, error: type[PravegaError], close: bool) -> None:
     async def main() -> None:
         listener, serve = await answering(data, close=close)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(trio.serve_listeners, serve, [listener])
             async with channel(listener.socket.getsockname()[1]) as found:
-                with pytest.raises(ConnectionLostError, match=r"127\.0\.0\.1"):
+                with pytest.raises(error, match=r"127\.0\.0\.1"):
                     await found.call(ECHO, b"")
             nursery.cancel_scope.cancel()
 

@@ -1,0 +1,162 @@
+"""Why there is no connection, in a sentence, and whether trying again can help.
+
+What heals by itself (a server that is starting) is retriable. What takes another setting or another server is
+not: a name that nobody knows, a certificate that is not trusted, another protocol.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import ssl
+from collections.abc import Iterator
+from typing import Final
+
+import trio
+
+from pravega_wire.errors import ConnectError, HostNotFoundError, TlsError, TransportError, WrongProtocolError
+from pravega_wire.grpc.diagnosis import STORE, TLS, diagnose_first_bytes
+from pravega_wire.protocol import codec
+from pravega_wire.protocol.commands import Hello
+
+__all__ = ["NOT_TLS", "connect_failure", "handshake_failure", "who_is_silent"]
+
+NOT_TLS: Final = "the server does not speak TLS, and the controller URI says that it does; use its scheme tcp"
+
+_UNKNOWN_NAME: Final = frozenset(
+    getattr(socket, name) for name in ("EAI_NONAME", "EAI_NODATA", "EAI_ADDRFAMILY") if hasattr(socket, name)
+)
+_REASONS: Final = {
+    errno.ECONNREFUSED: "connection refused: nothing listens there",
+    errno.EHOSTUNREACH: "the host cannot be reached",
+    errno.ENETUNREACH: "the network of the host cannot be reached",
+    errno.ETIMEDOUT: "nothing answered",
+    errno.ECONNRESET: "the server closed the connection at once",
+}
+
+# What OpenSSL calls bytes that are no TLS.
+_NO_TLS: Final = frozenset(
+    {
+        "WRONG_VERSION_NUMBER",
+        "UNKNOWN_PROTOCOL",
+        "RECORD_LAYER_FAILURE",
+        "PACKET_LENGTH_TOO_LONG",
+        "BAD_RECORD_TYPE",
+        "HTTP_REQUEST",
+    }
+)
+
+# Numbers of OpenSSL's checks (X509_V_ERR_...).
+_CERTIFICATE: Final = {
+    9: "is not valid yet; check the clocks",
+    10: "has expired",
+    18: "is signed by itself only; name it, or the authority's, as trust_store",
+    19: "is signed by an authority that is not trusted; name the authority's certificate as trust_store",
+    20: "is signed by an authority that is not trusted; name the authority's certificate as trust_store",
+    21: "is signed by an authority that is not trusted; name the authority's certificate as trust_store",
+    62: "is for another host",
+    64: "is for another host",
+}
+
+_PROBE_SECONDS: Final = 2.0
+_HELLO: Final = codec.encode(Hello(high_version=16, low_version=5))
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for each in error.exceptions:
+            yield from _leaves(each)
+    else:
+        yield error
+
+
+def connect_failure(host: str, port: int, error: OSError | UnicodeError) -> ConnectError:
+    """The error for a TCP connection that could not be made."""
+    name = f"{host}:{port}"
+    if isinstance(error, UnicodeError):
+        return HostNotFoundError(f"no connection to {name}: that is not the name of a host", host=name)
+    if isinstance(error, socket.gaierror):
+        if error.errno in _UNKNOWN_NAME:
+            return HostNotFoundError(f"no connection to {name}: the name {host!r} is not known", host=name)
+        return ConnectError(
+            f"no connection to {name}: the name {host!r} cannot be resolved now ({error.strerror})", host=name
+        )
+    # A name may have several addresses: trio tries all of them.
+    reasons = dict.fromkeys(
+        _REASONS.get(each.errno or 0, str(each)) if isinstance(each, OSError) else str(each)
+        for each in _leaves(error.__cause__ or error)
+    )
+    return ConnectError(f"no connection to {name}: {', '.join(reasons)}", host=name)
+
+
+def handshake_failure(name: str, error: BaseException) -> TransportError:
+    """The error for a TLS handshake that failed.
+
+    :param error: as it came from trio.
+    """
+    cause = error.__cause__ or error
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        said = _CERTIFICATE.get(cause.verify_code)
+        detail = f" ({cause.verify_message.rstrip('.')})"
+        what = f"{said}{detail}" if said else f"was not accepted{detail}"
+        return TlsError(f"TLS to {name}: the certificate {what}", host=name)
+    if isinstance(cause, ssl.SSLEOFError | ssl.SSLZeroReturnError) or not isinstance(cause, ssl.SSLError):
+        # A server that stops or starts does so, as well as one that takes the handshake for nonsense.
+        return ConnectError(
+            f"no connection to {name}: the server ended the TLS handshake (does it speak TLS?)", host=name
+        )
+    if cause.reason in _NO_TLS:
+        return WrongProtocolError(f"no connection to {name}: {NOT_TLS}", host=name)
+    return TlsError(f"TLS handshake with {name} failed: {cause}", host=name)
+
+
+async def who_is_silent(host: str, port: int, *, tls: bool) -> str | None:
+    """A sentence about a server that closes connections without a word, or None.
+
+    It is asked in other protocols, without anything secret: a server that speaks TLS, or a segment store,
+    closes the connection of a client that speaks plain HTTP/2.
+
+    :param tls: whether the connections that it closed were TLS ones.
+    """
+    if not tls and await _speaks_tls(host, port):
+        return TLS
+    return STORE if await _answers_hello(host, port, tls=tls) else None
+
+
+def _unchecked() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+async def _speaks_tls(host: str, port: int) -> bool:
+    with trio.move_on_after(_PROBE_SECONDS):
+        try:
+            async with await trio.open_tcp_stream(host, port) as plain:
+                await trio.SSLStream(plain, _unchecked(), server_hostname=host).do_handshake()
+        except (trio.BrokenResourceError, OSError) as error:
+            # An alert is an answer in TLS as well.
+            cause = error.__cause__
+            return isinstance(cause, ssl.SSLError) and "_ALERT_" in (cause.reason or "")
+        return True
+    return False
+
+
+async def _answers_hello(host: str, port: int, *, tls: bool) -> bool:
+    answer = b""
+    with trio.move_on_after(_PROBE_SECONDS):
+        try:
+            async with await trio.open_tcp_stream(host, port) as plain:
+                stream: trio.abc.Stream = plain
+                if tls:
+                    stream = trio.SSLStream(plain, _unchecked(), server_hostname=host, https_compatible=True)
+                await stream.send_all(_HELLO)
+                while len(answer) < len(_HELLO):
+                    data = await stream.receive_some(64)
+                    if not data:
+                        break
+                    answer += bytes(data)
+        except (trio.BrokenResourceError, OSError):
+            return False
+    return diagnose_first_bytes(answer) == STORE
