@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from typing import Any, Final
+from uuid import UUID
 
 from pravega_wire.errors import InvalidArgumentError
 
@@ -13,9 +14,11 @@ __all__ = [
     "INT64_MAX",
     "check_bytes",
     "check_count",
+    "check_event_time",
     "check_flag",
     "check_seconds",
     "check_text",
+    "check_uuid",
 ]
 
 INT32_MAX: Final = 2**31 - 1
@@ -47,18 +50,18 @@ def check_bytes(name: str, value: object) -> int:
     return check_count(name, value, unit="bytes")
 
 
-def check_seconds(name: str, value: object, *, zero: bool = False) -> float:
+def check_seconds(name: str, value: object, *, zero: bool = False, infinite: bool = False) -> float:
     """``value``, which must be a finite number of seconds over 0.
 
-    :param zero: 0 is allowed as well.
+    :param zero: 0 is allowed as well. :param infinite: so is infinity.
     :raises InvalidArgumentError: it is not.
     """
-    fits = not isinstance(value, bool) and isinstance(value, int | float) and math.isfinite(value)
-    if not fits or value < 0 or (value == 0 and not zero):  # type: ignore[operator]  # a number here
-        raise InvalidArgumentError(
-            f"{name} must be a finite number of seconds {'from' if zero else 'over'} 0, not {_shown(value)}"
-        )
-    return value  # type: ignore[return-value]  # checked above
+    number = -1.0 if isinstance(value, bool) or not isinstance(value, int | float) else value
+    # Of NaN every comparison is false.
+    if (number >= 0 if zero else number > 0) and (infinite or number < math.inf):
+        return number
+    finite, limit = "" if infinite else "finite ", "from" if zero else "over"
+    raise InvalidArgumentError(f"{name} must be a {finite}number of seconds {limit} 0, not {_shown(value)}")
 
 
 def check_flag(name: str, value: object) -> bool:
@@ -83,6 +86,24 @@ def check_text(name: str, value: object) -> str:
     except UnicodeEncodeError:
         raise InvalidArgumentError(f"{name} holds half of a surrogate pair: {value!r}") from None
     return value
+
+
+def check_uuid(name: str, value: object) -> UUID:
+    """``value``, which must be a UUID; a text is not one yet.
+
+    :raises InvalidArgumentError: it is not.
+    """
+    if not isinstance(value, UUID):
+        raise InvalidArgumentError(f"{name} must be a UUID, not {_shown(value)}")
+    return value
+
+
+def check_event_time(name: str, value: object) -> int:
+    """``value``, which must be a whole number of 64 bits; the lowest of them stands for no time.
+
+    :raises InvalidArgumentError: it is not.
+    """
+    return check_count(name, value, -INT64_MAX)
 
 
 def _shown(value: Any) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from pravega_wire.errors import InvalidArgumentError
+from pravega_wire.checks import check_count, check_seconds
 from pravega_wire.groups import TimeWindow
 from pravega_wire.types import ScopedStream
 
@@ -52,8 +52,10 @@ class WatermarkAssigner:
         every: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        if allowed_lateness_ms < 0 or every < 0 or (idle_seconds is not None and idle_seconds < 0):
-            raise InvalidArgumentError("allowed_lateness_ms, idle_seconds and every must not be negative")
+        check_count("allowed_lateness_ms", allowed_lateness_ms, 0)
+        check_seconds("every", every, zero=True)
+        if idle_seconds is not None:
+            check_seconds("idle_seconds", idle_seconds, zero=True)
         self._lateness = allowed_lateness_ms
         self._idle_seconds = idle_seconds
         self._every = every

@@ -9,14 +9,13 @@ from types import MappingProxyType
 from typing import Any, Final, Self
 from uuid import UUID
 
+from pravega_wire.checks import INT32_MAX, INT64_MAX, check_count
 from pravega_wire.errors import InvalidArgumentError, InvalidStreamCutError
 from pravega_wire.types import SEGMENT_READ, ScopedStream, StreamCut
 
 __all__ = ["ReaderGroupConfig", "ReaderGroupMetrics", "RetentionType", "TimeWindow"]
 
 _NO_ID: Final = UUID(int=0)
-_INT32_MAX: Final = 0x7FFFFFFF
-_INT64_MAX: Final = (1 << 63) - 1
 
 
 class RetentionType(Enum):
@@ -66,16 +65,11 @@ class ReaderGroupConfig:
         object.__setattr__(self, "ends", MappingProxyType({**self.ends, **missing}))
         if not self.starts:
             raise InvalidArgumentError("a reader group reads at least one stream")
-        if not 0 < self.max_outstanding_checkpoints <= _INT32_MAX:
-            raise InvalidArgumentError(
-                f"max_outstanding_checkpoints is at least 1, not {self.max_outstanding_checkpoints}"
-            )
-        if not 0 <= self.group_refresh_ms <= _INT64_MAX:
-            raise InvalidArgumentError(f"group_refresh_ms is not negative; it is {self.group_refresh_ms}")
-        if not -_INT64_MAX <= self.automatic_checkpoint_ms <= _INT64_MAX:
-            raise InvalidArgumentError(
-                f"automatic_checkpoint_ms = {self.automatic_checkpoint_ms} is too much"
-            )
+        check_count("max_outstanding_checkpoints", self.max_outstanding_checkpoints, highest=INT32_MAX)
+        check_count("group_refresh_ms", self.group_refresh_ms, 0)
+        check_count("automatic_checkpoint_ms", self.automatic_checkpoint_ms, -INT64_MAX)
+        if not isinstance(self.retention, RetentionType):
+            raise InvalidArgumentError(f"retention must be a RetentionType, not {self.retention!r}")
         for cuts in (self.starts, self.ends):
             for stream, cut in cuts.items():
                 if stream not in self.starts:

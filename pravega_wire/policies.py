@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Self
 
+from pravega_wire.checks import INT32_MAX, INT64_MAX, check_count, check_text
 from pravega_wire.errors import InvalidArgumentError
 
 __all__ = ["RetentionPolicy", "RetentionType", "ScaleType", "ScalingPolicy", "StreamConfiguration"]
 
-_INT32_MAX = 2**31 - 1
-_INT64_MAX = 2**63 - 1
 _MAX_TAGS = 128
 _MAX_TAG_LENGTH = 256
 
@@ -40,14 +39,12 @@ class ScalingPolicy:
     min_segments: int
 
     def __post_init__(self) -> None:
+        if not isinstance(self.scale_type, ScaleType):
+            raise InvalidArgumentError(f"scaling policy: {self.scale_type!r} is not a ScaleType")
         fixed = self.scale_type is ScaleType.FIXED_NUM_SEGMENTS
         for name in ("target_rate", "scale_factor", "min_segments"):
-            value = getattr(self, name)
             lowest = 0 if fixed and name != "min_segments" else 1
-            if not isinstance(value, int) or not lowest <= value <= _INT32_MAX:
-                raise InvalidArgumentError(
-                    f"scaling policy: {name} must be a whole number from {lowest}, not {value!r}"
-                )
+            check_count(f"scaling policy: {name}", getattr(self, name), lowest, INT32_MAX)
 
     @classmethod
     def fixed(cls, segments: int) -> Self:
@@ -82,21 +79,25 @@ class RetentionPolicy:
 
     retention_type: RetentionType
     minimum: int
-    maximum: int = _INT64_MAX
+    maximum: int = INT64_MAX
 
     def __post_init__(self) -> None:
-        if not 0 < self.minimum <= self.maximum <= _INT64_MAX:
+        if not isinstance(self.retention_type, RetentionType):
+            raise InvalidArgumentError(f"retention policy: {self.retention_type!r} is not a RetentionType")
+        for name in ("minimum", "maximum"):
+            check_count(f"retention policy: {name}", getattr(self, name))
+        if self.minimum > self.maximum:
             raise InvalidArgumentError(
                 f"retention policy: 0 < {self.minimum} <= {self.maximum} does not hold"
             )
 
     @classmethod
-    def by_time(cls, milliseconds: int, maximum: int = _INT64_MAX) -> Self:
+    def by_time(cls, milliseconds: int, maximum: int = INT64_MAX) -> Self:
         """Keep the last so many milliseconds."""
         return cls(RetentionType.TIME, milliseconds, maximum)
 
     @classmethod
-    def by_size(cls, size: int, maximum: int = _INT64_MAX) -> Self:
+    def by_size(cls, size: int, maximum: int = INT64_MAX) -> Self:
         """Keep the last so many bytes."""
         return cls(RetentionType.SIZE, size, maximum)
 
@@ -116,6 +117,10 @@ class StreamConfiguration:
     rollover_size_bytes: int = 0
 
     def __post_init__(self) -> None:
+        if not isinstance(self.scaling, ScalingPolicy):
+            raise InvalidArgumentError(f"stream configuration: {self.scaling!r} is not a ScalingPolicy")
+        if self.retention is not None and not isinstance(self.retention, RetentionPolicy):
+            raise InvalidArgumentError(f"stream configuration: {self.retention!r} is not a RetentionPolicy")
         given: object = self.tags
         if isinstance(given, str) or not isinstance(given, Iterable):
             raise InvalidArgumentError("tags is a set of strings")
@@ -123,10 +128,10 @@ class StreamConfiguration:
         if len(self.tags) >= _MAX_TAGS:
             raise InvalidArgumentError(f"{len(self.tags)} tags; fewer than {_MAX_TAGS} are allowed")
         for tag in self.tags:
+            check_text("a tag", tag)
             if not 0 < len(tag) < _MAX_TAG_LENGTH:
                 raise InvalidArgumentError(
                     f"tag {tag[:40]!r} has {len(tag)} characters; 1 to {_MAX_TAG_LENGTH - 1} are allowed"
                 )
         for name in ("timestamp_aggregation_timeout_ms", "rollover_size_bytes"):
-            if getattr(self, name) < 0:
-                raise InvalidArgumentError(f"stream configuration: {name} is negative")
+            check_count(f"stream configuration: {name}", getattr(self, name), 0)

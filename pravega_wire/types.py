@@ -9,9 +9,11 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from operator import index
 from types import MappingProxyType
 from typing import Any, Final, Self
 
+from pravega_wire.checks import check_count
 from pravega_wire.errors import InvalidArgumentError, InvalidStreamCutError
 from pravega_wire.naming import (
     epoch_of,
@@ -84,6 +86,16 @@ class StreamCut:
     _positions: Mapping[int, int]
 
     def __init__(self, stream: ScopedStream, positions: Mapping[int, int]) -> None:
+        if not isinstance(stream, ScopedStream):
+            raise InvalidStreamCutError(f"a stream cut is of a ScopedStream, not of {stream!r}")
+        try:
+            positions = {index(segment): index(offset) for segment, offset in positions.items()}
+        except TypeError:
+            raise InvalidStreamCutError(
+                f"stream cut of {stream}: {dict(positions)!r} are not whole numbers",
+                scope=stream.scope,
+                stream=stream.name,
+            ) from None
         for segment, offset in positions.items():
             if not 0 <= segment < 1 << 63 or not -1 <= offset < 1 << 63:
                 raise InvalidStreamCutError(
@@ -226,7 +238,9 @@ class SegmentRange:
     end_offset: int
 
     def __post_init__(self) -> None:
-        if not 0 <= self.start_offset <= self.end_offset:
+        for name in ("segment_id", "start_offset", "end_offset"):
+            check_count(f"range of {self.stream}: {name}", getattr(self, name), 0)
+        if self.start_offset > self.end_offset:
             raise InvalidArgumentError(
                 f"{self.start_offset}..{self.end_offset} of segment {self.segment_id} of "
                 f"{self.stream} is not a range"

@@ -25,6 +25,7 @@ from pyspark.sql.types import (
 )
 
 from pravega_wire import PravegaConfig, ScopedStream
+from pravega_wire.checks import check_count, check_flag
 from pravega_wire.errors import InvalidArgumentError, StreamNotFoundError
 from spark_adapter.clients import client_for
 from spark_adapter.commit import AttemptResult, BatchCommitter, BatchReport, IfForgotten
@@ -125,14 +126,15 @@ class ForeachBatchSink:
             raise InvalidArgumentError("give event_col or serializer, not both")
         if routing_key_col is not None and router is not None:
             raise InvalidArgumentError("give routing_key_col or router, not both")
+        check_count("lease_ms", lease_ms)
         if not MIN_LEASE_MS <= lease_ms <= MAX_LEASE_MS:
             raise InvalidArgumentError(f"lease_ms {lease_ms} is not in {MIN_LEASE_MS}..{MAX_LEASE_MS}")
         if if_forgotten not in get_args(IfForgotten):
             raise InvalidArgumentError(
                 f"if_forgotten {if_forgotten!r} is not one of {', '.join(get_args(IfForgotten))}"
             )
-        if compact_after < 1:
-            raise InvalidArgumentError("compact_after must be at least 1")
+        check_count("compact_after", compact_after)
+        check_flag("read_after_write", read_after_write)
         self._config = config
         self._stream = config.resolve(stream)
         self._ledger = None if ledger_stream is None else config.resolve(ledger_stream)

@@ -20,6 +20,7 @@ import trio
 from google.protobuf.message import DecodeError as ProtobufDecodeError
 from google.protobuf.message import Message
 
+from pravega_wire.checks import check_count, check_event_time, check_uuid
 from pravega_wire.controller.types import (
     Access,
     CreatedTransaction,
@@ -75,7 +76,7 @@ from pravega_wire.transport.limits import DEFAULT_LIMITS, Limits, limit
 from pravega_wire.transport.retry import RetryPolicy, retry
 from pravega_wire.transport.stream import connect
 
-__all__ = ["ControllerClient", "open_controller"]
+__all__ = ["ControllerClient", "check_lease", "open_controller"]
 
 Endpoint = tuple[str, int]
 M = TypeVar("M", bound=Message)
@@ -865,7 +866,7 @@ class ControllerClient:
         :raises StreamSealedError: the stream is sealed. v0.13.0 answers INTERNAL then, as to what passes, so
             the stream's state is asked after the first such answer.
         """
-        _check_lease(lease_ms)
+        check_lease(lease_ms)
 
         async def ask(attempts: int | None) -> pb.CreateTxnResponse:
             return await self._call(
@@ -913,7 +914,7 @@ class ControllerClient:
                 streamInfo=_info(scope, stream),
                 txnId=_txn(txn_id),
                 writerId=writer_id,
-                timestamp=_NO_TIMESTAMP if timestamp is None else timestamp,
+                timestamp=_NO_TIMESTAMP if timestamp is None else check_event_time("timestamp", timestamp),
             ),
             pb.TxnStatus,
             f"transaction {txn_id} of {scope}/{stream}",
@@ -947,7 +948,7 @@ class ControllerClient:
 
     async def ping_transaction(self, scope: str, stream: str, txn_id: UUID, lease_ms: int) -> PingStatus:
         """Let the lease end ``lease_ms`` from now."""
-        _check_lease(lease_ms)
+        check_lease(lease_ms)
         reply = await self._call(
             "pingTransaction",
             pb.PingTxnRequest(streamInfo=_info(scope, stream), txnId=_txn(txn_id), lease=lease_ms),
@@ -1016,7 +1017,7 @@ class ControllerClient:
                 pb.TimestampFromWriter(
                     writer=writer_id,
                     position=pb.StreamCut(streamInfo=_info(scope, stream), cut=dict(position)),
-                    timestamp=timestamp,
+                    timestamp=check_event_time("timestamp", timestamp),
                 ),
                 pb.TimestampResponse,
                 f"writer {writer_id} of {scope}/{stream}",
@@ -1346,6 +1347,7 @@ def _ranges(ranges: Any) -> list[SegmentWithRange]:
 
 
 def _txn(txn_id: UUID) -> pb.TxnId:
+    check_uuid("the id of a transaction", txn_id)
     high, low = txn_id.int >> 64, txn_id.int & 0xFFFFFFFFFFFFFFFF
     return pb.TxnId(highBits=_signed(high), lowBits=_signed(low))
 
@@ -1359,7 +1361,9 @@ def _uuid(txn: pb.TxnId) -> UUID:
     return UUID(int=((txn.highBits & mask) << 64) | (txn.lowBits & mask))
 
 
-def _check_lease(lease_ms: int) -> None:
+def check_lease(lease_ms: int) -> None:
+    """Refuse a transaction's lease, in milliseconds, that a server with default limits refuses."""
+    check_count("lease_ms", lease_ms)
     if not MIN_LEASE_MS <= lease_ms <= MAX_LEASE_MS:
         raise InvalidArgumentError(
             f"a lease of {lease_ms} ms is not between {MIN_LEASE_MS} and {MAX_LEASE_MS} ms"
@@ -1374,6 +1378,11 @@ def _check_scale(about: str, seal: Sequence[int], new_ranges: Sequence[tuple[flo
     """
     if not seal or not new_ranges:
         raise InvalidArgumentError(f"{about}: a scale seals segments and makes new ones; name both")
+    for segment_id in seal:
+        check_count(f"{about}: a segment's id", segment_id, 0)
+    for bounds in new_ranges:
+        if len(bounds) != 2 or not all(type(each) in (int, float) for each in bounds):
+            raise InvalidArgumentError(f"{about}: {bounds!r} is not a pair of numbers")
     before = 0.0
     for low, high in sorted(new_ranges):
         if not before <= low < high <= 1.0:

@@ -11,6 +11,8 @@ from uuid import UUID
 
 import trio
 
+from pravega_wire.checks import INT32_MAX, check_count, check_flag
+from pravega_wire.controller.client import check_lease
 from pravega_wire.controller.types import TxnStatus
 from pravega_wire.errors import (
     EventTooLargeError,
@@ -97,8 +99,9 @@ class Options:
             raise InvalidArgumentError(
                 f"setting if_unknown: {self.if_unknown!r} is not one of fail, committed, aborted"
             )
-        if self.segments < 1:
-            raise InvalidArgumentError(f"setting segments: {self.segments} is less than 1")
+        check_count("setting segments", self.segments, highest=INT32_MAX)
+        check_flag("setting create", self.create)
+        check_lease(self.lease_ms)
 
 
 class Engine:

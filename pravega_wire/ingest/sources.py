@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
+from pravega_wire.checks import check_count
 from pravega_wire.errors import CorruptedStateError, IngestError, InvalidArgumentError
 from pravega_wire.ingest.engine import Engine, IfUnknown, Observer, Options, Part, Progress
 from pravega_wire.ingest.samples import Parse, Sample, SampleReader
@@ -73,8 +74,7 @@ class FixedCount:
     count: int
 
     def __post_init__(self) -> None:
-        if self.count < 1:
-            raise InvalidArgumentError(f"setting count: a transaction of {self.count} samples is none")
+        check_count("setting count", self.count)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Any
 from pravega_wire.errors import InvalidArgumentError
 from pravega_wire.segment.appender import too_large
 
-__all__ = ["FramedEvents", "frame_arrow", "is_arrow", "key_column"]
+__all__ = ["FramedEvents", "frame_arrow", "is_arrow", "key_column", "large_rows", "payload_at"]
 
 _ROWS = 65_536
 _BYTES = 8 * 1024 * 1024
@@ -46,7 +46,7 @@ def key_column(keys: Iterable[str | None], count: int) -> Any:
         if isinstance(column, pa.ChunkedArray):
             column = column.combine_chunks()
         column = column.cast(pa.string())
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, UnicodeEncodeError) as error:
         raise InvalidArgumentError(f"routing keys must be strings: {error}") from error
     if len(column) != count:
         raise InvalidArgumentError(f"{len(column)} routing keys were given for {count} events")
@@ -73,6 +73,28 @@ def one_array(events: Any) -> Any:
     ):  # fmt: skip
         raise InvalidArgumentError(f"events are an array of binary or string, not of {events.type}")
     return events
+
+
+def large_rows(events: Any, longest: int) -> list[int]:
+    """Where payloads over ``longest`` bytes lie in an array from :func:`one_array`."""
+    import pyarrow.compute as pc
+
+    if events.nbytes <= longest:
+        return []
+    rows: list[int] = pc.indices_nonzero(pc.greater(pc.binary_length(events), longest)).to_pylist()
+    return rows
+
+
+def payload_at(events: Any, row: int) -> bytes:
+    """One payload of an array from :func:`one_array`."""
+    import pyarrow as pa
+
+    piece = events.slice(row, 1)
+    if pa.types.is_fixed_size_binary(piece.type) or pa.types.is_string(piece.type):
+        piece = piece.cast(pa.binary())
+    found = piece.cast(pa.large_binary())[0].as_py()
+    assert isinstance(found, bytes)
+    return found
 
 
 def frame_arrow(events: Any, longest: int) -> Iterator[FramedEvents]:

@@ -6,6 +6,7 @@ from typing import Self
 
 import trio
 
+from pravega_wire.checks import check_bytes, check_count, check_flag
 from pravega_wire.controller.tokens import Access
 from pravega_wire.errors import (
     ClosedError,
@@ -63,8 +64,7 @@ class ByteStreamWriter(trio.abc.SendStream):
         *,
         max_outstanding_bytes: int = DEFAULT_MAX_OUTSTANDING_BYTES,
     ) -> None:
-        if max_outstanding_bytes < 1:
-            raise InvalidArgumentError("max_outstanding_bytes must be at least 1")
+        check_bytes("max_outstanding_bytes", max_outstanding_bytes)
         self.stream = stream
         self._core = core
         self._limit = max_outstanding_bytes
@@ -292,8 +292,8 @@ class ByteStreamReader(trio.abc.ReceiveStream):
     def __init__(self, core: ClientCore, stream: ScopedStream, start: int, *, follow: bool) -> None:
         self.stream = stream
         self._core = core
-        self._follow = follow
-        self._start = start
+        self._follow = check_flag("follow", follow)
+        self._start = check_count("start", start, 0)
         self._metadata: SegmentMetadata | None = None
         self._reader: RangeReader | None = None
         self._rest = memoryview(b"")
@@ -318,6 +318,7 @@ class ByteStreamReader(trio.abc.ReceiveStream):
 
     async def _begin(self, offset: int) -> None:
         assert self._metadata is not None
+        check_count("the offset in a byte stream", offset, 0)
         info = await self._metadata.info()
         if not 0 <= offset <= info.write_offset:
             raise InvalidArgumentError(
@@ -348,8 +349,8 @@ class ByteStreamReader(trio.abc.ReceiveStream):
         :param max_bytes: at most so many; default 64 KiB.
         :raises DataLossError: the bytes here were truncated; :meth:`seek` to :meth:`fetch_head`.
         """
-        if max_bytes is not None and max_bytes < 1:
-            raise InvalidArgumentError("max_bytes must be at least 1")
+        if max_bytes is not None:
+            check_bytes("max_bytes", max_bytes)
         await self.open()
         assert self._reader is not None
         if not self._rest:

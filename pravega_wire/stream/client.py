@@ -11,8 +11,9 @@ from uuid import UUID
 import trio
 
 from pravega_wire.boundaries import DEFAULT_PIECE_BYTES, DEFAULT_SPACING, BoundaryIndex, check_bytes
+from pravega_wire.checks import INT32_MAX, check_count, check_flag, check_text, check_uuid
 from pravega_wire.config import PravegaConfig
-from pravega_wire.controller.client import open_controller
+from pravega_wire.controller.client import check_lease, open_controller
 from pravega_wire.controller.tokens import Access, TokenCache
 from pravega_wire.controller.types import (
     KeyValueTableConfiguration,
@@ -207,7 +208,7 @@ class PravegaClient:
         :raises ScopeNotEmptyError: it is not empty and ``recursive`` is false.
         """
         self._core.check_open()
-        if recursive:
+        if check_flag("recursive", recursive):
             return await self._core.controller.delete_scope_recursive(scope)
         return await self._core.controller.delete_scope(scope)
 
@@ -232,7 +233,8 @@ class PravegaClient:
         :raises ScopeNotFoundError: no such scope. :raises InvalidArgumentError: illegal name.
         """
         name = self._resolve(stream)
-        if isinstance(configuration, int):
+        if not isinstance(configuration, StreamConfiguration):
+            check_count(f"the number of segments of stream {name}", configuration, highest=INT32_MAX)
             configuration = StreamConfiguration(scaling=ScalingPolicy.fixed(configuration))
         return await self._core.controller.create_stream(name.scope, name.name, configuration)
 
@@ -243,6 +245,10 @@ class PravegaClient:
         :raises StreamNotFoundError: no such stream. :raises StreamSealedError: it is sealed.
         """
         name = self._resolve(stream)
+        if not isinstance(configuration, StreamConfiguration):
+            raise InvalidArgumentError(
+                f"stream {name} is updated with a StreamConfiguration, not {configuration!r}"
+            )
         await self._core.controller.update_stream(name.scope, name.name, configuration)
 
     @limited("sealing stream {}")
@@ -262,7 +268,9 @@ class PravegaClient:
         :raises StreamNotSealedError: it is not sealed and ``seal`` is false.
         """
         name = self._resolve(stream)
-        if seal and await self._core.controller.check_stream_exists(name.scope, name.name):
+        if check_flag("seal", seal) and await self._core.controller.check_stream_exists(
+            name.scope, name.name
+        ):
             await self._core.controller.seal_stream(name.scope, name.name)
         return await self._core.controller.delete_stream(name.scope, name.name)
 
@@ -283,6 +291,9 @@ class PravegaClient:
         """
         self._core.check_open()
         chosen = self._core.config.resolve_scope(scope)
+        check_flag("internal", internal)
+        if tag is not None:
+            check_text("tag", tag)
         controller = self._core.controller
         pages = (
             controller.list_streams(chosen) if tag is None else controller.list_streams_for_tag(chosen, tag)
@@ -357,12 +368,14 @@ class PravegaClient:
     async def epoch_segments(self, stream: StreamName, epoch: int) -> list[SegmentWithRange]:
         """Segments that were active in an epoch (0 is the stream's first)."""
         name = self._resolve(stream)
+        check_count("epoch", epoch, 0, INT32_MAX)
         return await self._core.controller.get_epoch_segments(name.scope, name.name, epoch)
 
     @limited("asking for successors in stream {}")
     async def successors(self, stream: StreamName, segment_id: int) -> Successors:
         """Segments that follow a sealed segment, each with all its predecessors."""
         name = self._resolve(stream)
+        check_count("segment_id", segment_id, 0)
         return await self._core.controller.get_successors(name.scope, name.name, segment_id)
 
     @limited("scaling stream {}")
@@ -489,6 +502,7 @@ class PravegaClient:
         :raises TransactionUnknownError: the controller does not know it.
         """
         name = self._resolve(stream)
+        check_lease(lease_ms)
         status = await self.transaction_status(name, txn_id)
         if status is not TxnStatus.OPEN:
             raise await transaction._explain(self._core, name, txn_id, "resumed")
@@ -497,6 +511,7 @@ class PravegaClient:
 
     async def _transaction_segments(self, stream: ScopedStream, txn_id: UUID) -> list[SegmentWithRange]:
         """The segments of a transaction's epoch, with the epoch half of their ids replaced."""
+        check_uuid("the id of a transaction", txn_id)
         epoch = txn_id.int >> 96
         segments = await self.epoch_segments(stream, epoch)
         return [
@@ -578,6 +593,8 @@ class PravegaClient:
         :param staging_id: names this attempt; it must not have been used before.
         """
         name = self._resolve(stream)
+        if staging_id is not None:
+            check_uuid("staging_id", staging_id)
         segments = await self._transaction_segments(name, txn_id)
         return StagingWriter(self._core, name, segments, staging_id)
 
@@ -954,7 +971,6 @@ class PravegaClient:
         :raises NoSuchSegmentError: it does not exist.
         """
         name = self._resolve(stream)
-        if segment_id < 0:
-            raise InvalidArgumentError(f"segment id {segment_id} is negative")
+        check_count("segment_id", segment_id, 0)
         target = self._core.target(name, segment_id, Access.READ)
         return (await SegmentMetadata(self._core.stores, target).info()).write_offset

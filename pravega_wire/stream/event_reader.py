@@ -16,6 +16,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 
 import trio
 
+from pravega_wire.checks import check_bytes, check_seconds
 from pravega_wire.controller.tokens import Access
 from pravega_wire.errors import (
     ClosedError,
@@ -247,10 +248,8 @@ class EventReader(Generic[T]):
     ) -> None:
         if on_truncated not in ("fail", "skip_to_head"):
             raise InvalidArgumentError(f"on_truncated is 'fail' or 'skip_to_head', not {on_truncated!r}")
-        if initial_delay < 0:
-            raise InvalidArgumentError(f"initial_delay is not negative; it is {initial_delay}")
-        if max_buffered_bytes <= 0:
-            raise InvalidArgumentError(f"max_buffered_bytes is positive, not {max_buffered_bytes}")
+        check_seconds("initial_delay", initial_delay, zero=True)
+        check_bytes("max_buffered_bytes", max_buffered_bytes)
         self.reader_id = reader_id
         self.group = group
         self._core = core
@@ -578,6 +577,8 @@ class EventReader(Generic[T]):
 
     async def _more(self, timeout: float | None) -> _Hand | ReachedCheckpoint | None:
         """What to give events out of; or what there is instead."""
+        if timeout is not None:
+            check_seconds("timeout", timeout, zero=True, infinite=True)
         if self._reading:
             raise trio.BusyResourceError(f"another task is reading with reader {self.reader_id}")
         link = self._open_link()

@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 
 import trio
 
+from pravega_wire.checks import check_event_time, check_flag, check_seconds
 from pravega_wire.controller.tokens import Access
 from pravega_wire.controller.types import NoteTimeStatus, SegmentWithRange
 from pravega_wire.errors import (
@@ -61,8 +62,9 @@ class EventWriter(RoutedWriter):
             max_outstanding_bytes=max_outstanding_bytes,
             partitioner=partitioner,
         )
-        if note_time_every is not None and note_time_every <= 0:
-            raise InvalidArgumentError("note_time_every must be positive")
+        if note_time_every is not None:
+            check_seconds("note_time_every", note_time_every)
+        check_flag("large_events", large_events)
         self.writer_id = str(uuid4())
         self._large_events = large_events
         self._large_lock = trio.Lock()
@@ -152,6 +154,7 @@ class EventWriter(RoutedWriter):
         """
         if self._note_time_every is not None:
             raise InvalidArgumentError(f"the writer of {self.stream} notes the time by itself")
+        check_event_time("timestamp", timestamp)
         await self._note(timestamp)
 
     async def _note(self, timestamp: int) -> None:

@@ -15,6 +15,7 @@ from typing import Any, Final, Generic, NamedTuple, NoReturn, Self, TypeVar, cas
 
 import trio
 
+from pravega_wire.checks import INT32_MAX, INT64_MAX, check_count, check_flag
 from pravega_wire.controller.tokens import Access
 from pravega_wire.controller.types import KeyValueTableConfiguration
 from pravega_wire.errors import (
@@ -148,8 +149,12 @@ def check_configuration(name: ScopedStream, configuration: KeyValueTableConfigur
     :raises InvalidArgumentError: a number is out of range.
     """
     primary, secondary = configuration.primary_key_length, configuration.secondary_key_length
-    if configuration.partition_count < 1:
-        raise InvalidArgumentError(f"key-value table {name}: there is at least 1 partition", scope=name.scope)
+    for field, lowest in (
+        ("partition_count", 1), ("primary_key_length", 1), ("secondary_key_length", 0),
+        ("rollover_size_bytes", 0),
+    ):  # fmt: skip
+        highest = INT64_MAX if field == "rollover_size_bytes" else INT32_MAX
+        check_count(f"key-value table {name}: {field}", getattr(configuration, field), lowest, highest)
     if primary < 1 or secondary < 0 or primary + secondary > MAX_KEY_BYTES:
         raise InvalidArgumentError(
             f"key-value table {name}: primary keys have at least 1 byte, secondary keys may have none, and "
@@ -264,6 +269,7 @@ class KeyValueTable(Generic[P, S, V]):
 
         :raises KeyValueTableNotFoundError: no such table.
         """
+        check_flag("sole_writer", sole_writer)
         configuration = await core.controller.get_key_value_table_configuration(name.scope, name.name)
         found = await core.controller.get_current_segments_key_value_table(name.scope, name.name)
         if not found:
@@ -793,8 +799,7 @@ class KeyValueTable(Generic[P, S, V]):
         page_size: int,
         fetch: Callable[[_Segment, _Range], Awaitable[list[tuple[bytes, T]]]],
     ) -> TableIterator[T]:
-        if page_size < 1:
-            self._refuse(f"a page of {page_size} entries is none")
+        check_count("page_size", page_size)
         first: bytes | None = chosen.first
         if after is not None:
             if len(after) != len(chosen.first):

@@ -21,10 +21,10 @@ from uuid import UUID, uuid5
 
 import trio
 
+from pravega_wire.checks import check_count, check_uuid
 from pravega_wire.controller.tokens import Access
 from pravega_wire.controller.types import SegmentWithRange
 from pravega_wire.errors import (
-    InvalidArgumentError,
     NoSuchSegmentError,
     PravegaError,
     SegmentSealedError,
@@ -53,6 +53,9 @@ from pravega_wire.stream.routing import (
     Route,
     as_bytes,
     batch_of,
+    check_lengths,
+    fewer_keys,
+    more_keys,
     no_key,
 )
 from pravega_wire.types import ScopedStream
@@ -171,8 +174,9 @@ class ResumableWriter(EventWriter):
             partitioner=partitioner,
             note_time_every=note_time_every,
         )
-        if first_event_number is not None and first_event_number < 1:
-            raise InvalidArgumentError("first_event_number must be at least 1")
+        check_uuid("writer_id", writer_id)
+        if first_event_number is not None:
+            check_count("first_event_number", first_event_number)
         self.id = writer_id
         self.writer_id = str(writer_id)
         self.next_event_number = first_event_number or 1
@@ -252,6 +256,7 @@ class ResumableWriter(EventWriter):
         routing_keys: Iterable[str | None] | str | None = None,
     ) -> Ack:
         """As :meth:`EventWriter.write_events`; each event gets a number, in this order."""
+        check_lengths(events, routing_keys)
         if is_arrow(events):
             events = (each.as_py() for each in one_array(events))
         ack = Ack()
@@ -261,12 +266,14 @@ class ResumableWriter(EventWriter):
             for event in events:
                 key: object = routing_keys if keys is None else next(keys, missing)
                 if key is missing:
-                    raise InvalidArgumentError("fewer routing keys than events were given")
+                    raise fewer_keys()
                 self._check()
                 event = as_bytes(event)
                 if len(event) > MAX_EVENT_BYTES:
                     raise too_large(len(event))
                 await self._write_numbered([event], key, atomic=False, into=ack)  # type: ignore[arg-type]  # checked there
+            if keys is not None and next(keys, missing) is not missing:
+                raise more_keys()
         finally:
             ack.settle()
         return ack

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from itertools import chain, islice
 from random import random
 from struct import Struct
@@ -17,6 +17,7 @@ from typing import Any
 
 import trio
 
+from pravega_wire.checks import check_bytes
 from pravega_wire.errors import (
     ClosedError,
     InvalidArgumentError,
@@ -34,7 +35,15 @@ from pravega_wire.segment.appender import (
     SegmentAppender,
     too_large,
 )
-from pravega_wire.stream.arrow import FramedEvents, frame_arrow, is_arrow, key_column, one_array
+from pravega_wire.stream.arrow import (
+    FramedEvents,
+    frame_arrow,
+    is_arrow,
+    key_column,
+    large_rows,
+    one_array,
+    payload_at,
+)
 
 __all__ = ["DEFAULT_MAX_OUTSTANDING_BYTES", "Partitioner", "Route", "RoutedWriter", "WriterMetrics"]
 
@@ -49,6 +58,8 @@ _YIELD_BYTES = 128 * 1024
 
 _RUN_EVENTS = 1000
 # Events of an Arrow array without keys go to a segment in runs of so many.
+
+_END = object()
 
 _REMEMBERED_KEYS = 100_000
 _KEY_TYPES = {str, type(None)}
@@ -136,8 +147,7 @@ class RoutedWriter:
         max_outstanding_bytes: int,
         partitioner: Partitioner = routing_key_position,
     ) -> None:
-        if max_outstanding_bytes < 1:
-            raise InvalidArgumentError("max_outstanding_bytes must be at least 1")
+        check_bytes("max_outstanding_bytes", max_outstanding_bytes)
         self._name = name
         self._nursery = nursery
         self._counts = counts
@@ -250,8 +260,10 @@ class RoutedWriter:
         :returns: one acknowledgement for all of them.
         :raises EventTooLargeError: an event is over the limit. The events before it may have been
             written, none after it.
-        :raises InvalidArgumentError: fewer keys than events.
+        :raises InvalidArgumentError: fewer or more keys than events. Nothing was written where both have a
+            length; of iterators it turns out on the way, at the end for more than a block of events.
         """
+        check_lengths(events, routing_keys)
         if is_arrow(events):
             return await self._write_arrow(events, routing_keys)
         ack = Ack()
@@ -263,6 +275,8 @@ class RoutedWriter:
             while True:
                 chunk = list(islice(iterator, count))
                 if not chunk:
+                    if keys is not None and next(keys, _END) is not _END:
+                        raise more_keys()
                     break
                 self._check()
                 if set(map(type, chunk)) != {bytes}:
@@ -272,7 +286,10 @@ class RoutedWriter:
                 if keys is not None:
                     chunk_keys = list(islice(keys, len(chunk)))
                     if len(chunk_keys) < len(chunk):
-                        raise InvalidArgumentError("fewer routing keys than events were given")
+                        raise fewer_keys()
+                    if len(chunk) < count and next(keys, _END) is not _END:
+                        # These are the last events; they are not written either.
+                        raise more_keys()
                     if not set(map(type, chunk_keys)) <= _KEY_TYPES:
                         for key in chunk_keys:
                             if key is not None and not isinstance(key, str):
@@ -310,18 +327,33 @@ class RoutedWriter:
     async def _write_arrow(self, events: Any, routing_keys: Iterable[str | None] | str | None) -> Ack:
         self._check()
         events = one_array(events)
+        one_key = routing_keys is None or isinstance(routing_keys, str)
+        keys: Any = routing_keys if one_key else key_column(routing_keys or (), len(events))
         ack = Ack()
+        first = 0
         try:
-            if routing_keys is None or isinstance(routing_keys, str):
-                for framed in frame_arrow(events, MAX_EVENT_BYTES):
-                    await self._write_framed(framed, routing_keys, None, ack)
-            else:
-                for part, positions in self._by_segment(events, key_column(routing_keys, len(events))):
-                    for framed in frame_arrow(part, MAX_EVENT_BYTES):
-                        await self._write_framed(framed, None, positions[framed.rows], ack)
+            for row in large_rows(events, MAX_EVENT_BYTES):
+                before = slice(first, row)
+                await self._write_rows(events[before], keys if one_key else keys[before], ack)
+                await self._write_large(payload_at(events, row), keys if one_key else keys[row].as_py())
+                first = row + 1
+            await self._write_rows(events[first:], keys if one_key else keys[first:], ack)
         finally:
             ack.settle()
         return ack
+
+    async def _write_rows(self, events: Any, keys: Any, ack: Ack) -> None:
+        """Write an Arrow array of which no event is over the limit.
+
+        :param keys: one for all, or a column of the same length.
+        """
+        if keys is None or isinstance(keys, str):
+            for framed in frame_arrow(events, MAX_EVENT_BYTES):
+                await self._write_framed(framed, keys, None, ack)
+        else:
+            for part, positions in self._by_segment(events, keys):
+                for framed in frame_arrow(part, MAX_EVENT_BYTES):
+                    await self._write_framed(framed, None, positions[framed.rows], ack)
 
     def _by_segment(self, events: Any, keys: Any) -> Iterator[tuple[Any, list[float]]]:
         """The events of each segment, in their order, with their positions in the key space.
@@ -685,6 +717,24 @@ def batch_of(events: Iterable[bytes]) -> tuple[list[bytes], int]:
     if size > MAX_EVENT_BYTES + HEADER_BYTES:
         raise too_large(size, "a batch")
     return payloads, size
+
+
+def check_lengths(events: object, routing_keys: object) -> None:
+    """Refuse as many keys as do not fit, where both tell how many they are."""
+    if isinstance(routing_keys, str) or not isinstance(routing_keys, Sized) or not isinstance(events, Sized):
+        return
+    if len(routing_keys) < len(events):
+        raise fewer_keys()
+    if len(routing_keys) > len(events):
+        raise more_keys()
+
+
+def fewer_keys() -> InvalidArgumentError:
+    return InvalidArgumentError("fewer routing keys than events were given")
+
+
+def more_keys() -> InvalidArgumentError:
+    return InvalidArgumentError("more routing keys than events were given")
 
 
 def no_key(key: object) -> InvalidArgumentError:

@@ -10,8 +10,9 @@ from typing import Final, Self
 
 import trio
 
+from pravega_wire.checks import check_bytes, check_count, check_flag
 from pravega_wire.controller.tokens import Access
-from pravega_wire.errors import ClosedError, InvalidArgumentError, PravegaError
+from pravega_wire.errors import ClosedError, PravegaError
 from pravega_wire.naming import epoch_of
 from pravega_wire.segment.reader import CHUNK_BYTES, DEPTH, EventRangeReader, RangeReader
 from pravega_wire.stream.batch import lone_errors
@@ -70,10 +71,9 @@ async def read_ranges(
 ) -> AsyncIterator[RangesReader]:
     """See :meth:`PravegaClient.read_ranges`."""
     core.check_open()
-    if at_once < 1:
-        raise InvalidArgumentError("at_once must be at least 1")
-    if max_buffered_bytes < 1:
-        raise InvalidArgumentError("max_buffered_bytes must be at least 1")
+    check_count("at_once", at_once)
+    check_bytes("max_buffered_bytes", max_buffered_bytes)
+    check_flag("ordered", ordered)
     chunk_bytes = min(CHUNK_BYTES, max(_SMALLEST_CHUNK, max_buffered_bytes // (_CHUNKS_EACH * at_once)))
     send, receive = trio.open_memory_channel[SegmentEvents](0)
     reader = RangesReader(receive)

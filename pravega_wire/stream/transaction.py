@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Self, cast
 from uuid import UUID, uuid4
 
@@ -31,7 +31,7 @@ from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.store import SegmentTarget
 from pravega_wire.stream.arrow import is_arrow, key_column
 from pravega_wire.stream.core import ClientCore
-from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES, Route, RoutedWriter
+from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES, Route, RoutedWriter, check_lengths
 from pravega_wire.transport.limits import limited
 from pravega_wire.types import ScopedStream
 
@@ -57,6 +57,7 @@ class _TransactionWriter(RoutedWriter):
     :param segments: the segments of the transaction's epoch, with generalized ids (controller
         facts v0.13.0, "Transactions"): the epoch half is the transaction's.
     :param suffix: the id in the names of the segments written.
+    :param why_closed: asks why a segment takes no more events.
     """
 
     def __init__(
@@ -67,7 +68,9 @@ class _TransactionWriter(RoutedWriter):
         suffix: UUID,
         *,
         max_outstanding_bytes: int,
+        why_closed: Callable[[], Awaitable[TransactionError]] | None = None,
     ) -> None:
+        self._why_closed = why_closed
         super().__init__(
             f"transaction {suffix} on {stream}",
             core.nursery,
@@ -90,6 +93,19 @@ class _TransactionWriter(RoutedWriter):
     def _start_all(self) -> None:
         for appender in self._appenders():
             self._start(appender)
+
+    async def sealed(self, appender: SegmentAppender, error: PravegaError) -> None:
+        """A segment takes no more, because the transaction has ended: its events get to know how."""
+        if self._why_closed is not None and self._error is None:
+            try:
+                why = await self._why_closed()
+            except PravegaError:
+                # The controller does not tell, so the events get what the store has said.
+                pass
+            else:
+                why.__cause__ = error
+                error = why
+        await super().sealed(appender, error)
 
 
 def transaction_target(
@@ -214,6 +230,7 @@ class Transaction:
                 self.segments,
                 self.txn_id,
                 max_outstanding_bytes=DEFAULT_MAX_OUTSTANDING_BYTES,
+                why_closed=self._why_closed,
             )
             self._writer._start_all()
         return self._writer
@@ -236,6 +253,7 @@ class Transaction:
     ) -> Ack:
         """As :meth:`EventWriter.write_events`; errors as :meth:`write_event`."""
         default = str(self.txn_id)
+        check_lengths(events, routing_keys)
         keys: Iterable[str | None] | str
         if routing_keys is None or isinstance(routing_keys, str):
             keys = default if routing_keys is None else routing_keys

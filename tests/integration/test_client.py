@@ -391,6 +391,38 @@ def test_transactions(config: PravegaConfig) -> None:
     trio.run(main)
 
 
+@pytest.mark.parametrize("committed", [False, True])
+def test_events_that_are_waited_for_tell_how_the_transaction_ended(
+    config: PravegaConfig, committed: bool
+) -> None:
+    """It is ended by somebody else, between two events."""
+
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("t", 1)
+            txn = await client.begin_transaction("t")
+            await txn.write_event(b"first", "k")
+            await txn.flush()
+            if committed:
+                await client.commit_transaction("t", txn.txn_id)
+                await client.wait_committed("t", txn.txn_id)
+            else:
+                await client.abort_transaction("t", txn.txn_id)
+                while await txn.status() is not TxnStatus.ABORTED:
+                    await trio.sleep(0.05)
+            ack = await txn.write_event(b"second", "k")
+            kind = TransactionNotOpenError if committed else TransactionAbortedError
+            with pytest.raises(kind, match=str(txn.txn_id)) as caught:
+                await ack.wait()
+            assert isinstance(caught.value, TransactionAbortedError) is not committed
+            for call in (txn.flush, lambda: txn.write_event(b"third", "k")):
+                with pytest.raises(kind, match=str(txn.txn_id)):
+                    await call()
+            await txn.close()
+
+    trio.run(main)
+
+
 def test_staged_writes_count_only_when_merged(config: PravegaConfig) -> None:
     async def main() -> None:
         async with guarded(config) as client:

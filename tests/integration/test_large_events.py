@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import pyarrow as pa
 import pytest
 import trio
 
@@ -36,6 +37,43 @@ def test_large_events_are_stored_in_order_among_others(config: PravegaConfig) ->
                     await writer.write_event(LARGE)
                 with pytest.raises(EventTooLargeError):
                     await writer.write_events([b"before", LARGE], "key")
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize(
+    "keys", [None, "key", ["a", "b", None, "a", "b", "a", None]], ids=["none", "one", "each"]
+)
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_string()], ids=["binary", "text"])
+def test_large_events_of_an_arrow_array(
+    config: PravegaConfig, keys: list[str | None] | str | None, kind: pa.DataType
+) -> None:
+    text = b"0123456789" * 1_000_000
+    events = [b"a", text, b"b", text[: MAX_EVENT_BYTES + 1], text[:MAX_EVENT_BYTES], b"", b"c"]
+
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("l", 2)
+            array = pa.array(events, pa.binary()).cast(kind)
+            async with client.event_writer("l", large_events=True) as writer:
+                await (await writer.write_events(array, keys)).wait()
+                assert writer.metrics().events_acknowledged == len(events)
+            found = [
+                [event async for batch in client.read_range(each) for event in batch]
+                for each in await client.segment_ranges("l")
+            ]
+            assert sorted(event for part in found for event in part) == sorted(events)
+            for key in ("a", "b") if isinstance(keys, list) else ("key",) if keys else ():
+                expected = (
+                    [event for event, its in zip(events, keys, strict=True) if its == key]
+                    if isinstance(keys, list)
+                    else events
+                )
+                (part,) = (part for part in found if expected[0] in part)
+                assert [event for event in part if event in expected] == expected
+            async with client.event_writer("l") as writer:
+                with pytest.raises(EventTooLargeError, match="8388608"):
+                    await writer.write_events(array, keys)
 
     trio.run(main)
 

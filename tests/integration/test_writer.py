@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from enum import StrEnum
 from itertools import chain
+from uuid import uuid4
 
 import pyarrow as pa
 import pytest
 import trio
 
-from pravega_wire import PravegaConfig, TxnStatus
+from pravega_wire import EventWriter, PravegaConfig, Transaction, TxnStatus
 from pravega_wire.controller.types import NodeUri
 from pravega_wire.errors import ClosedError, ControllerError, EventTooLargeError, InvalidArgumentError
 from tests.integration.conftest import guarded
@@ -37,6 +38,59 @@ def test_a_batch_is_whole_and_in_one_piece(config: PravegaConfig) -> None:
             for number in range(40):
                 first = found.index(b"%d:0" % number)
                 assert found[first : first + 50] == [b"%d:%d" % (number, n) for n in range(50)]
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize("keys", [["a"], ["a"] * 3], ids=["fewer", "more"])
+@pytest.mark.parametrize("writer_of", ["plain", "resumable", "transaction"])
+def test_keys_that_are_not_as_many_as_the_events(
+    config: PravegaConfig, keys: list[str | None], writer_of: str
+) -> None:
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("k", 2)
+
+            async def refuses(writer: EventWriter | Transaction, *, nothing_of_iterators: bool) -> None:
+                with pytest.raises(InvalidArgumentError, match="routing keys"):
+                    await writer.write_events([b"x", b"y"], keys)
+                with pytest.raises(InvalidArgumentError, match="routing keys"):
+                    await writer.write_events(pa.array([b"x", b"y"], pa.binary()), keys)
+                assert writer.metrics().events_written == 0
+                # The lengths of these are found out on the way.
+                with pytest.raises(InvalidArgumentError, match="routing keys"):
+                    await writer.write_events((each for each in [b"x", b"y"]), (each for each in keys))
+                if nothing_of_iterators:
+                    assert writer.metrics().events_written == 0
+                with pytest.raises(InvalidArgumentError, match="routing keys"):
+                    await writer.write_events([b"x"] * 5000, iter(["k"] * (5001 if len(keys) > 2 else 4999)))
+
+            if writer_of == "plain":
+                async with client.event_writer("k") as writer:
+                    await refuses(writer, nothing_of_iterators=True)
+            elif writer_of == "resumable":
+                async with client.resumable_writer("k", uuid4()) as numbered:
+                    await refuses(numbered, nothing_of_iterators=False)
+            else:
+                async with await client.begin_transaction("k") as txn:
+                    await refuses(txn, nothing_of_iterators=True)
+
+    trio.run(main)
+
+
+def test_half_of_a_surrogate_pair_is_a_key_like_others(config: PravegaConfig) -> None:
+    """Keys are hashed by their UTF-16 units. Arrow arrays cannot hold it."""
+
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("k", 2)
+            async with client.event_writer("k") as writer:
+                await writer.write_event(b"x", "\ud800")
+                await writer.write_events([b"x"], ["\ud800"])
+                await writer.write_events(pa.array([b"x"], pa.binary()), "\ud800")
+                with pytest.raises(InvalidArgumentError, match="routing keys"):
+                    await writer.write_events(pa.array([b"x"], pa.binary()), ["\ud800"])
+            assert [event async for batch in await client.read_events("k") for event in batch] == [b"x"] * 3
 
     trio.run(main)
 

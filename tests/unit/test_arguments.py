@@ -1,0 +1,254 @@
+"""Arguments of the wrong type or size are refused before anything is sent: there is no server here."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+import trio
+
+from pravega_wire import (
+    KeyValueTableConfiguration,
+    PravegaClient,
+    PravegaConfig,
+    ReaderGroupConfig,
+    RetentionPolicy,
+    ScalingPolicy,
+    ScopedStream,
+    SegmentRange,
+    StreamConfiguration,
+    StreamCut,
+    WatermarkAssigner,
+    open_client,
+)
+from pravega_wire.errors import InvalidArgumentError
+from pravega_wire.ingest import FileIngester, FixedCount
+from pravega_wire.stream.arrow import key_column
+from pravega_wire.stream.routing import check_lengths
+
+S = ScopedStream("s", "t")
+NAN, INF = float("nan"), float("inf")
+COUNTS: tuple[object, ...] = ("4", 1.5, True, False, None, b"4", 0, -1, 2**70)
+SECONDS: tuple[object, ...] = ("5", True, NAN, -1, -INF)
+
+Call = Callable[[PravegaClient, Any], object]
+
+
+async def _read_ranges(client: PravegaClient, **arguments: Any) -> None:
+    async with client.read_ranges([], **arguments):
+        pass
+
+
+async def _note(client: PravegaClient, value: Any) -> None:
+    await client.event_writer("t").note_time(value)
+
+
+async def _receive(client: PravegaClient, value: Any) -> None:
+    await client.byte_stream_reader("t").receive_some(value)
+
+
+# What is called, with the name that the message has and the values that are refused.
+CALLS: dict[str, tuple[Call, str, Iterable[object]]] = {
+    "create_stream": (lambda c, v: c.create_stream("t", v), "number of segments", (*COUNTS, 2**31, [1], {})),
+    "update_stream": (lambda c, v: c.update_stream("t", v), "StreamConfiguration", (4, None, "4")),
+    "delete_scope": (lambda c, v: c.delete_scope("s", recursive=v), "recursive", ("false", 0, 1, None)),
+    "delete_stream": (lambda c, v: c.delete_stream("t", seal=v), "seal", ("false", 0, 1, None)),
+    "list_streams": (lambda c, v: c.list_streams(internal=v), "internal", ("false", 0, None)),
+    "tag": (lambda c, v: c.list_streams(tag=v), "tag", ("", 5, "\ud800")),
+    "epoch": (lambda c, v: c.epoch_segments("t", v), "epoch", ("0", 1.5, True, -1, 2**31)),
+    "successors": (lambda c, v: c.successors("t", v), "segment_id", ("0", 1.5, True, -1, 2**63)),
+    "segment_length": (lambda c, v: c.segment_length("t", v), "segment_id", ("0", 1.5, True, -1, 2**63)),
+    "scaled segments": (
+        lambda c, v: c.scale_stream("t", [v], [(0.0, 1.0)]),
+        "segment's id",
+        ("0", 1.5, True, -1),
+    ),
+    "scaled ranges": (
+        lambda c, v: c.scale_stream("t", [0], [v]),
+        "stream s/t",
+        (("0", "1"), (0.0,), (NAN, 1.0), (0.0, NAN), (0.0, INF), (False, True)),
+    ),
+    "begin_transaction": (lambda c, v: c.begin_transaction("t", lease_ms=v), "lease", (*COUNTS, NAN, 1)),
+    "transaction": (lambda c, v: c.transaction("t", uuid4(), lease_ms=v), "lease", (*COUNTS, NAN, 1)),
+    "ping": (lambda c, v: c.ping_transaction("t", uuid4(), lease_ms=v), "lease", (*COUNTS, NAN, 1)),
+    "transaction id": (lambda c, v: c.commit_transaction("t", v), "transaction", (str(uuid4()), 5, None)),
+    "staged transaction id": (lambda c, v: c.staging_writer("t", v), "transaction", (str(uuid4()), 5, None)),
+    "staging id": (lambda c, v: c.staging_writer("t", uuid4(), v), "staging_id", (str(uuid4()), 5)),
+    "commit time": (
+        lambda c, v: c.commit_transaction("t", uuid4(), timestamp=v),
+        "timestamp",
+        ("1", 1.5, True, NAN, 2**63, -(2**63)),
+    ),
+    "note_time": (_note, "timestamp", ("1", 1.5, True, NAN, None, 2**63, -(2**63))),
+    "max_outstanding_bytes": (
+        lambda c, v: c.event_writer("t", max_outstanding_bytes=v),
+        "max_outstanding_bytes",
+        (*COUNTS, NAN),
+    ),
+    "note_time_every": (
+        lambda c, v: c.event_writer("t", note_time_every=v),
+        "note_time_every",
+        (*SECONDS, 0, INF),
+    ),
+    "large_events": (lambda c, v: c.event_writer("t", large_events=v), "large_events", ("false", 1, None)),
+    "writer_id": (lambda c, v: c.resumable_writer("t", v), "writer_id", (str(uuid4()), None)),
+    "first_event_number": (
+        lambda c, v: c.resumable_writer("t", uuid4(), first_event_number=v),
+        "first_event_number",
+        ("1", 1.5, True, 0, -1, 2**63),
+    ),
+    "byte writer": (
+        lambda c, v: c.byte_stream_writer("t", max_outstanding_bytes=v),
+        "max_outstanding_bytes",
+        COUNTS,
+    ),
+    "byte reader": (lambda c, v: c.byte_stream_reader("t", v), "start", ("0", 1.5, True, -1, None)),
+    "follow": (lambda c, v: c.byte_stream_reader("t", follow=v), "follow", ("false", 0, None)),
+    "receive_some": (_receive, "max_bytes", ("1", 1.5, True, 0, -1)),
+    "at_once": (lambda c, v: _read_ranges(c, at_once=v), "at_once", COUNTS),
+    "max_buffered_bytes": (
+        lambda c, v: _read_ranges(c, max_buffered_bytes=v),
+        "max_buffered_bytes",
+        COUNTS,
+    ),
+    "ordered": (lambda c, v: _read_ranges(c, ordered=v), "ordered", ("false", 0, None)),
+    "max_range_bytes": (
+        lambda c, v: c.segment_ranges("t", max_range_bytes=v),
+        "max_range_bytes",
+        ("1", 1.5, True, 0, -1),
+    ),
+    "split_range": (lambda c, v: c.split_range(SegmentRange(S, 0, 0, 9), v), "max_bytes", COUNTS),
+    "spacing": (lambda c, v: c.boundary_index(SegmentRange(S, 0, 0, 9), spacing=v), "spacing", COUNTS),
+    "partitions": (
+        lambda c, v: c.create_key_value_table("t", KeyValueTableConfiguration(v, 4)),
+        "partition_count",
+        (*COUNTS, 2**31),
+    ),
+    "key length": (
+        lambda c, v: c.create_key_value_table("t", KeyValueTableConfiguration(1, v)),
+        "primary_key_length",
+        COUNTS,
+    ),
+    "sole_writer": (lambda c, v: c.key_value_table("t", sole_writer=v), "sole_writer", ("false", 0, None)),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_call_refuses_what_it_cannot_use(call: str) -> None:
+    function, name, values = CALLS[call]
+
+    async def main() -> None:
+        # Anything that is sent ends with another error.
+        config = PravegaConfig(controller_uri="tcp://127.0.0.1:1", default_scope="s", operation_timeout=1)
+        async with open_client(config) as client:
+            for value in values:
+                with pytest.raises(InvalidArgumentError, match=name):
+                    result = function(client, value)
+                    if isinstance(result, Awaitable):
+                        await result
+                    raise AssertionError(f"{value!r} was taken")
+
+    trio.run(main)
+
+
+# What is made, with the name that the message has and the values that are refused.
+VALUES: dict[str, tuple[Callable[[Any], object], str, Iterable[object]]] = {
+    "fixed": (ScalingPolicy.fixed, "min_segments", (*COUNTS, NAN, 2**31)),
+    "rate": (ScalingPolicy.by_event_rate, "target_rate", COUNTS),
+    "factor": (lambda v: ScalingPolicy.by_data_rate(5, v), "scale_factor", COUNTS),
+    "scale type": (lambda v: ScalingPolicy(v, 1, 1, 1), "ScaleType", (0, "FIXED", None)),
+    "time": (RetentionPolicy.by_time, "minimum", (*COUNTS, NAN)),
+    "size": (lambda v: RetentionPolicy.by_size(5, v), "maximum", COUNTS),
+    "maximum": (lambda v: RetentionPolicy.by_size(5, v), "retention", (4,)),
+    "retention type": (lambda v: RetentionPolicy(v, 1), "RetentionType", (1, "TIME", None)),
+    "scaling": (lambda v: StreamConfiguration(scaling=v), "ScalingPolicy", (4, None)),
+    "retention": (lambda v: StreamConfiguration(retention=v), "RetentionPolicy", (4, "1d")),
+    "tags": (lambda v: StreamConfiguration(tags=[v]), "tag", (5, None, "", "\ud800")),  # type: ignore[arg-type]
+    "rollover": (
+        lambda v: StreamConfiguration(rollover_size_bytes=v),
+        "rollover_size_bytes",
+        ("1", 1.5, True, -1, None),
+    ),
+    "aggregation": (
+        lambda v: StreamConfiguration(timestamp_aggregation_timeout_ms=v),
+        "timestamp_aggregation_timeout_ms",
+        ("1", 1.5, True, -1, None),
+    ),
+    "group refresh": (
+        lambda v: ReaderGroupConfig.of([S], group_refresh_ms=v),
+        "group_refresh_ms",
+        ("1", 1.5, True, -1, None, NAN, 2**63),
+    ),
+    "group checkpoints": (
+        lambda v: ReaderGroupConfig.of([S], automatic_checkpoint_ms=v),
+        "automatic_checkpoint_ms",
+        ("1", 1.5, True, None, NAN, 2**63),
+    ),
+    "group outstanding": (
+        lambda v: ReaderGroupConfig.of([S], max_outstanding_checkpoints=v),
+        "max_outstanding_checkpoints",
+        (*COUNTS, 2**31),
+    ),
+    "group retention": (lambda v: ReaderGroupConfig.of([S], retention=v), "retention", (0, "NONE", None)),
+    "lateness": (
+        lambda v: WatermarkAssigner(allowed_lateness_ms=v),
+        "allowed_lateness_ms",
+        ("1", 1.5, True, -1, None, NAN),
+    ),
+    "idle": (lambda v: WatermarkAssigner(idle_seconds=v), "idle_seconds", SECONDS),
+    "every": (lambda v: WatermarkAssigner(every=v), "every", (*SECONDS, None)),
+    "range": (lambda v: SegmentRange(S, 0, v, 2**62), "start_offset", ("0", 1.5, True, -1, None)),
+    "cut offset": (lambda v: StreamCut(S, {0: v}), "stream cut", ("0", 1.5, None, -2, 2**63)),
+    "cut segment": (lambda v: StreamCut(S, {v: 0}), "stream cut", ("0", 1.5, None, -1, 2**63)),
+    "cut stream": (lambda v: StreamCut(v, {0: 0}), "stream cut", ("s/t", None)),
+    "fixed count": (FixedCount, "count", COUNTS),
+    "ingest segments": (
+        lambda v: FileIngester(None, "s/a", "s/b", segments=v),  # type: ignore[arg-type]  # not used
+        "segments",
+        (*COUNTS, 2**31),
+    ),
+    "ingest lease": (
+        lambda v: FileIngester(None, "s/a", "s/b", lease_ms=v),  # type: ignore[arg-type]  # not used
+        "lease",
+        (*COUNTS, 1),
+    ),
+}
+
+
+@pytest.mark.parametrize("made", VALUES)
+def test_a_value_refuses_what_it_cannot_hold(made: str) -> None:
+    make, name, values = VALUES[made]
+    for value in values:
+        with pytest.raises(InvalidArgumentError, match=name):
+            make(value)
+            raise AssertionError(f"{value!r} was taken")
+
+
+def test_whole_numbers_of_other_kinds_are_taken() -> None:
+    class Four:
+        def __index__(self) -> int:
+            return 4
+
+    four: Any = Four()
+    cut = StreamCut(S, {four: four})
+    assert cut == StreamCut(S, {4: 4})
+    assert type(cut.positions[4]) is int
+    ScalingPolicy.fixed(four)
+
+
+def test_keys_that_are_not_as_many_as_the_events_are_refused() -> None:
+    for keys in ([], ["a"], ["a"] * 3, ("a",) * 3, {"a": 1}):
+        with pytest.raises(InvalidArgumentError, match="routing keys than events"):
+            check_lengths([b"x", b"y"], keys)
+    for fitting in (None, "one", ["a", None], iter(["a"])):
+        check_lengths([b"x", b"y"], fitting)
+    check_lengths(iter([b"x"]), ["a", "b"])  # nobody knows yet
+
+
+def test_half_of_a_surrogate_pair_as_a_key_of_an_arrow_array_is_refused() -> None:
+    with pytest.raises(InvalidArgumentError, match="routing keys"):
+        key_column(["fine", "\ud800"], 2)
+    assert key_column(["fine", None], 2).type == pa.string()
