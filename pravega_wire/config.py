@@ -432,7 +432,7 @@ class PravegaConfig:
             return None
         try:
             context = ssl.create_default_context(cafile=self.trust_store)
-        except (OSError, ssl.SSLError) as error:
+        except (OSError, ValueError) as error:
             raise InvalidArgumentError(f"trust store {self.trust_store!r} cannot be used: {error}") from error
         context.check_hostname = self.validate_hostname
         if http2:

@@ -630,6 +630,10 @@ class KeyValueTable(Generic[P, S, V]):
             return [None] * len(changes)
         return [KeyValueVersion(segment.segment_id, version) for version in versions]
 
+    def _check_bytes(self, what: str, value: object) -> None:
+        if not isinstance(value, bytes):
+            self._refuse(f"{what} is bytes, not {type(value).__name__}")
+
     def _refuse(self, reason: str) -> NoReturn:
         raise InvalidArgumentError(f"key-value table {self._name}: {reason}", scope=self._name.scope)
 
@@ -788,6 +792,7 @@ class KeyValueTable(Generic[P, S, V]):
         )
 
     def _padded(self, what: str, prefix: bytes, length: int) -> tuple[bytes, bytes]:
+        self._check_bytes(f"the prefix of a {what} key", prefix)
         if len(prefix) > length:
             raise self._wrong_length(f"a {what} key has {length} bytes, its prefix", len(prefix), length)
         return prefix.ljust(length, b"\0"), prefix.ljust(length, b"\xff")
@@ -802,6 +807,7 @@ class KeyValueTable(Generic[P, S, V]):
         check_count("page_size", page_size)
         first: bytes | None = chosen.first
         if after is not None:
+            self._check_bytes("the position of an iterator", after)
             if len(after) != len(chosen.first):
                 self._refuse(f"{len(after)} bytes are no position of an iterator of this table")
             following = _following(after)

@@ -223,6 +223,8 @@ class ResumableWriter(EventWriter):
 
     def last_stored_of(self, routing_key: str) -> int:
         """Of this key every event up to this number was stored when the writer was opened, and none after."""
+        if not isinstance(routing_key, str):
+            raise no_key(routing_key)
         return self._found.at(self._position_of(routing_key))
 
     # --- writing --------------------------------------------------------------------------------

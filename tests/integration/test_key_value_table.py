@@ -352,6 +352,9 @@ def test_updates_that_cannot_be_are_refused_before_they_are_sent(config: Pravega
                 lambda: table.keys(primary=b"aa", secondary_prefix=b"0", secondary_between=(b"0001", None)),
                 lambda: table.keys(page_size=0),
                 lambda: table.entries(after=b"short"),
+                lambda: table.entries(after="text"),  # type: ignore[arg-type]
+                lambda: table.keys(prefix="a"),  # type: ignore[arg-type]
+                lambda: table.keys(page_size=1.5),  # type: ignore[arg-type]
             ]
             for call in refused:
                 with pytest.raises(InvalidArgumentError):

@@ -100,6 +100,11 @@ CALLS: dict[str, tuple[Call, str, Iterable[object]]] = {
         "first_event_number",
         ("1", 1.5, True, 0, -1, 2**63),
     ),
+    "key of a resumable writer": (
+        lambda c, v: c.resumable_writer("t", uuid4()).last_stored_of(v),
+        "routing key",
+        (None, 5, b"k"),
+    ),
     "byte writer": (
         lambda c, v: c.byte_stream_writer("t", max_outstanding_bytes=v),
         "max_outstanding_bytes",

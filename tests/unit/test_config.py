@@ -213,6 +213,12 @@ def test_a_value_of_the_wrong_type_or_form_is_refused_with_the_setting_s_name(
         PravegaConfig(**{name: value})  # type: ignore[arg-type]  # that is what is tested
 
 
+def test_a_trust_store_that_cannot_be_a_file_is_refused_when_it_is_used() -> None:
+    for path in ("/no-such-file", "/a\0b"):
+        with pytest.raises(InvalidArgumentError, match="trust store"):
+            PravegaConfig(controller_uri="tls://h:1", trust_store=path).ssl_context()
+
+
 def test_a_path_is_a_trust_store() -> None:
     assert PravegaConfig(trust_store=Path("/ca.pem")).trust_store == "/ca.pem"  # type: ignore[arg-type]
 

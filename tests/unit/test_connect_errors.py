@@ -11,12 +11,16 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
+import h2.config
+import h2.connection
+import h2.events
 import pytest
 import trio
 import trustme
 
 from pravega_wire.controller.client import open_controller
 from pravega_wire.errors import (
+    AuthenticationError,
     ConnectError,
     ConnectionLostError,
     HostNotFoundError,
@@ -346,6 +350,37 @@ def test_a_store_s_name_may_be_unknown_for_a_while() -> None:
                 await pool.flow(("no-such-host.invalid", 1), Nobody())
             assert caught.value.retriable
             pool.close()
+
+    trio.run(main)
+
+
+def test_an_ipv6_address_is_in_brackets_where_a_host_is_named() -> None:
+    authorities: list[str] = []
+
+    async def serve(stream: trio.SocketStream) -> None:
+        state = h2.connection.H2Connection(
+            h2.config.H2Configuration(client_side=False, header_encoding="utf-8")
+        )
+        state.initiate_connection()
+        async for data in stream:
+            for event in state.receive_data(data):
+                if isinstance(event, h2.events.RequestReceived):
+                    authorities.append(dict(event.headers)[":authority"])
+                    refusal = [(":status", "200"), ("grpc-status", "16")]
+                    state.send_headers(event.stream_id, refusal, end_stream=True)
+            await stream.send_all(state.data_to_send())
+
+    async def main() -> None:
+        try:
+            (listener,) = await trio.open_tcp_listeners(0, host="::1")
+        except OSError as error:
+            pytest.skip(f"this machine has no IPv6: {error}")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.serve_listeners, serve, [listener])
+            port = listener.socket.getsockname()[1]
+            assert type(await asked(failure(("::1", port)))) is AuthenticationError
+            assert authorities == [f"[::1]:{port}"]
+            nursery.cancel_scope.cancel()
 
     trio.run(main)
 
