@@ -371,7 +371,8 @@ class ControllerClient:
             self._channels.drop(channel)
         # Controllers repeat the headers of a call that they refuse, and their own errors may quote them.
         text = without_secrets(result.text, secrets_of(header))
-        failure = error_for_status(result.code, f"{about}: {text}", rpc=rpc, host=channel.host)
+        said = f"{about}: {text}" if text else about
+        failure = error_for_status(result.code, said, rpc=rpc, host=channel.host)
         if is_retried(result.code) and not failure.retriable:
             retried = _CallFailedError(failure.message, host=channel.host)
             retried.rpc = rpc
