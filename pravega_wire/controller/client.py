@@ -38,6 +38,7 @@ from pravega_wire.controller.types import (
 from pravega_wire.errors import (
     ClosedError,
     ConnectError,
+    ConnectionLostError,
     ControllerError,
     DecodeError,
     HostNotFoundError,
@@ -159,8 +160,8 @@ class _Channels:
 
     @property
     def heard(self) -> bool:
-        """Whether a controller has been heard from."""
-        self._heard = self._heard or (self._current is not None and self._current.heard)
+        """Whether a server has been heard that speaks HTTP/2."""
+        self._heard = self._heard or (self._current is not None and self._current.greeted)
         return self._heard
 
     async def get(self) -> GrpcChannel:
@@ -203,14 +204,15 @@ class _Channels:
     def drop(self, channel: GrpcChannel) -> None:
         """Do not use a channel for new calls; the next one goes to the next address."""
         channel.retire()
-        self._heard = self._heard or channel.heard
+        self._heard = self._heard or channel.greeted
         if self._current is channel:
             self._current = None
             self._index += 1
 
     async def explained(self, channel: GrpcChannel, error: TransportError) -> TransportError:
         """What to raise where a connection ended: the reason, retriable while another address is left."""
-        if not self.heard and not channel.heard and channel.hung_up:
+        lost = isinstance(error, ConnectionLostError) and not channel.fell_silent
+        if lost and not self.heard and not channel.heard:
             host, _, port = channel.host.rpartition(":")
             found = await who_is_silent(host, int(port), tls=self._tls is not None)
             if found is not None:

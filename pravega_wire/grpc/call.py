@@ -95,6 +95,7 @@ class GrpcConnection:
         self._finished: list[CallResult] = []
         self._ending: str | None = None
         self.pings_answered = 0
+        self.greeted = False
 
     # --- calls ----------------------------------------------------------------------------------
 
@@ -288,6 +289,8 @@ class GrpcConnection:
                     text=f"the server reset the call ({_code_name(code)})",
                     unprocessed=code == h2.errors.ErrorCodes.REFUSED_STREAM,
                 )
+        elif isinstance(event, h2.events.RemoteSettingsChanged):
+            self.greeted = True
         elif isinstance(event, h2.events.PingAckReceived):
             self.pings_answered += 1
 

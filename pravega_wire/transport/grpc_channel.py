@@ -35,7 +35,7 @@ class _Waiter:
 class GrpcChannel:
     """Carries calls on one connection; :meth:`run` must be running in a nursery.
 
-    :ivar hung_up: whether the controller has closed the connection.
+    :ivar fell_silent: whether it was given up because nothing arrived.
     :param silence: seconds without a byte from the controller, while it owes an answer, after which the
         connection is given up. A ping is sent after a third of it, and two more while the answer does not
         come: a controller that gets more than three in five minutes, with no call answered between them,
@@ -59,7 +59,7 @@ class GrpcChannel:
         self._pings_sent = 0
         self._retired = False
         self._ended = trio.Event()
-        self.hung_up = False
+        self.fell_silent = False
         self._wake = trio.Event()
         self._wake.set()
         self._failure: PravegaError | None = None
@@ -73,6 +73,11 @@ class GrpcChannel:
     def heard(self) -> bool:
         """Whether the controller has sent anything."""
         return self._grpc.heard
+
+    @property
+    def greeted(self) -> bool:
+        """Whether the controller has sent its settings, so that it speaks HTTP/2."""
+        return self._grpc.greeted
 
     @property
     def usable(self) -> bool:
@@ -152,7 +157,6 @@ class GrpcChannel:
         while True:
             data = await self._stream.receive(_RECEIVE_BYTES)
             if not data:
-                self.hung_up = True
                 raise ConnectionLostError(
                     f"connection to {self.host} was closed by the controller", host=self.host
                 )
@@ -188,6 +192,7 @@ class GrpcChannel:
             silent = 0 if self._received else silent + 1
             if self._grpc.pings_answered < self._pings_sent:
                 if silent >= _TICKS_OF_SILENCE:
+                    self.fell_silent = True
                     raise ConnectionLostError(
                         f"the controller {self.host} has sent nothing for {self._silence:.3g} s, not even "
                         "the answer to a ping",
