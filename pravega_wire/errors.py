@@ -7,6 +7,9 @@ may succeed later without a change by the caller.
 
 Runtime errors (``OSError``, ``ssl``, ``h2``, ``trio`` resource errors) are mapped to these in
 ``pravega_wire.transport`` and nowhere else; ``trio.Cancelled`` always passes through.
+
+Where trio has an error of its own for the same thing, ours is that one as well: :class:`ClosedError`,
+:class:`ConcurrentUseError` and :class:`BrokenStreamError`. Code that knows trio only can handle them.
 """
 
 from __future__ import annotations
@@ -14,11 +17,16 @@ from __future__ import annotations
 from typing import Any, ClassVar, Self
 from uuid import UUID
 
+import trio
+
 __all__ = [
+    "ArgumentTypeError",
     "AuthError",
     "AuthenticationError",
+    "BrokenStreamError",
     "CheckpointError",
     "ClosedError",
+    "ConcurrentUseError",
     "ConditionalCheckError",
     "ConnectError",
     "ConnectionLostError",
@@ -133,6 +141,10 @@ class InvalidArgumentError(PravegaError, ValueError):
     """An argument or setting is not acceptable; nothing was sent."""
 
 
+class ArgumentTypeError(InvalidArgumentError, TypeError):
+    """An argument is of a type that is not acceptable; nothing was sent."""
+
+
 class EventTooLargeError(InvalidArgumentError):
     """An event, or an atomic batch of events, is over the size limit.
 
@@ -176,8 +188,19 @@ class UndecidableCutError(PravegaError):
     one of which too little is known. A layout that is fetched anew may know more."""
 
 
-class ClosedError(PravegaError):
-    """The client, writer, reader or transaction was used after it was closed."""
+class ClosedError(PravegaError, trio.ClosedResourceError):
+    """The client, writer, reader or transaction was used after it was closed, or closed during the call."""
+
+
+class ConcurrentUseError(PravegaError, trio.BusyResourceError):
+    """Two tasks used something at the same time that is for one task at a time.
+
+    The call that raises this has done nothing, and the other one is not disturbed.
+    """
+
+
+class BrokenStreamError(PravegaError, trio.BrokenResourceError):
+    """The writer of a byte stream has failed and takes no more bytes; ``__cause__`` says why."""
 
 
 class MissingExtraError(PravegaError, ImportError):

@@ -169,8 +169,7 @@ class _Channels:
         if self._current is not None and self._current.usable:
             return self._current
         async with self._lock:
-            if self.closed:
-                raise ClosedError("the client is closed")
+            self._check_open()
             if self._current is not None and self._current.usable:
                 return self._current
             failures: list[TransportError] = []
@@ -184,6 +183,11 @@ class _Channels:
                     failures.append(self._passing(error))
                     self._index += 1
                     continue
+                try:
+                    self._check_open()
+                except ClosedError:
+                    await stream.aclose()
+                    raise
                 channel = GrpcChannel(
                     stream,
                     f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
@@ -200,6 +204,10 @@ class _Channels:
         if self.heard and isinstance(error, HostNotFoundError):
             return ConnectError(error.message, host=error.host)
         return error
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ClosedError("the client is closed")
 
     def drop(self, channel: GrpcChannel) -> None:
         """Do not use a channel for new calls; the next one goes to the next address."""

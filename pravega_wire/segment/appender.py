@@ -450,7 +450,21 @@ class SegmentAppender:
     # --- the session ----------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Keep a session with the segment's store until finished, sealed or failed."""
+        """Keep a session with the segment's store until finished, sealed or failed.
+
+        Cancelling this fails what is not acknowledged.
+        """
+        try:
+            await self._run()
+        except trio.Cancelled:
+            if not self._finished:
+                # With the client. Tasks outside it may wait for these blocks, or for room.
+                self._owner.failed(
+                    self, ClosedError(f"writing to {self.target.name} was ended with the client")
+                )
+            raise
+
+    async def _run(self) -> None:
         backoff = Backoff(self._stores.operation_timeout)
         garbage = 0
         failure: PravegaError | None = None

@@ -8,7 +8,6 @@ from uuid import uuid4
 import trio
 
 from pravega_wire.errors import (
-    ClosedError,
     ConditionalCheckError,
     InvalidEventNumberError,
     PravegaError,
@@ -17,6 +16,7 @@ from pravega_wire.errors import (
 from pravega_wire.protocol import commands as c
 from pravega_wire.segment.appender import HEADER_BYTES, MAX_EVENT_BYTES, too_large
 from pravega_wire.segment.failures import error_of
+from pravega_wire.segment.handles import Waiters
 from pravega_wire.segment.store import Backoff, SegmentStores, SegmentTarget
 from pravega_wire.transport.connection import Flow
 from pravega_wire.transport.limits import limit, note_failure
@@ -44,7 +44,9 @@ class ConditionalAppender:
         self._answered = trio.Event()
         self._set_up_done = False
         self._sent = False
-        self._closed = False
+        self._waiters = Waiters(
+            f"the writer of {target.name} is closed; what a call was writing at that time may be stored"
+        )
 
     # --- replies --------------------------------------------------------------------------------
 
@@ -71,22 +73,24 @@ class ConditionalAppender:
         :raises SegmentSealedError: the segment is sealed. :raises NoSuchSegmentError: it is gone.
         :raises RetriesExhaustedError: no answer within ``operation_timeout``; whether the event is stored is
             not known. :raises PravegaTimeoutError: likewise, and no attempt has failed.
+        :raises ClosedError: the writer is closed, or was closed meanwhile; then the event may be stored.
         """
         if len(payload) > MAX_EVENT_BYTES:
             raise too_large(len(payload))
-        with limit(self._stores.operation_timeout, f"conditional append to {self.target.name}"):
+        with (
+            self._waiters.waiting(),
+            limit(self._stores.operation_timeout, f"conditional append to {self.target.name}"),
+        ):
             async with self._lock:
                 return await self._append(payload, expected_offset)
         raise AssertionError("not reached")  # the limit raises when it ends the call
 
     async def _append(self, payload: bytes, expected_offset: int) -> int | None:
-        self._check_open()
         self._number += 1
         number = self._number
         backoff = Backoff(self._stores.operation_timeout)
         lost = refused = False
         while True:
-            self._check_open()
             try:
                 stored = await self._attempt(payload, expected_offset, number, only_ask=refused)
             except ConditionalCheckError:
@@ -149,11 +153,7 @@ class ConditionalAppender:
         endpoint = await self._stores.endpoint(self.target)
         token = await self.target.token()
         with self._stores.attempt_limit("a connection", endpoint):
-            flow = await self._stores.pool.flow(endpoint, self)
-        if self._closed:
-            flow.close()
-        self._check_open()
-        self._flow = flow
+            self._flow = flow = await self._stores.pool.flow(endpoint, self)
         reply = await self._ask(
             flow,
             lambda request_id: c.SetupAppend(
@@ -200,10 +200,6 @@ class ConditionalAppender:
             doing="conditional append",
         )
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ClosedError(f"the writer of {self.target.name} is closed")
-
     def _drop(self) -> None:
         if self._flow is not None:
             self._flow.close()
@@ -211,8 +207,5 @@ class ConditionalAppender:
 
     def close(self) -> None:
         """Give the connection back. Whoever waits for an answer is told; what was sent may be stored."""
-        self._closed = True
+        self._waiters.close()
         self._drop()
-        if self._reply is None:
-            self._failure = ClosedError(f"the writer of {self.target.name} was closed")
-            self._answered.set()

@@ -27,6 +27,7 @@ from pravega_wire.errors import (
 from pravega_wire.protocol import commands as c
 from pravega_wire.protocol.events import EventBatch, parse_events
 from pravega_wire.segment.failures import error_of
+from pravega_wire.segment.handles import OneAtATime, Waiters
 from pravega_wire.segment.store import Backoff, SegmentStores, SegmentTarget
 from pravega_wire.transport.connection import Flow
 
@@ -37,7 +38,7 @@ DEPTH = 4
 
 
 class RangeReader:
-    """Reads the bytes of ``[start, end)`` of a segment in order. Use from one task, then close it.
+    """Reads the bytes of ``[start, end)`` of a segment in order. One task at a time; close it afterwards.
 
     :param start: first offset, bytes. :param end: offset after the last byte; data up to it must
         exist (this reader does not wait for appends).
@@ -69,7 +70,8 @@ class RangeReader:
         self._failure: PravegaError | None = None
         self._arrived = trio.Event()
         self._backoff = Backoff(stores.operation_timeout)
-        self._closed = False
+        self._waiters = Waiters(f"the reader of {target.name} is closed")
+        self._alone = OneAtATime(f"another task is receiving from the reader of {target.name}")
         self._token = ""
         # How long an answer may take; None where the store may have to wait for data first.
         self._patience: float | None = stores.limits.attempt
@@ -203,9 +205,13 @@ class RangeReader:
 
         :raises DataLossError: the bytes were truncated or the segment deleted.
         :raises RetriesExhaustedError: the store could not be reached.
+        :raises ConcurrentUseError: another task is receiving.
+        :raises ClosedError: the reader is closed, or was closed meanwhile.
         """
-        if self._closed:
-            raise ClosedError(f"the reader of {self.target.name} is closed")
+        with self._alone, self._waiters.waiting():
+            return await self._receive()
+
+    async def _receive(self) -> memoryview | None:
         self._backoff.reset()
         last: PravegaError | None = None
         while self.offset < self.end:
@@ -257,8 +263,11 @@ class RangeReader:
             )
 
     def close(self) -> None:
-        """Give the connection back. Replies still under way are dropped when they arrive."""
-        self._closed = True
+        """Give the connection back; a task that is receiving gets :class:`ClosedError`.
+
+        Replies still under way are dropped when they arrive.
+        """
+        self._waiters.close()
         self._chunks.clear()
         if self._flow is not None:
             self._flow.close()
@@ -268,7 +277,7 @@ class RangeReader:
 class EventRangeReader:
     """The events of a range, a batch at a time: ``async for batch in reader``.
 
-    Close it (``aclose`` or ``async with``) when it is not read to the end.
+    Close it (``aclose`` or ``async with``) when it is not read to the end. One task at a time.
     """
 
     def __init__(self, reader: RangeReader) -> None:
@@ -277,6 +286,8 @@ class EventRangeReader:
         self._rest_offset = reader.offset
         self._ready: list[EventBatch] = []
         self._needed = 0
+        self._ended = False
+        self._closed = False
 
     def __aiter__(self) -> Self:
         return self
@@ -294,7 +305,8 @@ class EventRangeReader:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Give the connection back."""
+        """Give the connection back; a task that waits for a batch gets :class:`ClosedError`."""
+        self._closed = True
         self._reader.close()
         await trio.lowlevel.checkpoint()
 
@@ -304,6 +316,11 @@ class EventRangeReader:
         :raises TruncatedInputError: the range ends in the middle of an event.
         :raises DecodeError: the bytes are not events. Others as :meth:`RangeReader.receive`.
         """
+        if self._closed:
+            raise ClosedError(f"the reader of {self._reader.target.name} is closed")
+        if self._ended:
+            await trio.lowlevel.checkpoint()
+            return None
         while not self._ready:
             if self._malformed():
                 # Raises: they are not the beginning of an event.
@@ -317,6 +334,7 @@ class EventRangeReader:
                         f"the middle of the event that starts at {self._rest_offset}",
                         segment=self._reader.target.name,
                     )
+                self._ended = True
                 return None
             self._take(chunk)
         batch = self._ready.pop(0)

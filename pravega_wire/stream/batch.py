@@ -27,6 +27,7 @@ from pravega_wire.naming import epoch_of, parse_segment_name
 from pravega_wire.positions import EventPointer
 from pravega_wire.protocol.commands import StreamSegmentInfo
 from pravega_wire.protocol.events import EventBatch
+from pravega_wire.segment.handles import OneAtATime
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.reader import EventRangeReader, RangeReader
 from pravega_wire.stream.core import ClientCore
@@ -415,6 +416,7 @@ class StreamReader:
         self._ranges = list(reversed(ranges))
         self._current: EventRangeReader | None = None
         self._closed = False
+        self._alone = OneAtATime("another task is reading with this reader")
 
     def __aiter__(self) -> Self:
         return self
@@ -428,27 +430,30 @@ class StreamReader:
     async def next_batch(self) -> EventBatch | None:
         """The next events (at least one), or None after the last; errors as the range reader's.
 
-        :raises ClosedError: the reader is closed.
+        :raises ClosedError: the reader is closed, or was closed meanwhile.
+        :raises ConcurrentUseError: another task is reading.
         """
-        while True:
-            if self._closed:
-                raise ClosedError("the reader is closed")
-            if self._current is None:
-                if not self._ranges:
-                    return None
-                self._current = range_reader(self._core, self._ranges.pop())
-            batch = await self._current.next_batch()
-            if batch is not None:
-                return batch
-            self._current = None
+        with self._alone:
+            while True:
+                if self._closed:
+                    raise ClosedError("the reader is closed")
+                if self._current is None:
+                    if not self._ranges:
+                        await trio.lowlevel.checkpoint()
+                        return None
+                    self._current = range_reader(self._core, self._ranges.pop())
+                batch = await self._current.next_batch()
+                if batch is not None:
+                    return batch
+                self._current = None
 
     async def aclose(self) -> None:
-        """Give the connection back."""
+        """Give the connection back; a task that is reading gets :class:`ClosedError`."""
         self._closed = True
         self._ranges.clear()
         if self._current is not None:
-            await self._current.aclose()
-            self._current = None
+            current, self._current = self._current, None
+            await current.aclose()
 
     async def __aenter__(self) -> Self:
         return self

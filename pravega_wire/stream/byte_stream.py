@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Self
 
 import trio
@@ -9,15 +12,20 @@ import trio
 from pravega_wire.checks import check_bytes, check_count, check_flag
 from pravega_wire.controller.tokens import Access
 from pravega_wire.errors import (
+    ArgumentTypeError,
+    BrokenStreamError,
     ClosedError,
+    ConcurrentUseError,
     InvalidArgumentError,
     PravegaError,
     StreamNotFoundError,
     StreamSealedError,
 )
 from pravega_wire.metrics import WriterMetrics
+from pravega_wire.protocol.commands import StreamSegmentInfo
 from pravega_wire.segment.appender import BLOCK_BYTES, Ack, SegmentAppender
 from pravega_wire.segment.following import FollowingReader
+from pravega_wire.segment.handles import OneAtATime, Waiters
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.reader import RangeReader
 from pravega_wire.stream.core import ClientCore
@@ -31,6 +39,16 @@ _YIELD_BYTES = 128 * 1024
 # A caller that never waits still lets the connection's tasks run after this much, and
 _CALL_BYTES = 512
 # a call counts as so many bytes more than it has.
+
+
+def _count(max_bytes: object) -> int:
+    try:
+        count = operator.index(max_bytes)  # type: ignore[arg-type]  # raises what is mapped here
+    except TypeError as error:
+        raise ArgumentTypeError(f"max_bytes is an int, not {type(max_bytes).__name__}") from error
+    if count < 1:
+        raise InvalidArgumentError(f"max_bytes must be at least 1, not {count}")
+    return count
 
 
 async def _only_segment(core: ClientCore, stream: ScopedStream) -> int:
@@ -55,6 +73,9 @@ class ByteStreamWriter(trio.abc.SendStream):
 
     Bytes are stored in order, each once, through lost connections and stores that die. They carry no event
     headers: such a stream is read by a :class:`ByteStreamReader` (here or in Java) only.
+
+    One task writes at a time: a second one gets :class:`ConcurrentUseError`, and none of its bytes are taken.
+    Other tasks may call :meth:`flush` and :meth:`aclose` at any time.
     """
 
     def __init__(
@@ -76,25 +97,37 @@ class ByteStreamWriter(trio.abc.SendStream):
         self._counts = core.counters.writing(stream)
         self._room = trio.Event()
         self._error: PravegaError | None = None
+        self._reported = False
+        self._eof_sent = False
+        self._opening = OneAtATime(f"another task is opening the writer of byte stream {stream}")
+        self._writing = OneAtATime(f"another task is writing to byte stream {stream}")
+        # Closed as soon as closing begins: what was accepted is still flushed then.
+        self._waiters = Waiters(f"the writer of byte stream {stream} is closed")
 
     async def open(self) -> Self:
         """Find the segment; done by ``async with``.
 
         :raises StreamNotFoundError: no such stream. :raises StreamSealedError: it is sealed.
         :raises InvalidArgumentError: it has more than one segment.
+        :raises ClosedError: the writer or the client is closed, or was closed meanwhile.
         """
-        if self._appender is not None:
-            return self
+        with self._opening, self._waiters.waiting():
+            if self._appender is None:
+                await self._open()
+        return self
+
+    async def _open(self) -> None:
         self._core.check_open()
         segment_id = await _only_segment(self._core, self.stream)
         target = self._core.target(self.stream, segment_id, Access.READ_WRITE)
         self._metadata = SegmentMetadata(self._core.stores, target)
         if (await self._metadata.info()).is_sealed:
             raise self._sealed()
+        # The client may have been closed meanwhile.
+        self._core.check_open()
         self._appender = SegmentAppender(self._core.stores, target, self)
         self._counts.begin(self._written)
         self._core.nursery.start_soon(self._appender.run, name=f"appending to {target.name}")
-        return self
 
     def _sealed(self) -> StreamSealedError:
         return StreamSealedError(
@@ -104,27 +137,39 @@ class ByteStreamWriter(trio.abc.SendStream):
         )
 
     def _opened(self) -> tuple[SegmentAppender, SegmentMetadata]:
-        if self._error is not None:
-            raise self._error
+        self._waiters.check()
+        self._check()
         if self._appender is None or self._metadata is None:
             raise ClosedError(f"the writer of byte stream {self.stream} is not open")
         return self._appender, self._metadata
+
+    def _check(self) -> None:
+        if self._error is not None:
+            self._reported = True
+            raise self._error
 
     # --- writing --------------------------------------------------------------------------------
 
     async def write(self, data: bytes | bytearray | memoryview) -> int:
         """Append bytes; returns their number once they are accepted (see :meth:`flush`).
 
-        Waits only while ``max_outstanding_bytes`` are unacknowledged.
+        Waits only while ``max_outstanding_bytes`` are unacknowledged. Where this fails, or is cancelled while
+        it waits, a beginning of the bytes may have been accepted.
 
         :raises StreamSealedError: the stream was sealed. :raises PravegaError: the writer failed.
+        :raises ConcurrentUseError: another task is writing. :raises ClosedError: the writer is closed, or was
+            closed meanwhile.
         """
+        with self._writing:
+            return await self._write(data)
+
+    async def _write(self, data: bytes | bytearray | memoryview) -> int:
         appender, _ = self._opened()
         try:
             # Accepted bytes are resent after a lost connection, so the caller's buffer cannot be kept.
             view = memoryview(bytes(memoryview(data)))
         except TypeError as error:
-            raise InvalidArgumentError(
+            raise ArgumentTypeError(
                 f"byte stream {self.stream} takes bytes, not {type(data).__name__}"
             ) from error
         total = len(view)
@@ -153,43 +198,100 @@ class ByteStreamWriter(trio.abc.SendStream):
 
     async def _wait_for_room(self) -> None:
         appender, _ = self._opened()
-        while self._outstanding > self._limit and self._error is None:
-            if self._room.is_set():
-                self._room = trio.Event()
-            appender.force()
-            await self._room.wait()
-        if self._error is not None:
-            raise self._error
+        with self._waiters.waiting():
+            while self._outstanding > self._limit and self._error is None:
+                if self._room.is_set():
+                    self._room = trio.Event()
+                appender.force()
+                await self._room.wait()
+        self._check()
+
+    @contextmanager
+    def _as_trio(self) -> Iterator[None]:
+        """A writer that has failed is broken for good, which trio has an error for."""
+        try:
+            yield
+        except (ClosedError, ConcurrentUseError, InvalidArgumentError):
+            raise
+        except PravegaError as error:
+            raise BrokenStreamError(
+                f"the writer of byte stream {self.stream} has failed: {error.message}",
+                scope=self.stream.scope,
+                stream=self.stream.name,
+                segment=error.segment,
+                host=error.host,
+            ) from error
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """:meth:`write`, as a :class:`trio.abc.SendStream`."""
-        await self.write(data)
-        await trio.lowlevel.checkpoint()
+        """:meth:`write`, as a :class:`trio.abc.SendStream`: with trio's errors.
+
+        :raises BrokenStreamError: the writer has failed (also a :class:`trio.BrokenResourceError`); its
+            ``__cause__`` is what :meth:`write` would raise.
+        :raises ConcurrentUseError: also a :class:`trio.BusyResourceError`.
+        :raises ClosedError: also a :class:`trio.ClosedResourceError`.
+        """
+        with self._as_trio(), self._writing:
+            await trio.lowlevel.checkpoint()
+            await self._write(data)
 
     async def wait_send_all_might_not_block(self) -> None:
-        """Wait until there is room."""
-        await trio.lowlevel.checkpoint()
-        if self._outstanding > self._limit:
-            await self._wait_for_room()
+        """Wait until there is room. Errors as those of :meth:`send_all`."""
+        with self._as_trio(), self._writing:
+            await trio.lowlevel.checkpoint()
+            self._opened()
+            if self._outstanding > self._limit:
+                await self._wait_for_room()
 
     async def flush(self) -> None:
-        """Wait until everything written is stored.
+        """Wait until everything accepted so far is stored.
 
         :raises StreamSealedError: the stream was sealed. :raises PravegaError: the writer failed.
+        :raises ClosedError: the writer is closed, or was closed before all was stored.
         """
-        appender, _ = self._opened()
+        self._opened()
+        await self._flush()
+
+    async def _flush(self) -> None:
+        assert self._appender is not None
         ack = Ack()
-        for block in appender.unacknowledged:
+        for block in self._appender.unacknowledged:
             ack.add()
             block.extra.append(ack)
-        appender.force()
+        self._appender.force()
         ack.settle()
-        await ack.wait()
+        try:
+            await ack.wait()
+        except PravegaError:
+            self._reported = True
+            raise
 
     async def seal(self) -> None:
-        """Flush, and allow no more appends; readers come to an end."""
+        """Flush, and allow no more appends; readers come to an end.
+
+        :raises ConcurrentUseError: another task is writing: it would be cut off in the middle.
+        """
+        with self._writing:
+            await self._seal()
+
+    async def _seal(self) -> None:
         await self.flush()
-        await self._core.controller.seal_stream(self.stream.scope, self.stream.name)
+        with self._waiters.waiting():
+            await self._core.controller.seal_stream(self.stream.scope, self.stream.name)
+
+    async def send_eof(self) -> None:
+        """:meth:`seal` and :meth:`aclose`, for :class:`trio.StapledStream`: with trio's errors.
+
+        Closing alone does not end the stream for its readers: other writers may go on. Harmless when done
+        again.
+        """
+        if self._eof_sent:
+            await trio.lowlevel.checkpoint()
+            return
+        with self._as_trio(), self._writing:
+            await trio.lowlevel.checkpoint()
+            await self._seal()
+            self._eof_sent = True
+        await self.aclose()
 
     async def truncate(self, offset: int) -> None:
         """Drop the bytes before ``offset``.
@@ -197,33 +299,53 @@ class ByteStreamWriter(trio.abc.SendStream):
         :raises InvalidArgumentError: beyond the end. :raises SegmentTruncatedError: dropped already.
         """
         _, metadata = self._opened()
-        info = await metadata.info()
-        if not 0 <= offset <= info.write_offset:
-            raise InvalidArgumentError(
-                f"byte stream {self.stream} cannot be truncated at {offset}: it ends at {info.write_offset}"
-            )
-        if offset > info.start_offset:
-            await metadata.truncate(offset)
+        with self._waiters.waiting():
+            info = await metadata.info()
+            if not 0 <= offset <= info.write_offset:
+                raise InvalidArgumentError(
+                    f"byte stream {self.stream} cannot be truncated at {offset}: "
+                    f"it ends at {info.write_offset}"
+                )
+            if offset > info.start_offset:
+                await metadata.truncate(offset)
 
     async def fetch_head(self) -> int:
         """The first offset that can be read, in bytes."""
-        return (await self._opened()[1].info()).start_offset
+        _, metadata = self._opened()
+        with self._waiters.waiting():
+            return (await metadata.info()).start_offset
 
     async def fetch_tail(self) -> int:
         """The offset after the last stored byte."""
-        return (await self._opened()[1].info()).write_offset
+        _, metadata = self._opened()
+        with self._waiters.waiting():
+            return (await metadata.info()).write_offset
 
     async def aclose(self) -> None:
-        """Flush and end. Cancelled, or after a failure, it ends without flushing."""
-        if self._appender is None:
-            self._error = self._error or ClosedError(f"the writer of byte stream {self.stream} is closed")
-            await trio.lowlevel.checkpoint()
-            return
+        """Flush and end. Cancelled, it ends without flushing.
+
+        From the beginning nothing more is accepted: a task that waits in :meth:`write` gets
+        :class:`ClosedError`, with what it had accepted by then flushed.
+
+        :raises PravegaError: not everything accepted was stored, and no call before has said so.
+        """
+        self._waiters.close()
         try:
-            if self._error is None:
-                await self.flush()
+            if self._appender is None:
+                await trio.lowlevel.checkpoint()
+            elif self._error is None:
+                await self._flush()
+            else:
+                await trio.lowlevel.checkpoint()
+                if self._outstanding and not self._reported:
+                    self._check()
         finally:
-            self._fail(ClosedError(f"the writer of byte stream {self.stream} is closed"))
+            self._end()
+
+    def _end(self) -> None:
+        self._waiters.close()
+        self._reported = True
+        self._fail(ClosedError(f"the writer of byte stream {self.stream} is closed"))
 
     async def close(self) -> None:
         """:meth:`aclose`."""
@@ -236,7 +358,7 @@ class ByteStreamWriter(trio.abc.SendStream):
         if kind is None:
             await self.aclose()
         else:
-            self._fail(ClosedError(f"the writer of byte stream {self.stream} is closed"))
+            self._end()
             await trio.lowlevel.checkpoint()
 
     def metrics(self) -> WriterMetrics:
@@ -286,6 +408,8 @@ class ByteStreamWriter(trio.abc.SendStream):
 class ByteStreamReader(trio.abc.ReceiveStream):
     """Reads the bytes of a stream of one segment. Made by :meth:`PravegaClient.byte_stream_reader`.
 
+    One task receives or seeks at a time: a second one gets :class:`ConcurrentUseError`.
+
     :ivar offset: of the next byte.
     """
 
@@ -297,16 +421,21 @@ class ByteStreamReader(trio.abc.ReceiveStream):
         self._metadata: SegmentMetadata | None = None
         self._reader: RangeReader | None = None
         self._rest = memoryview(b"")
-        self._closed = False
+        self._alone = OneAtATime(f"another task is using the reader of byte stream {stream}")
+        self._waiters = Waiters(f"the reader of byte stream {stream} is closed")
 
     async def open(self) -> Self:
         """Find the segment; done by ``async with``, and by the first read.
 
         :raises StreamNotFoundError: no such stream.
         :raises InvalidArgumentError: it has more than one segment, or ends before ``start``.
+        :raises ClosedError: the reader or the client is closed, or was closed meanwhile.
         """
-        if self._closed:
-            raise ClosedError(f"the reader of byte stream {self.stream} is closed")
+        with self._alone, self._waiters.waiting():
+            await self._open()
+        return self
+
+    async def _open(self) -> None:
         if self._metadata is None:
             self._core.check_open()
             segment_id = await _only_segment(self._core, self.stream)
@@ -314,7 +443,6 @@ class ByteStreamReader(trio.abc.ReceiveStream):
             self._metadata = SegmentMetadata(self._core.stores, target)
         if self._reader is None:
             await self._begin(self._start)
-        return self
 
     async def _begin(self, offset: int) -> None:
         assert self._metadata is not None
@@ -346,19 +474,27 @@ class ByteStreamReader(trio.abc.ReceiveStream):
         The end is that of a sealed stream; a reader that does not follow ends where the stream ended when it
         was opened or sought.
 
-        :param max_bytes: at most so many; default 64 KiB.
+        :param max_bytes: at most this many, positive; default 64 KiB.
         :raises DataLossError: the bytes here were truncated; :meth:`seek` to :meth:`fetch_head`.
+        :raises ConcurrentUseError: another task is receiving or seeking (also a
+            :class:`trio.BusyResourceError`).
+        :raises ClosedError: the reader is closed, or was closed meanwhile (also a
+            :class:`trio.ClosedResourceError`).
         """
-        if max_bytes is not None:
-            check_bytes("max_bytes", max_bytes)
-        await self.open()
+        size = _READ_BYTES if max_bytes is None else _count(max_bytes)
+        with self._alone:
+            await trio.lowlevel.checkpoint()
+            with self._waiters.waiting():
+                return await self._receive(size)
+
+    async def _receive(self, size: int) -> bytes:
+        await self._open()
         assert self._reader is not None
         if not self._rest:
             found = await self._reader.receive()
             if found is None:
                 return b""
             self._rest = found
-        size = _READ_BYTES if max_bytes is None else max_bytes
         piece, self._rest = self._rest[:size], self._rest[size:]
         self._reader.counts.read(0, len(piece))
         return bytes(piece)
@@ -367,25 +503,30 @@ class ByteStreamReader(trio.abc.ReceiveStream):
         """Go on reading at ``offset`` (bytes from the stream's beginning, truncated ones included).
 
         :raises InvalidArgumentError: negative, or beyond the end.
+        :raises ConcurrentUseError: another task is receiving or seeking.
         """
-        await self.open()
-        await self._begin(offset)
+        with self._alone, self._waiters.waiting():
+            await self._open()
+            await self._begin(offset)
 
     async def fetch_head(self) -> int:
         """The first offset that can be read."""
-        await self.open()
-        assert self._metadata is not None
-        return (await self._metadata.info()).start_offset
+        return (await self._info()).start_offset
 
     async def fetch_tail(self) -> int:
         """The offset after the last stored byte."""
-        await self.open()
+        return (await self._info()).write_offset
+
+    async def _info(self) -> StreamSegmentInfo:
+        if self._metadata is None:
+            await self.open()
         assert self._metadata is not None
-        return (await self._metadata.info()).write_offset
+        with self._waiters.waiting():
+            return await self._metadata.info()
 
     async def aclose(self) -> None:
-        """Give the connection back."""
-        self._closed = True
+        """Give the connection back; a task that waits for bytes gets :class:`ClosedError`."""
+        self._waiters.close()
         if self._reader is not None:
             self._reader.close()
         await trio.lowlevel.checkpoint()

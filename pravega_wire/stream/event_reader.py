@@ -20,6 +20,7 @@ from pravega_wire.checks import check_bytes, check_seconds
 from pravega_wire.controller.tokens import Access
 from pravega_wire.errors import (
     ClosedError,
+    ConcurrentUseError,
     DataLossError,
     InvalidArgumentError,
     PravegaError,
@@ -580,7 +581,9 @@ class EventReader(Generic[T]):
         if timeout is not None:
             check_seconds("timeout", timeout, zero=True, infinite=True)
         if self._reading:
-            raise trio.BusyResourceError(f"another task is reading with reader {self.reader_id}")
+            raise ConcurrentUseError(
+                f"another task is reading with reader {self.reader_id} of group {self.group}"
+            )
         link = self._open_link()
         self._reading = True
         try:
@@ -598,11 +601,14 @@ class EventReader(Generic[T]):
                     self._drop_hand()
                 if self._member.busy or monotonic() >= self._next_round:
                     checkpoint = await self._round(link)
+                    # Closed meanwhile, it has left the group: what it would give out may be another's by now.
+                    self._open_link()
                     if checkpoint is not None:
                         return ReachedCheckpoint(checkpoint)
                 hand = self._ready_hand()
                 if hand is not None:
                     await trio.lowlevel.checkpoint()
+                    self._open_link()
                     return hand
                 if self._member.busy:
                     continue
@@ -616,7 +622,7 @@ class EventReader(Generic[T]):
     async def _wait(self, deadline: float) -> None:
         """Until something has arrived, or there is something to do for the group."""
         self._wake = trio.Event()
-        if any(feed.has_something for feed in self._feeds.values()):
+        if self._left or any(feed.has_something for feed in self._feeds.values()):
             return
         until_round = trio.current_time() + self._next_round - monotonic()
         with trio.move_on_at(min(deadline, until_round)):

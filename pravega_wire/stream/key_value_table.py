@@ -35,6 +35,7 @@ from pravega_wire.hashing import hash_bytes_to_range
 from pravega_wire.naming import TABLE_SUFFIX, segment_name
 from pravega_wire.positions import KeyValueVersion
 from pravega_wire.protocol import commands as c
+from pravega_wire.segment.handles import OneAtATime
 from pravega_wire.segment.store import Backoff, SegmentTarget
 from pravega_wire.segment.table import (
     ANY_VERSION,
@@ -884,6 +885,7 @@ class TableIterator(Generic[T]):
         self._fetch = fetch
         self._position = position
         self._page: list[tuple[bytes, T]] = []
+        self._alone = OneAtATime(f"another task is iterating over key-value table {table} with this iterator")
 
     @property
     def position(self) -> bytes | None:
@@ -918,7 +920,14 @@ class TableIterator(Generic[T]):
         return page
 
     async def load(self) -> bool:
-        """Fetch the next items; False when there are none left."""
+        """Fetch the next items; False when there are none left.
+
+        :raises ConcurrentUseError: another task is fetching them.
+        """
+        with self._alone:
+            return await self._load()
+
+    async def _load(self) -> bool:
         await _all_of([self._filling(cursor) for cursor in self._cursors if not cursor.items])
         self._cursors = [cursor for cursor in self._cursors if cursor.items]
         if not self._cursors:

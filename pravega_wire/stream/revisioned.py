@@ -9,6 +9,7 @@ import trio
 
 from pravega_wire.controller.tokens import Access
 from pravega_wire.errors import (
+    ClosedError,
     DataLossError,
     InvalidArgumentError,
     PravegaError,
@@ -22,6 +23,7 @@ from pravega_wire.protocol.events import EventBatch, parse_events
 from pravega_wire.segment.appender import HEADER_BYTES
 from pravega_wire.segment.conditional import ConditionalAppender
 from pravega_wire.segment.following import FollowingReader
+from pravega_wire.segment.handles import Waiters
 from pravega_wire.segment.metadata import NULL_ATTRIBUTE, SegmentMetadata
 from pravega_wire.segment.reader import EventRangeReader, RangeReader
 from pravega_wire.serializers import Serializer
@@ -47,6 +49,9 @@ class RevisionedStream(Generic[T]):
 
     A :class:`Revision` is the offset after the value that produced it. Made by
     :meth:`PravegaClient.revisioned_stream`; the same format as the Java class of that name.
+
+    Any number of tasks may use one. Once it is closed every method raises :class:`ClosedError`, also in tasks
+    that are waiting at that time; a value that was being written may be stored.
     """
 
     def __init__(
@@ -58,6 +63,9 @@ class RevisionedStream(Generic[T]):
         self._target = core.target(stream, segment_id, Access.READ_WRITE)
         self._metadata = SegmentMetadata(core.stores, self._target)
         self._appender = ConditionalAppender(core.stores, self._target)
+        self._waiters = Waiters(
+            f"revisioned stream {stream} is closed; what a call was writing at that time may be stored"
+        )
 
     @property
     def _operation_timeout(self) -> float:
@@ -100,12 +108,16 @@ class RevisionedStream(Generic[T]):
     @limited("asking for the newest revision of {self.stream}")
     async def fetch_latest_revision(self) -> Revision:
         """The revision after the newest value."""
-        return self._revision((await self._metadata.info()).write_offset)
+        return self._revision((await self._info()).write_offset)
 
     @limited("asking for the oldest revision of {self.stream}")
     async def fetch_oldest_revision(self) -> Revision:
         """The revision that reading everything starts from."""
-        return self._revision((await self._metadata.info()).start_offset)
+        return self._revision((await self._info()).start_offset)
+
+    async def _info(self) -> c.StreamSegmentInfo:
+        with self._waiters.waiting():
+            return await self._metadata.info()
 
     @limited("preparing to read {self.stream}")
     async def read_from(self, start: Revision) -> RevisionReader[T]:
@@ -114,7 +126,7 @@ class RevisionedStream(Generic[T]):
         :raises DataLossError: values after ``start`` were truncated.
         """
         first = self._offset(start)
-        info = await self._metadata.info()
+        info = await self._info()
         return self._read(first, info.write_offset, info)
 
     @limited("preparing to read {self.stream}")
@@ -124,7 +136,7 @@ class RevisionedStream(Generic[T]):
         :raises DataLossError: values after ``start`` were truncated.
         """
         first, last = self._offset(start), self._offset(end)
-        info = await self._metadata.info()
+        info = await self._info()
         if first >= info.start_offset and last > info.write_offset:
             raise InvalidArgumentError(
                 f"revision {end.to_text()} is beyond the end ({info.write_offset}) of the stream"
@@ -156,7 +168,7 @@ class RevisionedStream(Generic[T]):
             there was none: :meth:`read_from` reads them in any case, and says what is wrong.
         """
         offset = self._offset(revision)
-        with trio.move_on_after(_NEWS_SECONDS):
+        with self._waiters.waiting(), trio.move_on_after(_NEWS_SECONDS):
             try:
                 reply = await self._core.stores.once(
                     self._target,
@@ -184,12 +196,15 @@ class RevisionedStream(Generic[T]):
         """Wait until there is a value after ``revision``, or what was there is truncated.
 
         :raises SealedStateError: the stream was sealed, so there will be none.
+        :raises ClosedError: this object is closed, or was closed meanwhile.
         """
         reader = FollowingReader(
             self._core.stores, self._target, self._offset(revision), chunk_bytes=HEADER_BYTES
         )
         try:
-            if await reader.receive() is None:
+            with self._waiters.waiting():
+                found = await reader.receive()
+            if found is None:
                 raise self._sealed()
         except DataLossError:
             return
@@ -211,7 +226,8 @@ class RevisionedStream(Generic[T]):
         """
         payload = self._serializer.serialize(value)
         try:
-            offset = await self._appender.append(payload, self._offset(latest))
+            with self._waiters.waiting():
+                offset = await self._appender.append(payload, self._offset(latest))
         except SegmentSealedError as error:
             raise self._sealed() from error
         return None if offset is None else self._revision(offset)
@@ -228,7 +244,8 @@ class RevisionedStream(Generic[T]):
     @limited("reading the mark of {self.stream}")
     async def get_mark(self) -> Revision | None:
         """The mark, or None when none was set."""
-        value = await self._metadata.attribute(MARK_ATTRIBUTE)
+        with self._waiters.waiting():
+            value = await self._metadata.attribute(MARK_ATTRIBUTE)
         return None if value == NULL_ATTRIBUTE else self._revision(value)
 
     @limited("setting the mark of {self.stream}")
@@ -239,7 +256,8 @@ class RevisionedStream(Generic[T]):
         """
         before = NULL_ATTRIBUTE if expected is None else self._offset(expected)
         after = NULL_ATTRIBUTE if new is None else self._offset(new)
-        return await self._metadata.compare_and_set_attribute(MARK_ATTRIBUTE, before, after)
+        with self._waiters.waiting():
+            return await self._metadata.compare_and_set_attribute(MARK_ATTRIBUTE, before, after)
 
     @limited("truncating {self.stream}")
     async def truncate_to(self, revision: Revision) -> None:
@@ -248,20 +266,22 @@ class RevisionedStream(Generic[T]):
         :raises InvalidArgumentError: the revision is beyond the end of the stream.
         """
         offset = self._offset(revision)
-        info = await self._metadata.info()
+        info = await self._info()
         if offset > info.write_offset:
             raise InvalidArgumentError(
                 f"revision {revision.to_text()} is beyond the end ({info.write_offset})"
             )
         if offset > info.start_offset:
             try:
-                await self._metadata.truncate(offset)
+                with self._waiters.waiting():
+                    await self._metadata.truncate(offset)
             except SegmentTruncatedError:
                 # Somebody else truncated further meanwhile.
                 return
 
     async def close(self) -> None:
-        """Give the connection back."""
+        """Give the connection back; tasks that wait in a call get :class:`ClosedError`."""
+        self._waiters.close()
         self._appender.close()
 
     async def __aenter__(self) -> Self:
@@ -279,6 +299,7 @@ class RevisionReader(Generic[T]):
         self._segment = segment
         self._serializer = serializer
         self._batch: list[tuple[int, bytes]] = []
+        self._closed = False
 
     def __aiter__(self) -> Self:
         return self
@@ -290,7 +311,12 @@ class RevisionReader(Generic[T]):
         return found
 
     async def next_value(self) -> tuple[Revision, T] | None:
-        """The next value with the revision it produced, or None after the last."""
+        """The next value with the revision it produced, or None after the last.
+
+        :raises ClosedError: the reader is closed, or was closed meanwhile.
+        """
+        if self._closed:
+            raise ClosedError(f"the reader of {self._segment} is closed")
         while not self._batch:
             batch: EventBatch | None = await self._reader.next_batch()
             if batch is None:
@@ -303,4 +329,5 @@ class RevisionReader(Generic[T]):
 
     async def aclose(self) -> None:
         """Give the connection back."""
+        self._closed = True
         await self._reader.aclose()

@@ -11,7 +11,7 @@ import trio
 from pravega_wire.errors import CorruptedStateError, DataLossError, DecodeError, InvalidArgumentError
 from pravega_wire.protocol.state_records import InitialRecord, UpdateRecord, decode_state_record
 from pravega_wire.serializers import Serializer
-from pravega_wire.stream.revisioned import RevisionedStream
+from pravega_wire.stream.revisioned import RevisionedStream, RevisionReader
 from pravega_wire.transport.limits import limited
 from pravega_wire.types import Revision
 
@@ -82,7 +82,8 @@ class StateSynchronizer(Generic[S, I, U]):
     so all processes apply the same updates in the same order. Made by
     :meth:`PravegaClient.state_synchronizer`; the same format and algorithm as the Java class of that name.
 
-    Several tasks may use one: each record is applied once, whoever reads it first.
+    Several tasks may use one: each record is applied once, whoever reads it first. Once it is closed every
+    method raises :class:`ClosedError`, also in tasks that are waiting at that time.
     """
 
     def __init__(self, revisioned: RevisionedStream[bytes], format: Synchronized[S, I, U]) -> None:
@@ -93,6 +94,7 @@ class StateSynchronizer(Generic[S, I, U]):
         # None with a state known: truncation has passed the place, and the next initial state is looked for.
         self._revision: Revision | None = None
         self._reading = trio.Lock()
+        self._readers: set[RevisionReader[bytes]] = set()
 
     @property
     def _operation_timeout(self) -> float:
@@ -123,10 +125,12 @@ class StateSynchronizer(Generic[S, I, U]):
                     start = await self._beginning()
                 try:
                     reader = await self._log.read_from(start)
+                    self._readers.add(reader)
                     try:
                         async for revision, payload in reader:
                             self._take(payload, revision)
                     finally:
+                        self._readers.discard(reader)
                         await reader.aclose()
                 except DataLossError:
                     # Somebody compacted and cut off what this one has not read: a newer initial state is
@@ -145,6 +149,8 @@ class StateSynchronizer(Generic[S, I, U]):
         """Wait until there is more than was fetched, and fetch it; returns the state.
 
         The store holds the question until something is written, so it comes at once.
+
+        :raises ClosedError: this object is closed, or was closed meanwhile.
         """
         known = self._revision
         if known is None:
@@ -323,8 +329,10 @@ class StateSynchronizer(Generic[S, I, U]):
         return (await self._log.fetch_latest_revision()).offset - begin.offset
 
     async def close(self) -> None:
-        """Give the connection back."""
+        """Give the connection back; tasks that wait in a call get :class:`ClosedError`."""
         await self._log.close()
+        for reader in list(self._readers):
+            await reader.aclose()
 
     async def __aenter__(self) -> Self:
         return self

@@ -52,6 +52,12 @@ def test_the_pytest_example_of_testing_md(pravega_server: PravegaServer, tmp_pat
     assert "2 passed" in printed
 
 
+def test_the_example_of_byte_streams_md(pravega_server: PravegaServer, tmp_path: Path) -> None:
+    script = tmp_path / "example.py"
+    script.write_text(blocks("docs/byte-streams.md")[0])
+    assert run(pravega_server, str(script)) == "b'some bytes'\n"
+
+
 def test_the_example_of_ingestion_md(pravega_server: PravegaServer, tmp_path: Path) -> None:
     script = tmp_path / "example.py"
     script.write_text(blocks("docs/ingestion.md")[0])
