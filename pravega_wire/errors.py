@@ -62,6 +62,7 @@ __all__ = [
     "ReinitializationRequiredError",
     "RetriesExhaustedError",
     "ScaleConflictError",
+    "ScopeBrokenError",
     "ScopeExistsError",
     "ScopeNotEmptyError",
     "ScopeNotFoundError",
@@ -339,6 +340,15 @@ class ScopeExistsError(ControllerError):
 
 class ScopeNotEmptyError(ControllerError):
     """The scope still holds streams, reader groups or tables."""
+
+
+class ScopeBrokenError(ControllerError):
+    """The scope exists, but the controller has lost tables that it keeps of the scope, or is deleting it.
+
+    A 0.13.0 controller loses them when it is asked to delete a scope that is not empty. Streams without tags
+    still work. Nothing brings the tables back: copy what is needed to another scope, and delete this one with
+    ``delete_scope(recursive=True)``.
+    """
 
 
 class StreamNotFoundError(NotFoundError):

@@ -36,6 +36,7 @@ from pravega_wire.controller.types import (
     TxnStatus,
 )
 from pravega_wire.errors import (
+    AuthError,
     ClosedError,
     ConnectError,
     ConnectionLostError,
@@ -49,6 +50,7 @@ from pravega_wire.errors import (
     ReaderGroupNotFoundError,
     RetriesExhaustedError,
     ScaleConflictError,
+    ScopeBrokenError,
     ScopeNotEmptyError,
     ScopeNotFoundError,
     StreamNotFoundError,
@@ -428,8 +430,37 @@ class ControllerClient:
             raise InvalidArgumentError(f"the controller refuses the scope name {scope!r}")
         return _result(status, "createScope", f"scope {scope}", false="SCOPE_EXISTS")
 
+    async def _in_scope(
+        self, rpc: str, scope: str, request: Message, reply_type: type[M], about: str
+    ) -> tuple[str, M]:
+        """Make something in a scope; returns the status, which is not SCOPE_NOT_FOUND, and the reply.
+
+        :raises ScopeNotFoundError: no such scope. :raises ScopeBrokenError: there is, and that does not help.
+        """
+        for _ in range(2):
+            try:
+                reply: Any = await self._call(rpc, request, reply_type, about)
+            except NotFoundError as error:
+                if type(error) is NotFoundError and f"/_tables/{scope}/" in error.message:
+                    raise _broken(rpc, "NOT_FOUND", scope) from error
+                raise
+            status = _name(reply_type.Status, reply.status)  # type: ignore[attr-defined]  # these replies have it
+            if status != "SCOPE_NOT_FOUND":
+                return status, reply
+            try:
+                exists = await self.check_scope_exists(scope)
+            except AuthError:
+                exists = False
+            if not exists:
+                raise _no_scope(rpc, scope)
+            # Somebody may have made it just now.
+        raise _broken(rpc, status, scope)
+
     async def delete_scope(self, scope: str) -> bool:
         """True when it was deleted, False when there was none.
+
+        A 0.13.0 controller breaks a scope that it refuses to delete: see :class:`ScopeBrokenError`. So look
+        first whether it is empty, as :meth:`PravegaClient.delete_scope` does.
 
         :raises ScopeNotEmptyError: it still holds something.
         """
@@ -490,19 +521,17 @@ class ControllerClient:
     async def create_stream(self, scope: str, stream: str, configuration: StreamConfiguration) -> bool:
         """True when it was created, False when it existed.
 
-        :raises ScopeNotFoundError: no such scope.
+        :raises ScopeNotFoundError: no such scope. :raises ScopeBrokenError: see there.
         """
         validate_scope_name(scope)
         validate_user_name("stream", stream)
-        reply = await self._call(
+        status, _ = await self._in_scope(
             "createStream",
+            scope,
             _stream_config(scope, stream, configuration),
             pb.CreateStreamStatus,
             f"stream {scope}/{stream}",
         )
-        status = _name(pb.CreateStreamStatus.Status, reply.status)
-        if status == "SCOPE_NOT_FOUND":
-            raise _no_scope("createStream", scope)
         if status == "INVALID_STREAM_NAME":
             raise InvalidArgumentError(f"the controller refuses the stream name {stream!r}")
         return _result(status, "createStream", f"stream {scope}/{stream}", false="STREAM_EXISTS")
@@ -1059,19 +1088,17 @@ class ControllerClient:
 
         A group that existed gives its own configuration, which may differ.
 
-        :raises ScopeNotFoundError: no such scope.
+        :raises ScopeNotFoundError: no such scope. :raises ScopeBrokenError: see there.
         """
         about = f"reader group {configuration.scope}/{configuration.name}"
         _check_names("reader group", configuration.scope, configuration.name)
-        reply = await self._call(
+        status, reply = await self._in_scope(
             "createReaderGroup",
+            configuration.scope,
             _group_config(configuration),
             pb.CreateReaderGroupResponse,
             about,
         )
-        status = _name(pb.CreateReaderGroupResponse.Status, reply.status)
-        if status == "SCOPE_NOT_FOUND":
-            raise _no_scope("createReaderGroup", configuration.scope)
         if status == "INVALID_RG_NAME":
             raise InvalidArgumentError(f"the controller refuses the name of {about}")
         _result(status, "createReaderGroup", about)
@@ -1204,12 +1231,13 @@ class ControllerClient:
     ) -> bool:
         """True when it was created, False when it existed.
 
-        :raises ScopeNotFoundError: no such scope.
+        :raises ScopeNotFoundError: no such scope. :raises ScopeBrokenError: see there.
         """
         about = f"key-value table {scope}/{table}"
         _check_names("key-value table", scope, table)
-        reply = await self._call(
+        status, _ = await self._in_scope(
             "createKeyValueTable",
+            scope,
             pb.KeyValueTableConfig(
                 scope=scope,
                 kvtName=table,
@@ -1221,9 +1249,6 @@ class ControllerClient:
             pb.CreateKeyValueTableStatus,
             about,
         )
-        status = _name(pb.CreateKeyValueTableStatus.Status, reply.status)
-        if status == "SCOPE_NOT_FOUND":
-            raise _no_scope("createKeyValueTable", scope)
         if status == "INVALID_TABLE_NAME":
             raise InvalidArgumentError(f"the controller refuses the name of {about}")
         return _result(status, "createKeyValueTable", about, false="TABLE_EXISTS")
@@ -1524,6 +1549,18 @@ def _refused(kind: type[E], rpc: str, status: str, message: str, scope: str, str
 
 def _no_scope(rpc: str, scope: str) -> ScopeNotFoundError:
     return _refused(ScopeNotFoundError, rpc, "SCOPE_NOT_FOUND", f"scope {scope} does not exist", scope)
+
+
+def _broken(rpc: str, status: str, scope: str) -> ScopeBrokenError:
+    return _refused(
+        ScopeBrokenError,
+        rpc,
+        status,
+        f"scope {scope} exists, but the controller answers {rpc} as if it did not: it is being deleted, or "
+        "an earlier attempt to delete it has removed tables that it needs. Copy what is needed to another "
+        "scope, and delete this one with delete_scope(recursive=True)",
+        scope,
+    )
 
 
 def _no_stream(rpc: str, scope: str, stream: str) -> StreamNotFoundError:

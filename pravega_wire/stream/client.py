@@ -27,6 +27,7 @@ from pravega_wire.errors import (
     KeyValueTableNotFoundError,
     PravegaTimeoutError,
     ScaleConflictError,
+    StreamNotSealedError,
     TransactionError,
 )
 from pravega_wire.groups import ReaderGroupConfig
@@ -39,7 +40,7 @@ from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.reader import EventRangeReader
 from pravega_wire.segment.store import Backoff, SegmentStores
 from pravega_wire.serializers import BytesSerializer, Serializer
-from pravega_wire.stream import batch, reader_group, splitting, together, transaction
+from pravega_wire.stream import batch, reader_group, scopes, splitting, together, transaction
 from pravega_wire.stream.batch import Bound, OnTruncated, StreamReader
 from pravega_wire.stream.byte_stream import ByteStreamReader, ByteStreamWriter
 from pravega_wire.stream.core import ClientCore
@@ -200,17 +201,21 @@ class PravegaClient:
         self._core.check_open()
         return await self._core.controller.create_scope(scope)
 
-    @limited("deleting scope {}")
     async def delete_scope(self, scope: str, *, recursive: bool = False) -> bool:
         """Delete a scope; False when it did not exist (with ``recursive`` a 0.13.0 server does not tell).
 
+        Without ``recursive`` the scope is listed first, and the controller is asked only if it is empty: a
+        0.13.0 controller breaks a scope that it refuses to delete. Make nothing in a scope while it is being
+        deleted: what is made between the listing and the deletion still breaks it.
+
         :param recursive: with every stream, group and table in it.
-        :raises ScopeNotEmptyError: it is not empty and ``recursive`` is false.
+        :raises ScopeNotEmptyError: it is not empty and ``recursive`` is false; nothing has happened to it.
+        :raises ScopeBrokenError: the controller does not get on with deleting what is in it.
         """
         self._core.check_open()
         if check_flag("recursive", recursive):
-            return await self._core.controller.delete_scope_recursive(scope)
-        return await self._core.controller.delete_scope(scope)
+            return await scopes.delete_recursively(self._core, scope)
+        return await scopes.delete(self._core, scope)
 
     @limited("asking for scope {}")
     async def scope_exists(self, scope: str) -> bool:
@@ -231,6 +236,7 @@ class PravegaClient:
 
         :param configuration: or a number for so many fixed segments.
         :raises ScopeNotFoundError: no such scope. :raises InvalidArgumentError: illegal name.
+        :raises ScopeBrokenError: the scope cannot hold another stream with tags, or is being deleted.
         """
         name = self._resolve(stream)
         if not isinstance(configuration, StreamConfiguration):
@@ -243,13 +249,14 @@ class PravegaClient:
         """Replace the whole configuration of a stream.
 
         :raises StreamNotFoundError: no such stream. :raises StreamSealedError: it is sealed.
+        :raises ScopeBrokenError: the controller cannot enter the tags: see there.
         """
         name = self._resolve(stream)
         if not isinstance(configuration, StreamConfiguration):
             raise InvalidArgumentError(
                 f"stream {name} is updated with a StreamConfiguration, not {configuration!r}"
             )
-        await self._core.controller.update_stream(name.scope, name.name, configuration)
+        await scopes.update_stream(self._core, name, configuration)
 
     @limited("sealing stream {}")
     async def seal_stream(self, stream: StreamName) -> None:
@@ -268,10 +275,14 @@ class PravegaClient:
         :raises StreamNotSealedError: it is not sealed and ``seal`` is false.
         """
         name = self._resolve(stream)
-        if check_flag("seal", seal) and await self._core.controller.check_stream_exists(
-            name.scope, name.name
-        ):
-            await self._core.controller.seal_stream(name.scope, name.name)
+        check_flag("seal", seal)
+        try:
+            # First: one whose creation was not finished can be deleted, and not be sealed.
+            return await self._core.controller.delete_stream(name.scope, name.name)
+        except StreamNotSealedError:
+            if not seal:
+                raise
+        await self._core.controller.seal_stream(name.scope, name.name)
         return await self._core.controller.delete_stream(name.scope, name.name)
 
     @limited("asking for stream {}")
@@ -759,7 +770,7 @@ class PravegaClient:
         :param group: ``"scope/group"``, or a name in the default scope.
         :param config: or streams to read from their heads, and cuts to read from there on.
         :raises ReaderGroupError: it exists with another configuration.
-        :raises ScopeNotFoundError, StreamNotFoundError: as named.
+        :raises ScopeNotFoundError, StreamNotFoundError, ScopeBrokenError: as named.
         """
         name = self._resolve(group)
         if not isinstance(config, ReaderGroupConfig):
@@ -861,7 +872,7 @@ class PravegaClient:
         """Create a key-value table; False when it exists already (its configuration is left alone).
 
         :param configuration: number of partitions and lengths of the keys; they cannot be changed later.
-        :raises ScopeNotFoundError: no such scope.
+        :raises ScopeNotFoundError, ScopeBrokenError: as named.
         :raises InvalidArgumentError: illegal name or configuration.
         """
         name = self._resolve(table)
