@@ -388,7 +388,9 @@ def test_the_client_is_closed_while_a_task_outside_waits_for_a_writer(
                     await client.create_stream("x")
                     writer = await client.event_writer("x", max_outstanding_bytes=10).open()
                     raw = await client.byte_stream_writer("x").open()
-                    fault_proxy.pause()
+                    # The appenders are between two attempts, with no connection that could tell them.
+                    fault_proxy.refuse()
+                    fault_proxy.cut_all()
                     ack = await writer.write_event(b"x")
                     await raw.write(b"x")
                     calls: dict[str, Call] = {
@@ -403,4 +405,3 @@ def test_the_client_is_closed_while_a_task_outside_waits_for_a_writer(
             assert isinstance(error, ClosedError), error
 
     trio.run(main)
-    fault_proxy.resume()
