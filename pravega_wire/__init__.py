@@ -6,7 +6,15 @@ from pravega_wire.controller.types import KeyValueTableConfiguration, SegmentWit
 from pravega_wire.cuts import LayoutSegment, StreamLayout
 from pravega_wire.errors import PravegaError
 from pravega_wire.event_time import EventTimeOrder, WatermarkAssigner
-from pravega_wire.groups import ReaderGroupConfig, ReaderGroupMetrics, RetentionType, TimeWindow
+from pravega_wire.groups import (
+    OnlineReader,
+    OnlineReaders,
+    OutstandingCheckpoint,
+    ReaderGroupConfig,
+    ReaderGroupMetrics,
+    RetentionType,
+    TimeWindow,
+)
 from pravega_wire.metrics import CallMetrics, ClientMetrics, ReaderMetrics, WriterMetrics
 from pravega_wire.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from pravega_wire.positions import Checkpoint, EventPointer, KeyValueVersion, Position
@@ -57,6 +65,9 @@ __all__ = [
     "KeyValueTableConfiguration",
     "KeyValueVersion",
     "LayoutSegment",
+    "OnlineReader",
+    "OnlineReaders",
+    "OutstandingCheckpoint",
     "Position",
     "PravegaClient",
     "PravegaConfig",

@@ -14,6 +14,9 @@ Where trio has an error of its own for the same thing, ours is that one as well:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import datetime
+from types import MappingProxyType
 from typing import Any, ClassVar, Self
 from uuid import UUID
 
@@ -25,6 +28,7 @@ __all__ = [
     "AuthenticationError",
     "BrokenStreamError",
     "CheckpointError",
+    "CheckpointTimeoutError",
     "ClosedError",
     "ConcurrentUseError",
     "ConditionalCheckError",
@@ -553,6 +557,23 @@ class ReinitializationRequiredError(ReaderGroupError):
 
 class CheckpointError(ReaderGroupError):
     """A checkpoint could not be taken or is no longer known."""
+
+
+class CheckpointTimeoutError(CheckpointError, PravegaTimeoutError):
+    """Not all readers of a group answered a checkpoint in time.
+
+    :ivar checkpoint: its name. :ivar waiting_for: names of the readers that had not answered, each with
+        the time (UTC) when it was last seen moving, None when it was not since ``watched_since``. Empty when
+        the checkpoint could not even be begun in time.
+    :ivar watched_since: when the group object was opened, UTC.
+    :ivar withdrawn: whether the checkpoint was withdrawn. Otherwise it may still be outstanding:
+        :meth:`ReaderGroup.cancel_outstanding_checkpoints` ends it.
+    """
+
+    checkpoint: str = ""
+    waiting_for: Mapping[str, datetime | None] = MappingProxyType({})
+    watched_since: datetime | None = None
+    withdrawn: bool = False
 
 
 # --- test servers ---------------------------------------------------------------------------------

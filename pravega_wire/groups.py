@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, fields, replace
+from datetime import UTC, datetime
 from enum import Enum
 from types import MappingProxyType
 from typing import Any, Final, Self
@@ -13,8 +14,17 @@ from pravega_wire.checks import INT32_MAX, INT64_MAX, check_count
 from pravega_wire.errors import InvalidArgumentError, InvalidStreamCutError
 from pravega_wire.types import SEGMENT_READ, ScopedStream, StreamCut
 
-__all__ = ["ReaderGroupConfig", "ReaderGroupMetrics", "RetentionType", "TimeWindow"]
+__all__ = [
+    "OnlineReader",
+    "OnlineReaders",
+    "OutstandingCheckpoint",
+    "ReaderGroupConfig",
+    "ReaderGroupMetrics",
+    "RetentionType",
+    "TimeWindow",
+]
 
+_LISTED: Final = 20
 _NO_ID: Final = UUID(int=0)
 
 
@@ -189,3 +199,101 @@ class TimeWindow:
 
     lower: int | None
     upper: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class OnlineReader:
+    """What a group object knows of one reader.
+
+    The group's state holds no times. ``last_moved`` is the time at which the group object read the reader's
+    newest record; the reader wrote it then or earlier. A reader writes at least every few seconds, but only
+    while its program asks it for events.
+
+    :ivar name: of the reader. :ivar segments: full names of the segments that it holds, each with the offset
+        up to which it has reported reading; -1 when it has read the segment to its end.
+    :ivar unanswered: names of the outstanding checkpoints that it has not answered, oldest first.
+    :ivar last_moved: UTC; None when it has written nothing since ``watched_since``.
+    :ivar watched_since: UTC; when the group object was opened.
+    """
+
+    name: str
+    segments: Mapping[str, int]
+    unanswered: tuple[str, ...]
+    last_moved: datetime | None
+    watched_since: datetime
+
+    def __str__(self) -> str:
+        count = len(self.segments)
+        holds = "no segment" if not count else "1 segment" if count == 1 else f"{count} segments"
+        if self.last_moved is None:
+            moved = f"not seen moving since watching began at {_utc(self.watched_since)}"
+        else:
+            moved = f"last seen moving at {_utc(self.last_moved)}"
+        return f"{self.name} (holds {holds}, {moved})"
+
+
+class OnlineReaders(Set[str]):
+    """The names of a group's readers, a set; ``readers["one"]`` is what is known of that reader."""
+
+    __slots__ = ("_readers",)
+
+    def __init__(self, readers: Iterable[OnlineReader] = ()) -> None:
+        self._readers = {each.name: each for each in readers}
+
+    @classmethod
+    def _from_iterable(cls, names: Iterable[str]) -> frozenset[str]:  # type: ignore[override]  # of & and |
+        return frozenset(names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._readers
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._readers)
+
+    def __len__(self) -> int:
+        return len(self._readers)
+
+    def __hash__(self) -> int:
+        return self._hash()
+
+    def __getitem__(self, name: str) -> OnlineReader:
+        """What is known of a reader; ``KeyError`` when there is none of this name."""
+        return self._readers[name]
+
+    def values(self) -> tuple[OnlineReader, ...]:
+        """What is known of each reader."""
+        return tuple(self._readers.values())
+
+    def __repr__(self) -> str:
+        return f"<OnlineReaders {', '.join(map(str, self._readers.values()))}>"
+
+
+@dataclass(frozen=True, slots=True)
+class OutstandingCheckpoint:
+    """A checkpoint that some readers have not answered.
+
+    :ivar name: of the checkpoint. :ivar silent: whether it is one of ``generate_stream_cuts``; those do not
+        count towards ``max_outstanding_checkpoints``.
+    :ivar waiting_for: the readers that have not answered.
+    :ivar begun: UTC; when the group object saw it begin, None when it was there before.
+    """
+
+    name: str
+    silent: bool
+    waiting_for: tuple[OnlineReader, ...]
+    begun: datetime | None
+
+    def __str__(self) -> str:
+        since = "" if self.begun is None else f", begun at {_utc(self.begun)}"
+        return f"{self.name!r}{since}, waits for {listed(self.waiting_for)}"
+
+
+def listed(readers: Sequence[OnlineReader]) -> str:
+    """Readers for a message, which names the first of very many."""
+    text = ", ".join(map(str, readers[:_LISTED]))
+    rest = len(readers) - _LISTED
+    return f"{text} and {rest} more" if rest > 0 else text
+
+
+def _utc(time: datetime) -> str:
+    return time.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

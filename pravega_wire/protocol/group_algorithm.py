@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 from uuid import UUID
 
@@ -58,6 +58,7 @@ __all__ = [
     "cuts_of",
     "end_offsets",
     "remove_reader",
+    "withdraw_checkpoint",
 ]
 
 UNIT: Final = 1.0
@@ -234,6 +235,27 @@ def remove_reader(reader: str, offsets: Mapping[str, int]) -> Generate:
         if owned is None:
             return None
         return [RemoveReader(reader, {name: at for name, at in offsets.items() if name in owned})]
+
+    return generate
+
+
+def withdraw_checkpoint(checkpoint: str) -> Generate:
+    """The update that takes back a checkpoint which is not complete; none when it is, or is not known.
+
+    No update of the format drops a single checkpoint. RemoveOutstandingCheckpoints drops all that are not
+    silent, and keeps their names, so that none of them can be used again. ClearCheckpointsBefore drops all
+    older ones. Answering for the missing readers would complete it, with positions that nobody was at.
+    But an update may be a whole state, as a change of configuration is, and every reader applies compacted
+    states. So the present state is written again without the checkpoint, on condition, as any update, that
+    it still is the present one. A reader that was given the checkpoint finds with its next round that there
+    is nothing to answer, and continues.
+    """
+
+    def generate(state: GroupState) -> Sequence[GroupUpdate] | None:
+        checkpoints = state.checkpoints
+        if checkpoints.is_complete(checkpoint):
+            return None
+        return [replace(state, checkpoints=checkpoints.withdrawn(checkpoint)).compacted()]
 
     return generate
 

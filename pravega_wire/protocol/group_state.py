@@ -232,6 +232,10 @@ class CheckpointState:
         """Without those that are not complete; the list keeps their ids."""
         return self._dropping(self.outstanding, self.checkpoints)
 
+    def withdrawn(self, checkpoint: str) -> CheckpointState:
+        """Without one of them, and with nothing else changed."""
+        return self._dropping((checkpoint,), tuple(each for each in self.checkpoints if each != checkpoint))
+
     def _dropping(self, dropped: Sequence[str], checkpoints: tuple[str, ...]) -> CheckpointState:
         return replace(
             self,

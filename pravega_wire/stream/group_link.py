@@ -6,6 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any, Final, Self, TypeVar
 
 import trio
@@ -20,7 +21,14 @@ from pravega_wire.errors import (
     SealedStateError,
     StreamNotFoundError,
 )
-from pravega_wire.groups import ReaderGroupConfig, RetentionType, TimeWindow
+from pravega_wire.groups import (
+    OnlineReader,
+    OnlineReaders,
+    OutstandingCheckpoint,
+    ReaderGroupConfig,
+    RetentionType,
+    TimeWindow,
+)
 from pravega_wire.naming import epoch_of, segment_name, validate_user_name
 from pravega_wire.positions import KeyRange, Watermark
 from pravega_wire.protocol.formats import decode_watermark
@@ -40,12 +48,19 @@ from pravega_wire.protocol.group_algorithm import (
     end_offsets,
 )
 from pravega_wire.protocol.group_state import (
+    AcquireSegment,
     AddReader,
+    CheckpointReader,
+    CreateCheckpoint,
     GroupInit,
     GroupState,
     GroupStateFormat,
     GroupUpdate,
     ReaderGroupStateInit,
+    ReleaseSegment,
+    SegmentCompleted,
+    UpdateDistanceToTail,
+    is_silent,
     segment_id_of,
     stream_of,
 )
@@ -313,12 +328,18 @@ class _Watching(GroupStateFormat):
     :ivar joined: how often readers of a name have joined. :ivar watched: checkpoints that are waited for.
     :ivar found: what they came to; one may be complete, and cleared by a later one, in updates that arrive
         together.
+    :ivar since: when the first state was there; None before. What comes with that was written at any time.
+    :ivar moved: online reader to when the newest record that it has written was read.
+    :ivar begun: checkpoint that is not complete to when its beginning was read.
     """
 
     def __init__(self) -> None:
         self.joined: Counter[str] = Counter()
         self.watched: Counter[str] = Counter()
         self.found: dict[str, Mapping[str, int]] = {}
+        self.since: datetime | None = None
+        self.moved: dict[str, datetime] = {}
+        self.begun: dict[str, datetime] = {}
 
     def apply(self, state: GroupState, update: GroupUpdate, revision: object) -> GroupState:
         """See :class:`GroupStateFormat`."""
@@ -329,7 +350,31 @@ class _Watching(GroupStateFormat):
             positions = after.checkpoints.completed(name)
             if positions is not None:
                 self.found[name] = positions
+        if self.since is not None:
+            self._note(update, after)
         return after
+
+    def _note(self, update: GroupUpdate, after: GroupState) -> None:
+        """When readers moved and checkpoints began."""
+        match update:
+            case CreateCheckpoint(checkpoint):
+                self.begun.setdefault(checkpoint, datetime.now(UTC))
+            case (
+                AddReader(reader=reader)
+                | ReleaseSegment(reader=reader)
+                | AcquireSegment(reader=reader)
+                | UpdateDistanceToTail(reader=reader)
+                | SegmentCompleted(reader=reader)
+                | CheckpointReader(reader=reader)
+            ):
+                self.moved[reader] = datetime.now(UTC)
+            case ReaderGroupStateInit():
+                self.moved.clear()
+        # The lag of a reader that has left may be written after that.
+        for gone in self.moved.keys() - after.assigned.keys():
+            del self.moved[gone]
+        for ended in self.begun.keys() - after.checkpoints.pending.keys():
+            del self.begun[ended]
 
 
 class GroupLink:
@@ -366,6 +411,7 @@ class GroupLink:
         link = cls(core, group, StateSynchronizer(log, watching), watching)
         try:
             await link.fetch()
+            watching.since = datetime.now(UTC)
         except BaseException:
             with trio.CancelScope(shield=True):
                 await link.close()
@@ -418,6 +464,42 @@ class GroupLink:
     def joined(self, reader: str) -> int:
         """How often readers of this name have joined, as far as it is known here."""
         return self._watching.joined[reader]
+
+    @property
+    def watched_since(self) -> datetime:
+        """When this link had its first state, UTC."""
+        since = self._watching.since
+        assert since is not None  # a link that was opened
+        return since
+
+    def online_readers(self) -> OnlineReaders:
+        """The readers of the state as it was fetched last, and what was seen of them."""
+        return OnlineReaders(map(self._online_reader, self.state.assigned))
+
+    def _online_reader(self, name: str) -> OnlineReader:
+        state = self.state
+        pending = state.checkpoints.pending
+        return OnlineReader(
+            name,
+            {each: state.last_read.get(each, at) for each, at in state.assigned.get(name, {}).items()},
+            tuple(each for each in state.checkpoints.checkpoints if name in pending.get(each, ())),
+            self._watching.moved.get(name),
+            self.watched_since,
+        )
+
+    def outstanding_checkpoints(self) -> tuple[OutstandingCheckpoint, ...]:
+        """The checkpoints that are not complete in the state as it was fetched last, oldest first."""
+        checkpoints = self.state.checkpoints
+        return tuple(
+            OutstandingCheckpoint(
+                name,
+                is_silent(name),
+                tuple(map(self._online_reader, sorted(checkpoints.pending[name]))),
+                self._watching.begun.get(name),
+            )
+            for name in checkpoints.checkpoints
+            if name in checkpoints.pending
+        )
 
     @contextmanager
     def watch(self, checkpoint: str) -> Iterator[Mapping[str, Mapping[str, int]]]:

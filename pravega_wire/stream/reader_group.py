@@ -2,28 +2,47 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import secrets
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any, Self, TypeVar, overload
+from typing import Any, Final, NamedTuple, Self, TypeVar, overload
 from uuid import uuid4
 
 import trio
 
 from pravega_wire.errors import (
     CheckpointError,
+    CheckpointTimeoutError,
     ControllerError,
     InvalidArgumentError,
     InvalidStreamCutError,
+    PravegaError,
     ReaderGroupError,
     StreamNotFoundError,
 )
-from pravega_wire.groups import ReaderGroupConfig, ReaderGroupMetrics, RetentionType, TimeWindow
+from pravega_wire.groups import (
+    OnlineReader,
+    OnlineReaders,
+    OutstandingCheckpoint,
+    ReaderGroupConfig,
+    ReaderGroupMetrics,
+    RetentionType,
+    TimeWindow,
+    listed,
+)
 from pravega_wire.naming import validate_user_name
 from pravega_wire.positions import Checkpoint, Position
-from pravega_wire.protocol.group_algorithm import Change, Generate, cuts_of, remove_reader
+from pravega_wire.protocol.group_algorithm import (
+    Change,
+    Generate,
+    cuts_of,
+    remove_reader,
+    withdraw_checkpoint,
+)
 from pravega_wire.protocol.group_state import (
     SILENT,
     ClearCheckpointsBefore,
@@ -55,6 +74,20 @@ from pravega_wire.types import ScopedStream, StreamCut
 __all__ = ["ReaderGroup"]
 
 T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+_WITHDRAW_SECONDS: Final = 10.0
+
+
+class _Withdrawn(NamedTuple):
+    """What became of taking a checkpoint back.
+
+    :ivar sure: whether it is not outstanding any more. :ivar waiting_for: readers that had not answered.
+    """
+
+    sure: bool
+    waiting_for: tuple[OnlineReader, ...]
 
 
 async def create(core: ClientCore, group: ScopedStream, config: ReaderGroupConfig) -> bool:
@@ -142,9 +175,17 @@ class ReaderGroup:
         return self.config.streams
 
     @property
-    def online_readers(self) -> frozenset[str]:
-        """Names of the readers that are in the group."""
-        return frozenset(self._link.state.assigned)
+    def online_readers(self) -> OnlineReaders:
+        """Names of the readers that are in the group, with what each holds and when it last moved."""
+        return self._link.online_readers()
+
+    @property
+    def outstanding_checkpoints(self) -> tuple[OutstandingCheckpoint, ...]:
+        """The checkpoints that are not complete, oldest first, with the readers that have not answered.
+
+        Those that readers begin by themselves and those of :meth:`generate_stream_cuts` are among them.
+        """
+        return self._link.outstanding_checkpoints()
 
     @property
     def segment_distribution(self) -> dict[str, tuple[str, ...]]:
@@ -269,19 +310,36 @@ class ReaderGroup:
 
         :param position: where it has read to, if that is known. Without it the others read on from its last
             checkpoint, or from where it took its segments: some events are then read again.
+        :raises ReaderGroupError: no reader of this name is in the group.
         """
-        offsets = {} if position is None else position.offsets
-        await self._change(remove_reader(reader_id, offsets))
+        remove = remove_reader(reader_id, {} if position is None else position.offsets)
+        present = False
+
+        def generate(state: GroupState) -> Sequence[GroupUpdate] | None:
+            nonlocal present
+            # One that somebody else takes out at the same time was there.
+            present = present or state.is_online(reader_id)
+            if not present:
+                online = ", ".join(sorted(state.assigned)) or "none"
+                raise ReaderGroupError(
+                    f"reader {reader_id} is not in reader group {self.name}; its readers: {online}"
+                )
+            return remove(state)
+
+        await self._change(generate)
 
     # --- checkpoints ----------------------------------------------------------------------------
 
-    async def checkpoint(self, name: str | None = None) -> Checkpoint:
+    async def checkpoint(self, name: str | None = None, *, timeout: float | None = None) -> Checkpoint:
         """Ask every reader where it is, and wait for their answers.
 
         A reader gives the checkpoint to its user between two events, and counts as having reached it when it
-        is asked for the next one.
+        is asked for the next one. A reader that is not asked for events never answers. When this call is
+        cancelled or out of time the checkpoint is withdrawn: readers that wait for the others continue, and
+        other checkpoints are not affected.
 
-        :param name: default: a random one.
+        :param name: default: a random one. :param timeout: seconds; default: as long as it takes.
+        :raises CheckpointTimeoutError: not all readers have answered in time; it names those.
         :raises CheckpointError: too many are outstanding, the name is taken, or it was cancelled.
         """
         if name is None:
@@ -294,20 +352,108 @@ class ReaderGroup:
             if name in state.checkpoints.checkpoints or name in state.checkpoints.positions:
                 raise CheckpointError(f"reader group {self.name} has a checkpoint {name!r} already")
             if outstanding >= limit:
+                which = "; ".join(str(each) for each in self.outstanding_checkpoints if not each.silent)
                 raise CheckpointError(
                     f"reader group {self.name} has {outstanding} outstanding checkpoints of at most {limit}: "
-                    "wait for them, or cancel_outstanding_checkpoints"
+                    f"{which}. Wait for them, cancel them (cancel_outstanding_checkpoints), or take out a "
+                    "reader that is dead (reader_offline)"
                 )
             return [CreateCheckpoint(name)]
 
-        with self._link.watch(name) as found:
-            await self._change(begin)
-            positions = await self._completed(name, found)
-        await self._link.announce([ClearCheckpointsBefore(name)])
+        positions = await self._answers(name, begin, timeout)
         return Checkpoint(name, tuple(await self._link.complete(cuts_of(positions))))
 
-    async def _completed(self, name: str, found: Mapping[str, Mapping[str, int]]) -> Mapping[str, int]:
-        """Wait for a checkpoint's positions.
+    async def _answers(self, name: str, begin: Generate, timeout: float | None) -> Mapping[str, int]:
+        """Begin a checkpoint and wait until all readers have answered; withdraw it if that is broken off."""
+        if timeout is not None and not timeout > 0:
+            raise InvalidArgumentError(f"timeout is a positive number of seconds or None, not {timeout}")
+        asked = begun = False
+
+        def generate(state: GroupState) -> Sequence[GroupUpdate] | None:
+            nonlocal asked
+            updates = begin(state)
+            asked = True
+            return updates
+
+        with self._link.watch(name) as found:
+            try:
+                with trio.move_on_after(math.inf if timeout is None else timeout):
+                    await self._change(generate)
+                    begun = True
+                    await self._completed(name, found)
+            except CheckpointError:
+                # Refused, or given up by somebody else: it is not outstanding.
+                raise
+            except BaseException:
+                if asked and name not in found:
+                    await self._withdraw(name, begun=begun)
+                raise
+            if name not in found:
+                assert timeout is not None
+                await self._time_out(name, found, timeout, asked=asked, begun=begun)
+            positions = found[name]
+        await self._link.announce([ClearCheckpointsBefore(name)])
+        return positions
+
+    async def _time_out(
+        self, name: str, found: Mapping[str, object], timeout: float, *, asked: bool, begun: bool
+    ) -> None:
+        """Withdraw a checkpoint that was not complete in time, and say why; nothing if it is complete now."""
+        withdrawn = await self._withdraw(name, begun=begun) if asked else _Withdrawn(True, ())
+        if name in found:
+            # The last answer came meanwhile.
+            return
+        what = "a request for stream cuts" if SILENT in name else f"checkpoint {name!r}"
+        if begun:
+            why = f"was not answered in {timeout:g} s by {listed(withdrawn.waiting_for)}"
+        else:
+            why = f"could not be written in {timeout:g} s"
+        now = "it is withdrawn" if withdrawn.sure else "it may still be outstanding"
+        error = CheckpointTimeoutError(
+            f"{what} of reader group {self.name} {why}; {now}. A reader answers only while its program asks "
+            "it for events; reader_offline takes out one that is dead",
+            scope=self._link.group.scope,
+        )
+        error.checkpoint = name
+        error.waiting_for = {each.name: each.last_moved for each in withdrawn.waiting_for}
+        error.watched_since = self._link.watched_since
+        error.withdrawn = withdrawn.sure
+        raise error
+
+    async def _withdraw(self, name: str, *, begun: bool) -> _Withdrawn:
+        """Take back a checkpoint of ours, also when the caller was cancelled.
+
+        :param begun: whether it is known to be in the state.
+        """
+        waiting: tuple[OnlineReader, ...] = ()
+        withdraw = withdraw_checkpoint(name)
+
+        def generate(state: GroupState) -> Sequence[GroupUpdate] | None:
+            nonlocal waiting
+            found = [each for each in self.outstanding_checkpoints if each.name == name]
+            waiting = found[0].waiting_for if found else waiting
+            return withdraw(state)
+
+        reason: object = f"no answer in {_WITHDRAW_SECONDS:g} s"
+        with trio.move_on_after(_WITHDRAW_SECONDS, shield=True):
+            try:
+                if not begun:
+                    # Its record may be stored or not, or come to be stored after this has looked. It was made
+                    # for the end of the state's stream as it was: once anything else is written there, it is
+                    # in the state or never will be. What is written here clears nothing.
+                    await self._link.announce([ClearCheckpointsBefore(str(uuid4()))])
+                await self._change(generate)
+                return _Withdrawn(True, waiting)
+            except PravegaError as error:
+                reason = error
+        log.warning(
+            "checkpoint %s of reader group %s may have stayed outstanding, which "
+            "cancel_outstanding_checkpoints ends: %s", name, self.name, reason,
+        )  # fmt: skip
+        return _Withdrawn(False, waiting)
+
+    async def _completed(self, name: str, found: Mapping[str, Mapping[str, int]]) -> None:
+        """Wait until a checkpoint is complete.
 
         :param found: what is noted as updates arrive: see :meth:`GroupLink.watch`.
         """
@@ -319,20 +465,19 @@ class ReaderGroup:
                     "group was reset"
                 )
             state = await self._link.wait_for_updates()
-        return found[name]
 
-    async def generate_stream_cuts(self) -> dict[ScopedStream, StreamCut]:
+    async def generate_stream_cuts(self, *, timeout: float | None = None) -> dict[ScopedStream, StreamCut]:
         """Ask every reader where it is now, without their users noticing.
 
-        Each answers when it is asked for its next event.
+        Each answers when it is asked for its next event. What is said of waiting, time and cancellation at
+        :meth:`checkpoint` holds here as well.
 
+        :param timeout: seconds; default: as long as it takes.
+        :raises CheckpointTimeoutError: not all readers have answered in time; it names those.
         :raises CheckpointError: the group was reset meanwhile.
         """
         name = b64encode(secrets.token_bytes(32)).decode("ascii") + SILENT
-        with self._link.watch(name) as found:
-            await self._link.announce([CreateCheckpoint(name)])
-            positions = await self._completed(name, found)
-        await self._link.announce([ClearCheckpointsBefore(name)])
+        positions = await self._answers(name, lambda state: [CreateCheckpoint(name)], timeout)
         return {cut.stream: cut for cut in await self._link.complete(cuts_of(positions))}
 
     @limited("cancelling the checkpoints of reader group {self.name}")

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
+from functools import partial
 from typing import Any, Generic, Self, TypeVar, cast, overload
 
 from pravega_wire.errors import ClosedError, InvalidArgumentError
 from pravega_wire.event_time import WatermarkAssigner
-from pravega_wire.groups import ReaderGroupConfig, ReaderGroupMetrics, TimeWindow
+from pravega_wire.groups import (
+    OnlineReaders,
+    OutstandingCheckpoint,
+    ReaderGroupConfig,
+    ReaderGroupMetrics,
+    TimeWindow,
+)
 from pravega_wire.positions import Checkpoint, Position
 from pravega_wire.serializers import Serializer
 from pravega_wire.stream.batch import OnTruncated
@@ -136,9 +143,14 @@ class ReaderGroup:
         return self._twin.streams
 
     @property
-    def online_readers(self) -> frozenset[str]:
-        """Names of the readers that are in the group."""
+    def online_readers(self) -> OnlineReaders:
+        """Names of the readers that are in the group, with what each holds and when it last moved."""
         return self._twin.online_readers
+
+    @property
+    def outstanding_checkpoints(self) -> tuple[OutstandingCheckpoint, ...]:
+        """The checkpoints that are not complete, oldest first, with the readers that have not answered."""
+        return self._twin.outstanding_checkpoints
 
     @property
     def segment_distribution(self) -> dict[str, tuple[str, ...]]:
@@ -220,13 +232,13 @@ class ReaderGroup:
         """Declare a reader dead: others take its segments."""
         self._portal.call(self._twin.reader_offline, reader_id, position)
 
-    def checkpoint(self, name: str | None = None) -> Checkpoint:
+    def checkpoint(self, name: str | None = None, *, timeout: float | None = None) -> Checkpoint:
         """Ask every reader where it is, and wait for their answers: they must read meanwhile."""
-        return self._portal.call(self._twin.checkpoint, name)
+        return self._portal.call(partial(self._twin.checkpoint, name, timeout=timeout))
 
-    def generate_stream_cuts(self) -> dict[ScopedStream, StreamCut]:
+    def generate_stream_cuts(self, *, timeout: float | None = None) -> dict[ScopedStream, StreamCut]:
         """Ask every reader where it is now, without their users noticing."""
-        return self._portal.call(self._twin.generate_stream_cuts)
+        return self._portal.call(partial(self._twin.generate_stream_cuts, timeout=timeout))
 
     def cancel_outstanding_checkpoints(self) -> None:
         """Give up the checkpoints that are not complete."""

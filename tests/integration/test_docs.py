@@ -81,8 +81,16 @@ def test_the_examples_of_key_value_tables_md(pravega_server: PravegaServer, tmp_
 
 def test_the_example_of_reader_groups_md(pravega_server: PravegaServer, tmp_path: Path) -> None:
     script = tmp_path / "example.py"
-    script.write_text(blocks("docs/reader-groups.md")[0])
+    reading, unanswered, _ = blocks("docs/reader-groups.md")
+    script.write_text(reading)
     assert run(pravega_server, str(script)) == f"{sum(range(1000))}\n"
+    script.write_text(unanswered)
+    said, waiting, online = run(pravega_server, str(script)).splitlines()
+    assert said.startswith(
+        "checkpoint 'nightly' of reader group plant/alarms was not answered in 2 s by idle (holds "
+    )
+    assert waiting.startswith("idle 20")
+    assert online.startswith("idle {} 20")
 
 
 def test_the_example_of_writers_md(pravega_server: PravegaServer, tmp_path: Path) -> None:

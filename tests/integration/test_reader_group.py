@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
-from itertools import islice
+from itertools import count, islice
 from time import monotonic
 
 import pytest
@@ -34,6 +35,7 @@ from pravega_wire import (
 from pravega_wire import sync as blocking
 from pravega_wire.errors import (
     CheckpointError,
+    CheckpointTimeoutError,
     ClosedError,
     DataLossError,
     InvalidArgumentError,
@@ -47,6 +49,7 @@ from pravega_wire.errors import (
 from pravega_wire.protocol import group_algorithm
 from pravega_wire.protocol.group_algorithm import Change
 from pravega_wire.protocol.group_state import GroupUpdate, UpdateCheckpointPublished
+from pravega_wire.stream import reader_group
 from pravega_wire.stream.group_link import GroupLink
 from pravega_wire.testing import FaultProxy
 from tests.cancelling import cancelled_at
@@ -351,6 +354,209 @@ def test_outstanding_checkpoints(config: PravegaConfig) -> None:
     trio.run(main)
 
 
+def test_readers_that_hold_a_checkpoint_up_are_named(config: PravegaConfig) -> None:
+    """One that is not asked for events; the checkpoint is withdrawn, and the next one is complete."""
+
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("s", 1)
+            await write(client, "s", 0, 10)
+            s = config.resolve("s")
+            async with (
+                await group_of(
+                    client, "s", automatic_checkpoint_ms=-1, max_outstanding_checkpoints=1
+                ) as group,
+                group.reader("idle") as idle,
+                group.reader("busy") as busy,
+            ):
+                await take(idle, 5)
+                async with await client.reader_group("g") as watching, trio.open_nursery() as nursery:
+                    reached: list[str] = []
+
+                    async def read() -> None:
+                        while True:
+                            found = await busy.read_event()
+                            assert isinstance(found, ReachedCheckpoint)
+                            reached.append(found.name)
+
+                    nursery.start_soon(read)
+                    with pytest.raises(CheckpointTimeoutError, match="idle") as caught:
+                        await watching.checkpoint("c", timeout=4)
+                    error = caught.value
+                    assert reached == ["c"]
+                    assert (error.checkpoint, error.withdrawn) == ("c", True)
+                    assert error.waiting_for == {"idle": None}
+                    assert error.watched_since is not None
+                    assert "'c'" in error.message
+                    assert "not seen moving since" in error.message
+                    assert "holds 1 segment" in error.message
+                    assert "busy" not in error.message
+                    assert isinstance(error, TimeoutError)
+
+                    await watching.refresh()
+                    assert watching.outstanding_checkpoints == ()
+                    online = watching.online_readers
+                    assert online == {"idle", "busy"}
+                    assert online["idle"].unanswered == ()
+                    assert list(online["idle"].segments) == [f"{s}/0.#epoch.0"]
+                    assert online["idle"].last_moved is None
+                    moved = online["busy"].last_moved
+                    assert moved is not None
+                    assert moved >= error.watched_since
+                    assert online["busy"].segments == {}
+
+                    with pytest.raises(CheckpointTimeoutError, match=r"stream cuts .* not answered .* idle"):
+                        await watching.generate_stream_cuts(timeout=1)
+                    await watching.refresh()
+                    assert watching.outstanding_checkpoints == ()
+
+                    # The name is free again, and the reader that has stopped at it continues.
+                    async with trio.open_nursery() as asking:
+
+                        async def again() -> None:
+                            assert (await watching.checkpoint("c", timeout=60)).name == "c"
+                            asking.cancel_scope.cancel()
+
+                        asking.start_soon(again)
+                        while True:
+                            await idle.read_event(0.1)
+                    assert reached == ["c", "c"]
+                    nursery.cancel_scope.cancel()
+                for bad in (0, -1.0, math.nan):
+                    with pytest.raises(InvalidArgumentError, match="timeout"):
+                        await group.checkpoint(timeout=bad)
+                    with pytest.raises(InvalidArgumentError, match="timeout"):
+                        await group.generate_stream_cuts(timeout=bad)
+
+    trio.run(main)
+
+
+def test_outstanding_checkpoints_say_who_has_not_answered(config: PravegaConfig) -> None:
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("s", 1)
+            async with (
+                await group_of(
+                    client, "s", automatic_checkpoint_ms=-1, max_outstanding_checkpoints=2
+                ) as group,
+                group.reader("a"),
+                group.reader("b") as b,
+                await client.reader_group("g") as other,
+                trio.open_nursery() as nursery,
+            ):
+                nursery.start_soon(group.checkpoint, "one")
+                nursery.start_soon(group.generate_stream_cuts)
+                while len(group.outstanding_checkpoints) < 2:
+                    await group.refresh()
+                await other.refresh()
+                named = {each.name: each for each in other.outstanding_checkpoints}
+                one = named.pop("one")
+                [silent] = named.values()
+                assert (one.silent, silent.silent) == (False, True)
+                assert [each.name for each in one.waiting_for] == ["a", "b"]
+                assert one.begun is not None
+                async with await client.reader_group("g") as late:
+                    assert [each.begun for each in late.outstanding_checkpoints] == [None, None]
+                nursery.start_soon(group.checkpoint, "two")
+                while len(other.outstanding_checkpoints) < 3:
+                    await b.read_event(0.1)
+                    await other.refresh()
+                while len(other.outstanding_checkpoints[-1].waiting_for) > 1:
+                    await b.read_event(0.1)
+                    await other.refresh()
+                assert set(other.online_readers["a"].unanswered) == {"one", silent.name, "two"}
+                with pytest.raises(
+                    CheckpointError, match=r"2 outstanding .*'one'.*waits for a \(.*'two'"
+                ) as full:
+                    await other.checkpoint("three")
+                assert not isinstance(full.value, CheckpointTimeoutError)
+                # One is withdrawn, the others stay as they are.
+                before = other._link.state.checkpoints
+                await other._link.change(Change(group_algorithm.withdraw_checkpoint("one")))
+                after = other._link.state.checkpoints
+                assert after == before.withdrawn("one")
+                assert len(after.pending) == 2
+                nursery.cancel_scope.cancel()
+
+    trio.run(main)
+
+
+def test_a_checkpoint_that_is_cancelled_is_withdrawn(config: PravegaConfig) -> None:
+    """Wherever it is cancelled: before it is written, in the write, or while it waits."""
+
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("s", 1)
+            async with (
+                await group_of(
+                    client, "s", automatic_checkpoint_ms=-1, max_outstanding_checkpoints=1
+                ) as group,
+                group.reader("a"),
+                await client.reader_group("g") as other,
+            ):
+                calls = [lambda: group.checkpoint("c"), group.generate_stream_cuts]
+                for call in calls:
+                    for going_on in (False, True):
+                        for step in count(1):
+                            with trio.move_on_after(1.5) as waiting:
+                                assert await cancelled_at(step, call, going_on=going_on)
+                            await other.refresh()
+                            assert other.outstanding_checkpoints == (), (step, going_on)
+                            if waiting.cancelled_caught:
+                                # Written by then, and waiting for the reader.
+                                break
+                        assert step > 3
+                # Another one's checkpoint is not touched.
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(other.checkpoint, "other")
+                    while not group.outstanding_checkpoints:
+                        await group.refresh()
+                    with trio.move_on_after(1):
+                        await group.generate_stream_cuts()
+                    with pytest.raises(CheckpointError, match="'other'"):
+                        await group.checkpoint("c", timeout=5)
+                    await group.refresh()
+                    assert [each.name for each in group.outstanding_checkpoints] == ["other"]
+                    nursery.cancel_scope.cancel()
+                await group.refresh()
+                assert group.outstanding_checkpoints == ()
+
+    trio.run(main)
+
+
+def test_a_checkpoint_withdrawn_without_a_server(
+    config: PravegaConfig,
+    fault_proxy: FaultProxy,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A call that is cancelled ends, and says what may be left."""
+    monkeypatch.setattr(reader_group, "_WITHDRAW_SECONDS", 0.5)
+
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("s", 1)
+            async with await group_of(client, "s", automatic_checkpoint_ms=-1) as group, group.reader("a"):
+                async with (
+                    open_client(config, address_map=fault_proxy.address_map) as proxied,
+                    await proxied.reader_group("g") as same,
+                    trio.open_nursery() as nursery,
+                ):
+                    nursery.start_soon(same.checkpoint, "c")
+                    while not group.outstanding_checkpoints:
+                        await group.refresh()
+                    fault_proxy.pause()
+                    nursery.cancel_scope.cancel()
+                fault_proxy.resume()
+                [record] = [each for each in caplog.records if "may have stayed outstanding" in each.message]
+                assert record.levelname == "WARNING"
+                assert "checkpoint c of reader group" in record.message
+                await group.refresh()
+                assert [each.name for each in group.outstanding_checkpoints] == ["c"]
+
+    trio.run(main)
+
+
 def test_between_two_cuts(config: PravegaConfig) -> None:
     """Bounded reading across a scale, by two readers, and twice the same."""
 
@@ -432,7 +638,11 @@ def test_readers_that_die(config: PravegaConfig) -> None:
                         with pytest.raises(ReinitializationRequiredError, match="heir"):
                             while True:
                                 await heir.read_event(1)
-                    await group.reader_offline("nobody")
+                    with pytest.raises(
+                        ReaderGroupError, match=r"nobody is not in .*; its readers: "
+                    ) as missing:
+                        await group.reader_offline("nobody")
+                    assert "heir" not in str(missing.value)
 
     trio.run(main)
 

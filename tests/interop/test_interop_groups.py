@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import threading
@@ -16,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pravega_wire import ReaderGroupConfig, StreamCut
+from pravega_wire.errors import CheckpointTimeoutError
 from pravega_wire.protocol import group_state as g
 from pravega_wire.protocol.formats import (
     decode_checkpoint,
@@ -307,6 +309,66 @@ def test_checkpoints_of_one_reset_the_other(
         assert client.list_reader_groups() == []
 
 
+@pytest.mark.parametrize("taker", ["java", "python"])
+@pytest.mark.parametrize("stopped", ["java", "python"])
+def test_a_checkpoint_that_one_reader_holds_up(
+    client: PravegaClient,
+    java_group: JavaPeer,
+    start: Callable[[str, str], ReaderProcess],
+    stopped: str,
+    taker: str,
+) -> None:
+    """It is withdrawn; the reader that has answered it continues, and both answer the next one."""
+    client.create_stream("s", 2)
+    write(client, 0, 200)
+    java_group.call("create", REFRESH_MS, -1, "s")
+    with client.reader_group("g") as group:
+        readers = {"java": start("java", "j"), "python": start("python", "p")}
+        both = list(readers.values())
+        for each in both:
+            each.wait_for(lambda each=each: each.joined == 1)
+        # Each has a segment.
+        group.checkpoint("begin", timeout=WAIT_SECONDS)
+        written = 200
+        while not all(len(owned) == 1 for owned in group.segment_distribution.values()):
+            group.checkpoint(timeout=WAIT_SECONDS)
+            group.refresh()
+        wait_for_all(both, written)
+
+        still = readers.pop(stopped)
+        [moving] = readers.values()
+        still.process.send_signal(signal.SIGSTOP)
+        with pytest.raises(CheckpointTimeoutError, match=still.reader) as caught:
+            group.checkpoint("held", timeout=5)
+        assert list(caught.value.waiting_for) == [still.reader]
+        assert caught.value.withdrawn
+        moving.wait_for(lambda: "held" in moving.checkpoints)
+        with pytest.raises(CheckpointTimeoutError, match=still.reader):
+            group.generate_stream_cuts(timeout=2)
+        group.refresh()
+        assert group.outstanding_checkpoints == ()
+        # The other reads on meanwhile.
+        before = len(moving.events)
+        write(client, written, written + 200)
+        written += 200
+        moving.wait_for(lambda: len(moving.events) > before)
+
+        still.process.send_signal(signal.SIGCONT)
+        wait_for_all(both, written)
+        if taker == "java":
+            java_group.call("checkpoint", "after")
+            after = decode_checkpoint(b64decode(java_group.value("checkpointed")))
+        else:
+            after = group.checkpoint("after", timeout=WAIT_SECONDS)
+        for each in both:
+            each.wait_for(lambda each=each: each.checkpoints[-1] == "after")
+        assert after.cuts == (client.tail("s"),)
+        assert [row[0] for row in java_group.call("online")] == ["j", "p"]
+        for each in both:
+            each.leave()
+        assert_exactly([each.payload for each in all_events(both)], written)
+
+
 # --- the state's bytes ----------------------------------------------------------------------------
 
 
@@ -382,7 +444,8 @@ def group_state_after(records: Sequence[g.GroupUpdate]) -> g.GroupState:
 
 def test_all_kinds_of_records_were_replayed() -> None:
     assert {each.__name__ for each in seen_types} == {
-        "ReaderGroupStateInit", "AddReader", "RemoveReader", "ReleaseSegment", "AcquireSegment",
+        "ReaderGroupStateInit", "CompactReaderGroupState", "AddReader", "RemoveReader",
+        "ReleaseSegment", "AcquireSegment",
         "UpdateDistanceToTail", "SegmentCompleted", "CheckpointReader", "CreateCheckpoint",
         "ClearCheckpointsBefore", "UpdateCheckpointPublished", "UpdatingConfig",
         "RemoveOutstandingCheckpoints",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pravega_wire.groups import ReaderGroupConfig
@@ -28,6 +28,7 @@ from pravega_wire.protocol.group_algorithm import (
     Publish,
     completed_cut,
     remove_reader,
+    withdraw_checkpoint,
 )
 from pravega_wire.protocol.group_state import (
     CheckpointReader,
@@ -91,6 +92,9 @@ class Group:
         self.checkpoints: dict[str, dict[str, int]] = {}
         self.given: dict[tuple[str, str], dict[str, int]] = {}
         self.answers: dict[str, dict[str, int]] = {}
+        # Checkpoints that were taken back, and how many others were not complete then.
+        self.withdrawn: set[str] = set()
+        self.spared = 0
         self.late = 0
         # Conditional writes that nobody waits for any more: the length of the log they are for, and updates.
         self.under_way: list[tuple[int, list[GroupUpdate]]] = []
@@ -134,6 +138,7 @@ class Group:
         assert len(places) == len(set(places)), f"a segment is in two places: {sorted(places)}"
         for checkpoint in state.checkpoints.checkpoints:
             positions = state.checkpoints.completed(checkpoint)
+            assert checkpoint not in self.withdrawn, f"{checkpoint} is back"
             if positions is not None and checkpoint not in self.checkpoints:
                 self.checkpoints[checkpoint] = dict(positions)
 
@@ -317,4 +322,27 @@ def begin_checkpoint(group: Group, name: str) -> None:
         group.write([CreateCheckpoint(name)])
 
 
-__all__ = ["STREAM", "Group", "Reader", "begin_checkpoint"]
+def withdraw(group: Group, name: str) -> None:
+    """Take a checkpoint back; whatever else the state holds stays as it is."""
+    before = group.state.checkpoints
+    updates = withdraw_checkpoint(name)(group.state)
+    assert bool(updates) == (name in before.pending)
+    if not updates:
+        return
+    expected = replace(
+        group.state.compacted(),
+        checkpoints=replace(
+            before,
+            checkpoints=tuple(each for each in before.checkpoints if each != name),
+            pending={each: readers for each, readers in before.pending.items() if each != name},
+            positions={each: offsets for each, offsets in before.positions.items() if each != name},
+            last=before.last or {},
+        ),
+    )
+    group.write(list(updates))
+    group.withdrawn.add(name)
+    group.spared += len(before.pending) - 1
+    assert group.state.compacted() == expected
+
+
+__all__ = ["STREAM", "Group", "Reader", "begin_checkpoint", "withdraw"]

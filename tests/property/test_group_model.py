@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pravega_wire.groups import ReaderGroupConfig
-from tests.property.group_simulation import STREAM, Group, Reader, begin_checkpoint
+from pravega_wire.protocol.group_state import SILENT
+from tests.property.group_simulation import STREAM, Group, Reader, begin_checkpoint, withdraw
 
 
 def run_group(seed: int, *, steps: int = 400, automatic: bool = True) -> Group:
@@ -51,7 +52,12 @@ def run_group(seed: int, *, steps: int = 400, automatic: bool = True) -> Group:
             group.scale([low, high], [(low.low, high.high)])
         elif what < 0.14:
             named += 1
-            begin_checkpoint(group, f"checkpoint{named}")
+            begin_checkpoint(group, f"checkpoint{named}" + rng.choice(["", "", SILENT]))
+        elif what < 0.15:
+            # Those that readers have begun by themselves as well; some that are complete.
+            known = group.state.checkpoints.checkpoints
+            if known:
+                withdraw(group, rng.choice(known))
         elif what < 0.4:
             for segment in group.active:
                 segment.length += rng.randrange(4)
@@ -112,6 +118,13 @@ def test_without_automatic_checkpoints_named_ones_hand_over(seed: int) -> None:
     check_complete(group)
     check_checkpoints(group)
     assert any(name.startswith("checkpoint") for name in group.checkpoints)
+
+
+def test_checkpoints_were_withdrawn_beside_others() -> None:
+    """What the simulation is to cover does come up in it."""
+    groups = [run_group(seed) for seed in range(20)]
+    assert sum(len(group.withdrawn) for group in groups) > 10
+    assert any(group.spared for group in groups)
 
 
 @pytest.mark.parametrize(("readers", "segments"), [(2, 4), (3, 9), (4, 6), (5, 5)])
