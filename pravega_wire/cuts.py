@@ -15,7 +15,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from pravega_wire.errors import (
     DataLossError,
@@ -24,9 +24,9 @@ from pravega_wire.errors import (
     UndecidableCutError,
 )
 from pravega_wire.naming import epoch_of, segment_name
-from pravega_wire.types import CutOrder, ScopedStream, SegmentRange, StreamCut
+from pravega_wire.types import SEGMENT_READ, CutOrder, ScopedStream, SegmentRange, StreamCut
 
-__all__ = ["LayoutSegment", "OnTruncated", "StreamLayout", "wanted_bytes"]
+__all__ = ["LayoutSegment", "OnTruncated", "SkippedPart", "StreamLayout", "wanted_bytes"]
 
 OnTruncated: TypeAlias = Literal["fail", "skip_to_head"]
 
@@ -329,6 +329,21 @@ class StreamLayout:
         """
         if on_truncated not in ("fail", "skip_to_head"):
             raise InvalidArgumentError(f"on_truncated is 'fail' or 'skip_to_head', not {on_truncated!r}")
+        return self._ranges(start, end, on_truncated)
+
+    def skipped_between(self, start: StreamCut, end: StreamCut) -> list[SkippedPart]:
+        """What :meth:`ranges_between` leaves out with ``"skip_to_head"``; errors as there."""
+        skipped: list[SkippedPart] = []
+        self._ranges(start, end, "skip_to_head", skipped)
+        return skipped
+
+    def _ranges(
+        self,
+        start: StreamCut,
+        end: StreamCut,
+        on_truncated: OnTruncated,
+        skipped: list[SkippedPart] | None = None,
+    ) -> list[SegmentRange]:
         between: set[int] = set()
         for row, low, high in zip(self._rows, self._places(start), self._places(end), strict=True):
             if _key(low) <= _key(high):
@@ -354,7 +369,7 @@ class StreamLayout:
                         raise self._unknown_length(segment_id, f"its end is between {start} and {end}")
                     length = max(length, last, first or 0)
                 extent = (segment.start_offset, length)
-            found = wanted_bytes(self._name(segment_id), extent, first, last, on_truncated)
+            found = wanted_bytes(self._name(segment_id), extent, first, last, on_truncated, skipped)
             if found is not None:
                 ranges.append(SegmentRange(self.stream, segment_id, *found))
         return ranges
@@ -397,23 +412,45 @@ def _stored(row: tuple[LayoutSegment, ...], start: _Place, end: _Place) -> tuple
     return known, unknown
 
 
+class SkippedPart(NamedTuple):
+    """Truncated bytes of a segment that a reader wanted.
+
+    :ivar segment: full name. :ivar offset: of the first one. :ivar new_offset: after the last one.
+    :ivar size: how many; None, with -1 as ``new_offset``, for all up to the unknown end of a segment that
+        was deleted.
+    """
+
+    segment: str
+    offset: int
+    new_offset: int
+    size: int | None
+
+
 def wanted_bytes(
     name: str,
     extent: tuple[int, int] | None,
     start: int | None,
     end: int | None,
     on_truncated: OnTruncated,
+    skipped: list[SkippedPart] | None = None,
 ) -> tuple[int, int] | None:
     """Offsets to read of one segment that lies between two cuts; None for nothing.
 
     :param extent: its first readable offset and its length, None when it was deleted.
     :param start, end: the offsets that the cuts name in it; -1 is its end.
+    :param skipped: what is truncated is added to it, unless that fails.
     :raises DataLossError: some of it is gone, and that is to fail.
     :raises InvalidStreamCutError: an offset is beyond its end.
     """
     if start is not None and start < 0:
         return None
+    # A segment that the start cut does not name lies after it, so all of it is wanted.
+    first = 0 if start is None else start
     if extent is None:
+        if skipped is not None and (end is None or end < 0):
+            skipped.append(SkippedPart(name, first, SEGMENT_READ, None))
+        elif skipped is not None and end is not None and end > first:
+            skipped.append(SkippedPart(name, first, end, end - first))
         if on_truncated == "skip_to_head" or end == 0:
             return None
         raise DataLossError(
@@ -427,8 +464,6 @@ def wanted_bytes(
                 segment=name,
             )
     last = length if end is None or end < 0 else end
-    # A segment that the start cut does not name lies after it, so all of it is wanted.
-    first = 0 if start is None else start
     if first < head and first < last:
         if on_truncated == "fail":
             lost = DataLossError(
@@ -438,5 +473,8 @@ def wanted_bytes(
             lost.start_offset = head
             lost.offset = first
             raise lost
+        if skipped is not None:
+            lost_to = min(head, last)
+            skipped.append(SkippedPart(name, first, lost_to, lost_to - first))
         first = head
     return (first, last) if first < last else None

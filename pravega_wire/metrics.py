@@ -32,6 +32,7 @@ __all__ = [
     "ClientOpened",
     "ControllerCalled",
     "Counters",
+    "DataSkipped",
     "EventsRead",
     "Observation",
     "Observer",
@@ -122,6 +123,9 @@ class ReaderMetrics:
     :ivar events_read, bytes_read: events found in them, and the bytes of their payloads (of a byte stream:
         the bytes given out). A reader of a group reads ahead: it may have more than it has given out.
     :ivar reconnects: connections that reading was begun again on after a failure.
+    :ivar skips: times that truncated data was skipped (``on_truncated="skip_to_head"``).
+    :ivar bytes_skipped: bytes skipped then, with event headers; those of segments that were deleted before
+        they were read to their ends are not among them, because nobody knows how many they were.
     """
 
     name: str
@@ -130,6 +134,8 @@ class ReaderMetrics:
     reads: int
     bytes_received: int
     reconnects: int
+    skips: int = 0
+    bytes_skipped: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +266,23 @@ class EventsRead:
 
 
 @dataclass(frozen=True, slots=True)
+class DataSkipped:
+    """Data was truncated before it was read, and is skipped (``on_truncated="skip_to_head"``).
+
+    :ivar segment: full name. :ivar offset: first byte that is skipped.
+    :ivar new_offset: where reading continues, or where the range that was wanted ends; -1 when the segment
+        was deleted, and what was read after it is in other segments.
+    :ivar bytes: skipped, with event headers; None when the segment was deleted and its length is not known.
+    """
+
+    stream: ScopedStream
+    segment: str
+    offset: int
+    new_offset: int
+    bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class ControllerCalled:
     """A call of the controller has ended.
 
@@ -283,6 +306,7 @@ Observation = (
     | Reconnecting
     | BytesReceived
     | EventsRead
+    | DataSkipped
     | ControllerCalled
 )
 """What an observer is called with; later versions may add further classes."""
@@ -438,7 +462,8 @@ class ReadCounts:
     """Counters of all readers of a stream."""
 
     __slots__ = (
-        "_counters", "bytes_read", "bytes_received", "events_read", "reads", "reconnects", "stream",
+        "_counters", "bytes_read", "bytes_received", "bytes_skipped", "events_read", "reads", "reconnects",
+        "skips", "stream",
     )  # fmt: skip
 
     def __init__(self, counters: Counters, stream: ScopedStream) -> None:
@@ -449,6 +474,8 @@ class ReadCounts:
         self.reads = 0
         self.bytes_received = 0
         self.reconnects = 0
+        self.skips = 0
+        self.bytes_skipped = 0
 
     def received(self, size: int) -> None:
         """A store answered with so many bytes."""
@@ -470,6 +497,13 @@ class ReadCounts:
         if self._counters.observer is not None:
             self._counters.tell(Reconnecting(self.stream, "reader", error))
 
+    def skipped(self, segment: str, offset: int, new_offset: int, size: int | None) -> None:
+        """Truncated data is skipped; arguments as :class:`DataSkipped`."""
+        self.skips += 1
+        self.bytes_skipped += size or 0
+        if self._counters.observer is not None:
+            self._counters.tell(DataSkipped(self.stream, segment, offset, new_offset, size))
+
     def metrics(self) -> ReaderMetrics:
         """A snapshot."""
         return ReaderMetrics(
@@ -479,6 +513,8 @@ class ReadCounts:
             reads=self.reads,
             bytes_received=self.bytes_received,
             reconnects=self.reconnects,
+            skips=self.skips,
+            bytes_skipped=self.bytes_skipped,
         )
 
 

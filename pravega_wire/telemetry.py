@@ -23,6 +23,7 @@ from pravega_wire.metrics import (
     ClientMetrics,
     ClientOpened,
     ControllerCalled,
+    DataSkipped,
     EventsRead,
     Observation,
     Observer,
@@ -104,6 +105,12 @@ class _Recorder:
         )
         self._events_read = counter("pravega.client.events.read", "{event}", "Events found in what was read.")
         self._bytes_read = counter("pravega.client.bytes.read", "By", "Payload bytes of those events.")
+        self._skips = counter(
+            "pravega.client.skips", "{skip}", "Times that data was truncated before it was read, and skipped."
+        )
+        self._bytes_skipped = counter(
+            "pravega.client.bytes.skipped", "By", "Bytes skipped then, with event headers, where known."
+        )
         self._call_seconds = meter.create_histogram(
             "pravega.client.controller.call.duration",
             "s",
@@ -152,6 +159,11 @@ class _Recorder:
             of = self._of(observation.stream)
             self._segments_sealed.add(1, of)
             self._events_moved.add(observation.events, of)
+        elif isinstance(observation, DataSkipped):
+            of = self._of(observation.stream)
+            self._skips.add(1, of)
+            if observation.bytes is not None:
+                self._bytes_skipped.add(observation.bytes, of)
         elif isinstance(observation, Reconnecting):
             self._reconnects.add(
                 1,

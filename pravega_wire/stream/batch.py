@@ -10,7 +10,7 @@ import trio
 
 from pravega_wire.controller.tokens import Access
 from pravega_wire.controller.types import SegmentWithRange
-from pravega_wire.cuts import LayoutSegment, OnTruncated, StreamLayout, wanted_bytes
+from pravega_wire.cuts import LayoutSegment, OnTruncated, SkippedPart, StreamLayout, wanted_bytes
 from pravega_wire.errors import (
     AuthError,
     ClosedError,
@@ -23,7 +23,7 @@ from pravega_wire.errors import (
     NotFoundError,
     UndecidableCutError,
 )
-from pravega_wire.naming import epoch_of, parse_segment_name
+from pravega_wire.naming import epoch_of, parse_segment_name, segment_name
 from pravega_wire.positions import EventPointer
 from pravega_wire.protocol.commands import StreamSegmentInfo
 from pravega_wire.protocol.events import EventBatch
@@ -31,7 +31,8 @@ from pravega_wire.segment.handles import OneAtATime
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.reader import EventRangeReader, RangeReader
 from pravega_wire.stream.core import ClientCore
-from pravega_wire.types import ScopedStream, SegmentRange, StreamCut
+from pravega_wire.stream.skipping import report_skipped
+from pravega_wire.types import SEGMENT_READ, ScopedStream, SegmentRange, StreamCut
 
 __all__ = [
     "Bound", "OnTruncated", "StreamReader", "head", "last_segments", "look_up_all", "segment_ranges",
@@ -272,8 +273,13 @@ async def segment_ranges(
     start: Bound,
     end: Bound,
     on_truncated: OnTruncated,
+    *,
+    reader: str | None = "a reader between two cuts",
 ) -> list[SegmentRange]:
-    """See :meth:`PravegaClient.segment_ranges`."""
+    """See :meth:`PravegaClient.segment_ranges`.
+
+    :param reader: who skips what is truncated, for the log; None when nobody is going to read the ranges.
+    """
     if on_truncated not in ("fail", "skip_to_head"):
         raise InvalidArgumentError(f"on_truncated is 'fail' or 'skip_to_head', not {on_truncated!r}")
     start_cut = await resolve_bound(core, stream, start, "earliest")
@@ -289,28 +295,42 @@ async def segment_ranges(
     except ControllerError as error:
         if not isinstance(error, NotFoundError) and error.status != "UNKNOWN":
             raise
-        return await _ranges_by_layout(core, start_cut, end_cut, on_truncated, error)
-    ids = sorted(between)
+        ranges, skipped = await _ranges_by_layout(core, start_cut, end_cut, on_truncated, error)
+    else:
+        ranges, skipped = await _ranges_of(core, start_cut, end_cut, sorted(between), on_truncated)
+    if reader is not None:
+        for part in skipped:
+            report_skipped(core, stream, part, reader)
+    return ranges
+
+
+async def _ranges_of(
+    core: ClientCore, start: StreamCut, end: StreamCut, ids: Sequence[int], on_truncated: OnTruncated
+) -> tuple[list[SegmentRange], list[SkippedPart]]:
+    """What lies between two cuts in these segments, and what is skipped."""
+    stream = start.stream
     infos = await segment_infos(core, stream, ids)
     ranges = []
+    skipped: list[SkippedPart] = []
     for segment_id in ids:
         info = infos[segment_id]
         found = wanted_bytes(
             core.target(stream, segment_id, Access.READ).name,
             None if info is None else (info.start_offset, info.write_offset),
-            start_cut.positions.get(segment_id),
-            end_cut.positions.get(segment_id),
+            start.positions.get(segment_id),
+            end.positions.get(segment_id),
             on_truncated,
+            skipped,
         )
         if found is not None:
             ranges.append(SegmentRange(stream, segment_id, found[0], found[1]))
-    return ranges
+    return ranges, skipped
 
 
 async def _ranges_by_layout(
     core: ClientCore, start: StreamCut, end: StreamCut, on_truncated: OnTruncated, refusal: ControllerError
-) -> list[SegmentRange]:
-    """What lies between two cuts that a controller does not answer for.
+) -> tuple[list[SegmentRange], list[SkippedPart]]:
+    """What lies between two cuts that a controller does not answer for, and what is skipped.
 
     A 0.13.0 controller says UNKNOWN, or that it has no such stream, without saying why: because a cut is
     impossible, because the end is not after the start (also where the start is the head, and the end was
@@ -341,13 +361,15 @@ async def _ranges_by_layout(
                     **about,
                 )
         oldest = await head(core, stream)
+        skipped: list[SkippedPart] = []
         if on_truncated == "skip_to_head":
+            skipped = _skipped(layout, start, end)
             start, end = layout.join(start, oldest), layout.join(end, oldest)
         elif start == oldest and layout.join(end, oldest) != layout.join(end):
             raise DataLossError(
                 f"what comes before {end} was truncated away: stream {stream} begins at {oldest}", **about
             )
-        return layout.ranges_between(start, end, on_truncated=on_truncated)
+        return layout.ranges_between(start, end, on_truncated=on_truncated), skipped
     except UndecidableCutError as error:
         name = error.segment or ""
         if lengths[parse_segment_name(name)[2]] is None:
@@ -357,6 +379,24 @@ async def _ranges_by_layout(
         raise InvalidStreamCutError(f"the cut {start} is not before {end}", **about) from refusal
     except (InvalidStreamCutError, DataLossError) as error:
         raise error from refusal
+
+
+def _skipped(layout: StreamLayout, start: StreamCut, end: StreamCut) -> list[SkippedPart]:
+    """What was truncated between two cuts."""
+    try:
+        return layout.skipped_between(start, end)
+    except InvalidStreamCutError:
+        # The end is before the start.
+        return []
+    except UndecidableCutError:
+        # Lengths of deleted segments are missing. What the start names is gone all the same.
+        lost = []
+        for segment in layout.segments:
+            offset = start.positions.get(segment.segment_id, SEGMENT_READ)
+            if segment.length is None and offset != SEGMENT_READ:
+                name = segment_name(layout.stream.scope, layout.stream.name, segment.segment_id)
+                lost.append(SkippedPart(name, offset, SEGMENT_READ, None))
+        return lost
 
 
 async def _with_lengths(core: ClientCore, cut: StreamCut) -> StreamCut:

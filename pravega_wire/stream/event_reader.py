@@ -18,6 +18,7 @@ import trio
 
 from pravega_wire.checks import check_bytes, check_seconds
 from pravega_wire.controller.tokens import Access
+from pravega_wire.cuts import SkippedPart
 from pravega_wire.errors import (
     ClosedError,
     ConcurrentUseError,
@@ -40,6 +41,7 @@ from pravega_wire.serializers import Serializer
 from pravega_wire.stream.batch import OnTruncated
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.group_link import GroupLink
+from pravega_wire.stream.skipping import report_skipped
 from pravega_wire.types import SEGMENT_READ, ScopedStream
 
 __all__ = ["Event", "EventReader", "ReachedCheckpoint", "SegmentEvents"]
@@ -227,8 +229,9 @@ class EventReader(Generic[T]):
     :param initial_delay: seconds before the first segment is taken: readers that are started together share
         the segments at once.
     :param on_truncated: what to do when data that is next was truncated: ``"fail"`` raises
-        :class:`DataLossError` once, and the next call goes on at the new head; ``"skip_to_head"`` goes on
-        without a word.
+        :class:`DataLossError` once, and the next call continues at the new head; ``"skip_to_head"``
+        continues there at once, and what is lost is logged, counted and told to the client's observer
+        (:class:`pravega_wire.metrics.DataSkipped`).
     :param on_checkpoint: called, and awaited if it gives an awaitable, with the names of checkpoints that
         iteration comes across.
     :param max_buffered_bytes: what is read ahead, all segments together; at least 256 KiB for each. What was
@@ -740,13 +743,18 @@ class EventReader(Generic[T]):
         # A new feed begins where the reader stands: after what was given out, or after what is lost.
         del self._feeds[feed.segment]
         if isinstance(failure, DataLossError):
-            start = failure.start_offset
-            if start > self._member.offsets[feed.segment]:
+            start, offset = failure.start_offset, self._member.offsets[feed.segment]
+            if start > offset:
                 self._member.advance(feed.segment, start)
+                lost_to = min(start, self._member.ends.get(feed.segment, NO_END))
+                lost = SkippedPart(feed.segment, offset, lost_to, lost_to - offset)
             else:
                 # It is gone altogether; what follows it may be there.
                 self._member.finish(feed.segment, SEGMENT_READ)
+                lost = SkippedPart(feed.segment, offset, SEGMENT_READ, None)
             if self._skip_truncated:
+                reader = f"reader {self.reader_id} of group {self.group}"
+                report_skipped(self._core, stream_of(feed.segment), lost, reader)
                 return
         self._follow_member()
         raise failure

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Sequence
-from typing import Self
+from typing import Final, Self
 from uuid import UUID, uuid4
 
 import trio
@@ -34,6 +35,8 @@ from pravega_wire.types import ScopedStream
 __all__ = ["EventWriter"]
 
 log = logging.getLogger(__name__)
+
+_SLOW_SECONDS: Final = 5.0
 
 
 class EventWriter(RoutedWriter):
@@ -213,7 +216,7 @@ class EventWriter(RoutedWriter):
     async def sealed(self, appender: SegmentAppender, error: PravegaError) -> None:
         """A segment was sealed: move on to its successors (see :class:`AppenderOwner`)."""
         try:
-            successors = await self._successors(appender.target.segment_id)
+            successors = await self._successors(appender, error)
         except PravegaError as failure:
             self._fail(failure)
             return
@@ -238,10 +241,17 @@ class EventWriter(RoutedWriter):
         self._set_routes(routes)
         self._resend([appender])
 
-    async def _successors(self, segment_id: int) -> list[tuple[float, float, int]]:
-        """Key ranges and ids of the segments after a sealed one; empty when the stream is sealed."""
-        stream = self.stream
+    async def _successors(
+        self, appender: SegmentAppender, error: PravegaError
+    ) -> list[tuple[float, float, int]]:
+        """Key ranges and ids of the segments after a sealed one; empty when the stream is sealed.
+
+        :param error: how the segment was found to have ended.
+        """
+        stream, segment_id = self.stream, appender.target.segment_id
         backoff = Backoff(self._core.stores.operation_timeout)
+        # A scale is recorded soon. A segment that is gone had its successors recorded before.
+        warn_at = trio.current_time() + (0 if isinstance(error, NoSuchSegmentError) else _SLOW_SECONDS)
         while True:
             following = await self._core.controller.get_successors(stream.scope, stream.name, segment_id)
             if following.segments:
@@ -250,6 +260,14 @@ class EventWriter(RoutedWriter):
             # the scale. Only a stream without active segments is sealed.
             if not await self._core.controller.get_current_segments(stream.scope, stream.name):
                 return []
+            if trio.current_time() >= warn_at:
+                warn_at = math.inf
+                log.warning(
+                    "the writer of stream %s waits for the successors of segment %s, for %g s at most: the "
+                    "controller names none, and the stream has other segments. If it was deleted and created "
+                    "again, this takes a new writer. What ended the segment: %s",
+                    stream, appender.target.name, self._core.stores.operation_timeout, error,
+                )  # fmt: skip
             if not await backoff.wait():
                 raise RetriesExhaustedError(
                     f"the writer of {stream} found segment {segment_id} ended, and the controller named no "

@@ -222,9 +222,15 @@ class ReaderGroup:
         for cut in await self._link.complete(cuts_of(state.checkpoints.last or state.positions())):
             end = state.config.ends.get(cut.stream)
             try:
-                ranges = await batch.segment_ranges(core, cut.stream, cut, end, "skip_to_head")
+                ranges = await batch.segment_ranges(core, cut.stream, cut, end, "skip_to_head", reader=None)
             except StreamNotFoundError:
                 # Deleted since: nothing of it will be read.
+                continue
+            except InvalidStreamCutError:
+                # Perhaps deleted and created again: then nothing is left of the segments that were read.
+                infos = await batch.segment_infos(core, cut.stream, list(cut.positions))
+                if any(info is not None for info in infos.values()):
+                    raise
                 continue
             total += sum(each.length for each in ranges)
         return total

@@ -11,8 +11,18 @@ import pytest
 import trio
 import trio.testing
 
-from pravega_wire import PravegaClient, PravegaConfig, ScopedStream, WriterMetrics, open_client
+from pravega_wire import (
+    Event,
+    PravegaClient,
+    PravegaConfig,
+    ReaderGroupConfig,
+    ScopedStream,
+    StreamCut,
+    WriterMetrics,
+    open_client,
+)
 from pravega_wire import sync as blocking
+from pravega_wire.errors import DataLossError
 from pravega_wire.metrics import (
     BlockAcknowledged,
     BlocksResent,
@@ -20,6 +30,7 @@ from pravega_wire.metrics import (
     ClientClosed,
     ClientMetrics,
     ControllerCalled,
+    DataSkipped,
     EventsRead,
     Observation,
     Observer,
@@ -66,6 +77,8 @@ class Tally:
                 self._add(stream, reads=1, bytes_received=size)
             case EventsRead(stream, events, size):
                 self._add(stream, events_read=events, bytes_read=size)
+            case DataSkipped(stream, _, _, _, lost):
+                self._add(stream, skips=1, bytes_skipped=lost or 0)
             case ControllerCalled(method, _, attempts, error):
                 self.sums[method, "calls"] += 1
                 self.sums[method, "retries"] += attempts - 1
@@ -90,7 +103,7 @@ class Tally:
                 expected[writer.name, name] = getattr(writer, name)
             expected[writer.name, "writer_reconnects"] = writer.reconnects
         for reader in metrics.readers.values():
-            for name in ("reads", "bytes_received", "events_read", "bytes_read"):
+            for name in ("reads", "bytes_received", "events_read", "bytes_read", "skips", "bytes_skipped"):
                 expected[reader.name, name] = getattr(reader, name)
             expected[reader.name, "reader_reconnects"] = reader.reconnects
         for call in metrics.controller.values():
@@ -429,3 +442,99 @@ def test_the_blocking_twin(config: PravegaConfig, collected: Collected) -> None:
     last = client.metrics()
     assert last.writers[client.config.resolve("s")].events_acknowledged == 1001
     check_collected(collected, last)
+
+
+def test_what_was_truncated_before_it_was_read_is_told(
+    config: PravegaConfig, collected: Collected, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By batch reads and by readers of a group: which bytes of which segment, once for each of them."""
+    told: list[DataSkipped] = []
+
+    def observe(observation: Observation) -> None:
+        if isinstance(observation, DataSkipped):
+            told.append(observation)
+
+    tally = Tally(observe, instrument(collected.meter))
+    event = b"x" * 12  # 20 bytes with its header
+
+    def logged() -> list[str]:
+        found = [each.getMessage() for each in caplog.records if each.name == "pravega_wire.stream.skipping"]
+        assert {each.levelname for each in caplog.records if each.getMessage() in found} <= {"WARNING"}
+        caplog.clear()
+        return found
+
+    async def main() -> None:
+        async with open_client(config, observer=tally) as client:
+            await client.create_stream("s", 1)
+            s = config.resolve("s")
+            old, low, high = (f"{s}/{each}" for each in ("0.#epoch.0", "1.#epoch.1", "2.#epoch.1"))
+            async with client.event_writer("s") as writer:
+                await writer.write_events([event] * 10)
+            start = ReaderGroupConfig.of([s], automatic_checkpoint_ms=500, group_refresh_ms=200)
+            await client.create_reader_group("g", start)
+            async with await client.reader_group("g") as group:
+                async with group.reader("a", on_truncated="skip_to_head") as reader:
+                    assert isinstance(await reader.read_event(), Event)
+                await client.truncate_stream("s", StreamCut(s, {0: 140}))
+
+                beginning = StreamCut(s, {0: 0})
+                # Whoever only asks how much there is skips nothing.
+                assert (await group.metrics()).unread_bytes == 60
+                with pytest.raises(DataLossError):
+                    await client.segment_ranges("s", beginning)
+                assert told == []
+                assert logged() == []
+
+                [rest] = await client.segment_ranges("s", beginning, on_truncated="skip_to_head")
+                assert (rest.start_offset, rest.end_offset) == (140, 200)
+                assert told == [DataSkipped(s, old, 0, 140, 140)]
+                [line] = logged()
+                assert f"stream {s}, segment {old}: 140 bytes" in line
+                assert "offset 0 to 140" in line
+                ranges = await client.segment_ranges(
+                    "s", beginning, StreamCut(s, {0: 100}), on_truncated="skip_to_head"
+                )
+                assert ranges == []
+                assert told.pop() == DataSkipped(s, old, 0, 100, 100)
+                logged()
+
+                # The group has read one event of ten.
+                async with group.reader("b", on_truncated="skip_to_head") as reader:
+                    found = await reader.read_event()
+                    assert isinstance(found, Event)
+                    assert found.offset == 140
+                assert told.pop() == DataSkipped(s, old, 20, 140, 120)
+                [line] = logged()
+                assert f"stream {s}, segment {old}: 120 bytes" in line
+                assert f"reader b of group {config.default_scope}/g" in line
+
+                # Two events are left, and go with their segment.
+                await client.scale_stream("s", [0], [(0.0, 0.5), (0.5, 1.0)])
+                await client.truncate_stream("s", StreamCut(s, {(1 << 32) + 1: 0, (1 << 32) + 2: 0}))
+                async with client.event_writer("s") as writer:
+                    await writer.write_events([event] * 40)
+                tail = await client.tail("s")
+                ranges = await client.segment_ranges("s", beginning, tail, on_truncated="skip_to_head")
+                assert [each.segment for each in ranges] == [low, high]
+                assert sum(each.length for each in ranges) == 800
+                assert told.pop() == DataSkipped(s, old, 0, -1, None)
+                [line] = logged()
+                assert f"stream {s}, segment {old}: deleted" in line
+                async with group.reader("c", on_truncated="skip_to_head") as reader:
+                    seen = 0
+                    while seen < 40:
+                        seen += isinstance(await reader.read_event(), Event)
+                assert told.pop() == DataSkipped(s, old, 160, -1, None)
+                [line] = logged()
+                assert "reader c" in line
+                assert "from offset 160" in line
+            counts = client.metrics().readers[s]
+            assert (counts.skips, counts.bytes_skipped) == (5, 360)
+            tally.check(client.metrics())
+            of = {"scope": s.scope, "stream": s.name}
+            assert collected.value("pravega.client.skips", **of) == 5
+            assert collected.value("pravega.client.bytes.skipped", **of) == 360
+            assert len(told) == 1
+
+    with caplog.at_level("INFO"):
+        trio.run(main)

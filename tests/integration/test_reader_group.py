@@ -1124,6 +1124,27 @@ def test_one_of_two_streams_is_deleted(config: PravegaConfig) -> None:
     trio.run(main)
 
 
+def test_a_stream_of_the_group_is_deleted_and_created_again(config: PravegaConfig) -> None:
+    """The group has nothing to do with the new one, and its metrics say so, at once."""
+
+    async def main() -> None:
+        async with guarded(config) as client:
+            for stream in ("s", "t"):
+                await client.create_stream(stream, 1)
+                await write(client, stream, 0, 10)
+            async with await group_of(client, "s", "t") as group:
+                unread = await group.unread_bytes()
+                await client.seal_stream("s")
+                await client.delete_stream("s")
+                await client.create_stream("s", 1)
+                await write(client, "s", 0, 100)
+                metrics = await group.metrics()
+                assert metrics.unread_bytes == unread // 2
+                assert metrics.segments == 2
+
+    trio.run(main)
+
+
 def test_a_checkpoint_that_is_asked_for_twice(config: PravegaConfig) -> None:
     """The second task is refused, and the first is told what comes of it."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import StrEnum
 from itertools import chain
 from uuid import uuid4
@@ -12,7 +13,13 @@ import trio
 
 from pravega_wire import EventWriter, PravegaConfig, Transaction, TxnStatus
 from pravega_wire.controller.types import NodeUri
-from pravega_wire.errors import ClosedError, ControllerError, EventTooLargeError, InvalidArgumentError
+from pravega_wire.errors import (
+    ClosedError,
+    ControllerError,
+    EventTooLargeError,
+    InvalidArgumentError,
+    RetriesExhaustedError,
+)
 from tests.integration.conftest import guarded
 
 
@@ -333,3 +340,36 @@ def test_keys_are_strings_of_any_kind_and_writers_are_opened(config: PravegaConf
             assert found == [b"1", b"2", b"3", b"4"]
 
     trio.run(main)
+
+
+def test_a_writer_whose_stream_was_created_again_says_what_it_waits_for(
+    config: PravegaConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with guarded(replace(config, operation_timeout=3.0)) as client:
+            await client.create_stream("s", 1)
+            async with client.event_writer("s") as writer:
+                await (await writer.write_event(b"old")).wait()
+                # A scale is nothing to warn of.
+                await client.scale_stream("s", [0], [(0.0, 1.0)])
+                await (await writer.write_event(b"scaled")).wait()
+            assert caplog.records == []
+
+            writer = await client.event_writer("s").open()
+            await (await writer.write_event(b"last")).wait()
+            await client.seal_stream("s")
+            await client.delete_stream("s")
+            await client.create_stream("s", 1)
+            with pytest.raises(RetriesExhaustedError, match="created again"):
+                await (await writer.write_event(b"lost")).wait()
+            await writer.close()
+            [record] = caplog.records
+            assert (record.name, record.levelname) == ("pravega_wire.stream.event_writer", "WARNING")
+            stream = client.config.resolve("s")
+            assert f"writer of stream {stream} waits for" in record.message
+            assert f"segment {stream}/1.#epoch.1" in record.message
+            assert "for 3 s at most" in record.message
+            assert "does not exist" in record.message
+
+    with caplog.at_level("WARNING", logger="pravega_wire"):
+        trio.run(main)

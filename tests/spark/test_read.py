@@ -9,11 +9,14 @@ from uuid import uuid4
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 from pravega_wire import PravegaConfig, StreamCut
 from pravega_wire.errors import DataLossError, InvalidArgumentError
 from pravega_wire.sync import PravegaClient
 from spark_adapter import EVENT_SCHEMA, read_df, read_rdd, register
+from spark_adapter.options import config_options
+from spark_adapter.source import PravegaDataSource
 
 
 @dataclass(frozen=True)
@@ -203,7 +206,11 @@ def test_what_the_format_cannot_do_says_what_to_use(
 
 
 def test_truncated_data_fails_unless_told_otherwise(
-    spark: SparkSession, config: PravegaConfig, client: PravegaClient, stream: str
+    spark: SparkSession,
+    config: PravegaConfig,
+    client: PravegaClient,
+    stream: str,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     beginning = client.head(stream)
     with client.event_writer(stream) as writer:
@@ -216,8 +223,24 @@ def test_truncated_data_fails_unless_told_otherwise(
         read_rdd(spark.sparkContext, config, stream, beginning)
     with pytest.raises(DataLossError):
         read_df(spark, config, stream, beginning)
+    assert caplog.records == []
     kept = read_rdd(spark.sparkContext, config, stream, beginning, on_truncated="skip_to_head")
     assert sorted(kept.collect()) == sorted(b"here %d" % n for n in range(50))
+    # The driver says what is missing, when it looks for the ranges.
+    lost = {
+        f"stream {config.resolve(stream)}, segment {config.resolve(stream)}/{segment_id}.#epoch.0: "
+        f"{offset} bytes were truncated before a reader between two cuts has read them; "
+        f"skipping from offset 0 to {offset}"
+        for segment_id, offset in client.head(stream).positions.items()
+    }
+    assert {each.getMessage() for each in caplog.records if "skipping" in each.name} == lost
+    assert {each.levelname for each in caplog.records if "skipping" in each.name} == {"WARNING"}
+    # The data source says it where Spark plans: a process whose standard error is the driver's.
+    caplog.clear()
+    options = {**config_options(config), "stream": str(config.resolve(stream)), "failOnDataLoss": "false"}
+    source = PravegaDataSource({**options, "start_stream_cut": beginning.to_text()})
+    assert len(source.reader(StructType()).partitions()) == 2
+    assert {each.getMessage() for each in caplog.records if "skipping" in each.name} == lost
     with pytest.raises(Exception, match="truncated"):
         stale.count()
 

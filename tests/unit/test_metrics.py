@@ -22,6 +22,7 @@ from pravega_wire.metrics import (
     ClientOpened,
     ControllerCalled,
     Counters,
+    DataSkipped,
     EventsRead,
     Observation,
     Reconnecting,
@@ -111,6 +112,8 @@ def test_everything_counted_is_told() -> None:
     reading.received(6)
     reading.read(7, 8)
     reading.reconnecting(LOST)
+    reading.skipped("scope/stream/0.#epoch.0", 9, 11, 2)
+    reading.skipped("scope/stream/0.#epoch.0", 11, -1, None)
     counters.called("m", 0.1, 2, "Cancelled")
     assert told == [
         BlockAcknowledged(STREAM, 1, 2, 0.5),
@@ -120,8 +123,12 @@ def test_everything_counted_is_told() -> None:
         BytesReceived(STREAM, 6),
         EventsRead(STREAM, 7, 8),
         Reconnecting(STREAM, "reader", LOST),
+        DataSkipped(STREAM, "scope/stream/0.#epoch.0", 9, 11, 2),
+        DataSkipped(STREAM, "scope/stream/0.#epoch.0", 11, -1, None),
         ControllerCalled("m", 0.1, 2, "Cancelled"),
     ]
+    read = counters.metrics().readers[STREAM]
+    assert (read.skips, read.bytes_skipped) == (2, 2)
 
 
 def test_an_observer_that_raises_is_logged_once_counted_and_called_again(
