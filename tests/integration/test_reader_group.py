@@ -1333,6 +1333,14 @@ def test_the_blocking_twin(config: PravegaConfig) -> None:
                         seen += found
                     if number == 60:
                         break
+                with pytest.raises(CheckpointTimeoutError) as caught:
+                    group.checkpoint("held", timeout=0.5)
+                assert list(caught.value.waiting_for) == ["a"]
+                with pytest.raises(CheckpointTimeoutError):
+                    group.generate_stream_cuts(timeout=0.5)
+                group.refresh()
+                assert all(each.name != "held" and not each.silent for each in group.outstanding_checkpoints)
+                assert "held" not in group.online_readers["a"].unanswered
                 for batch in reader.batches():
                     seen += batch
                 assert reader.end_of_data

@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pravega_wire.cuts import LayoutSegment, StreamLayout
+from pravega_wire.cuts import LayoutSegment, SkippedPart, StreamLayout
 from pravega_wire.errors import (
     DataLossError,
     InvalidArgumentError,
     InvalidStreamCutError,
     UndecidableCutError,
 )
-from pravega_wire.naming import segment_id
+from pravega_wire.naming import segment_id, segment_name
 from pravega_wire.types import CutOrder, ScopedStream, SegmentRange, StreamCut
 
 STREAM = ScopedStream("s", "t")
@@ -312,6 +312,17 @@ def test_what_was_truncated_away() -> None:
         SegmentRange(STREAM, B, 20, 50),
         SegmentRange(STREAM, C, 0, 1),
     ]
+    names = {each: segment_name(STREAM.scope, STREAM.name, each) for each in (A, B)}
+    assert layout.skipped_between(old, new) == [
+        SkippedPart(names[A], 60, -1, None),
+        SkippedPart(names[B], 10, 20, 10),
+    ]
+    # Where the end says how far it was wanted, the number is known.
+    assert layout.skipped_between(cut({A: 60, B: 10}), cut({A: 65, B: 15})) == [
+        SkippedPart(names[A], 60, 65, 5),
+        SkippedPart(names[B], 10, 15, 5),
+    ]
+    assert layout.skipped_between(cut({A: 60, B: 20}), cut({A: 60, B: 50})) == []
     with pytest.raises(DataLossError, match="bytes 10 to 20") as caught:
         layout.ranges_between(cut({A: 0, B: 10}), cut({A: 0, B: 30}))
     assert (caught.value.offset, caught.value.start_offset) == (10, 20)
