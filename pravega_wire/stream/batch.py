@@ -278,7 +278,7 @@ async def segment_ranges(
 ) -> list[SegmentRange]:
     """See :meth:`PravegaClient.segment_ranges`.
 
-    :param reader: who skips what is truncated, for the log; None when nobody is going to read the ranges.
+    :param reader: the party that skips what is truncated, for the log; None when nobody will read the ranges.
     """
     if on_truncated not in ("fail", "skip_to_head"):
         raise InvalidArgumentError(f"on_truncated is 'fail' or 'skip_to_head', not {on_truncated!r}")

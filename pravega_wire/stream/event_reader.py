@@ -230,7 +230,7 @@ class EventReader(Generic[T]):
         the segments at once.
     :param on_truncated: what to do when data that is next was truncated: ``"fail"`` raises
         :class:`DataLossError` once, and the next call continues at the new head; ``"skip_to_head"``
-        continues there at once, and what is lost is logged, counted and told to the client's observer
+        continues there at once, and what is lost is logged, counted and reported to the client's observer
         (:class:`pravega_wire.metrics.DataSkipped`).
     :param on_checkpoint: called, and awaited if it gives an awaitable, with the names of checkpoints that
         iteration comes across.

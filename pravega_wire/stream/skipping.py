@@ -16,18 +16,18 @@ log = logging.getLogger(__name__)
 def report_skipped(core: ClientCore, stream: ScopedStream, part: SkippedPart, reader: str) -> None:
     """Count truncated data that is skipped, let the observer know, and log it.
 
-    :param reader: who skips it, for the log.
+    :param reader: the party that skips it, for the log.
     """
     core.counters.reading(stream.scope, stream.name).skipped(
         part.segment, part.offset, part.new_offset, part.size
     )
     if part.size is None:
         log.warning(
-            "stream %s, segment %s: deleted before %s has read it from offset %d to its end; an unknown "
+            "stream %s, segment %s: deleted before %s read it from offset %d to its end; an unknown "
             "number of bytes is skipped", stream, part.segment, reader, part.offset,
         )  # fmt: skip
     else:
         log.warning(
-            "stream %s, segment %s: %d bytes were truncated before %s has read them; skipping from offset %d "
+            "stream %s, segment %s: %d bytes were truncated before %s read them; skipping from offset %d "
             "to %d", stream, part.segment, part.size, reader, part.offset, part.new_offset,
         )  # fmt: skip

@@ -229,7 +229,7 @@ def test_truncated_data_fails_unless_told_otherwise(
     # The driver says what is missing, when it looks for the ranges.
     lost = {
         f"stream {config.resolve(stream)}, segment {config.resolve(stream)}/{segment_id}.#epoch.0: "
-        f"{offset} bytes were truncated before a reader between two cuts has read them; "
+        f"{offset} bytes were truncated before a reader between two cuts read them; "
         f"skipping from offset 0 to {offset}"
         for segment_id, offset in client.head(stream).positions.items()
     }
