@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Self
+from typing import Self, SupportsIndex
 
 import trio
 
@@ -42,10 +42,10 @@ _CALL_BYTES = 512
 
 
 def _count(max_bytes: object) -> int:
-    try:
-        count = operator.index(max_bytes)  # type: ignore[arg-type]  # raises what is mapped here
-    except TypeError as error:
-        raise ArgumentTypeError(f"max_bytes is an int, not {type(max_bytes).__name__}") from error
+    # True would pass for 1.
+    if isinstance(max_bytes, bool) or not isinstance(max_bytes, SupportsIndex):
+        raise ArgumentTypeError(f"max_bytes is an int, not {type(max_bytes).__name__}")
+    count = operator.index(max_bytes)
     if count < 1:
         raise InvalidArgumentError(f"max_bytes must be at least 1, not {count}")
     return count
