@@ -86,6 +86,17 @@ class StreamInfo:
     sealed: bool
 
 
+def _check_trio() -> None:
+    try:
+        trio.lowlevel.current_trio_token()
+    except RuntimeError:
+        raise InvalidArgumentError(
+            "pravega_wire.open_client works under trio only: start the program with trio.run(). Under "
+            "asyncio, or without an event loop, use pravega_wire.sync.open_client; from asyncio in a thread "
+            "(asyncio.to_thread)"
+        ) from None
+
+
 @asynccontextmanager
 async def open_client(
     config: PravegaConfig | None = None,
@@ -102,7 +113,9 @@ async def open_client(
     :param address_map: translates segment-store addresses that the controller gives,
         ``(host, port) -> (host, port)``, where they cannot be reached as they are.
     :param observer: is called while things happen; see :mod:`pravega_wire.metrics`.
+    :raises InvalidArgumentError: it is not trio that runs this, but asyncio, say.
     """
+    _check_trio()
     chosen = PravegaConfig.from_defaults() if config is None else config
     counters = Counters(observer)
     counters.tell(ClientOpened(counters.metrics))

@@ -39,6 +39,7 @@ from pravega_wire.segment.following import FollowingReader
 from pravega_wire.segment.reader import CHUNK_BYTES, EventRangeReader
 from pravega_wire.serializers import Serializer
 from pravega_wire.stream.batch import OnTruncated
+from pravega_wire.stream.callers import in_caller
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.group_link import GroupLink
 from pravega_wire.stream.skipping import report_skipped
@@ -433,7 +434,8 @@ class EventReader(Generic[T]):
             }
             for stream in live
         }
-        return assigner.update({stream: await self.time_window(stream) for stream in live}, places)
+        windows = {stream: await self.time_window(stream) for stream in live}
+        return await in_caller(assigner.update, windows, places)
 
     def _open_link(self) -> GroupLink:
         if self._left or self._link is None:
@@ -570,6 +572,14 @@ class EventReader(Generic[T]):
                 await self._tell(found)
             else:
                 yield found
+
+    async def load(self, timeout: float | None = None) -> _Hand | ReachedCheckpoint | None:
+        """For the blocking reader: as :meth:`read_event`, but an event is made by :meth:`take`."""
+        return await self._more(timeout)
+
+    def take(self, found: _Hand) -> Event[T]:
+        """The first event of what :meth:`load` has found; in whatever thread."""
+        return self._first_event(found)
 
     async def _tell(self, checkpoint: ReachedCheckpoint) -> None:
         if self._on_checkpoint is not None:

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, Generic, NamedTuple, NoReturn, Self, TypeVar, cast
+from typing import Any, Final, Generic, NamedTuple, NoReturn, Self, TypeVar, TypeVarTuple, Unpack, cast
 
 import trio
 
@@ -50,7 +50,14 @@ from pravega_wire.segment.table import (
     TableSegment,
     batch_bytes,
 )
-from pravega_wire.serializers import BytesSerializer, Serializer
+from pravega_wire.serializers import (
+    BytesSerializer,
+    JavaStringSerializer,
+    JsonSerializer,
+    Serializer,
+    Utf8Serializer,
+)
+from pravega_wire.stream.callers import in_caller
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.types import ScopedStream
 
@@ -71,6 +78,7 @@ S = TypeVar("S")
 V = TypeVar("V")
 K = TypeVar("K")
 T = TypeVar("T")
+A = TypeVarTuple("A")
 K_co = TypeVar("K_co", covariant=True)
 V_co = TypeVar("V_co", covariant=True)
 
@@ -79,6 +87,9 @@ _AT_ONCE: Final = 8
 # Requests that one call has under way at the same time.
 
 _MISSING: Final = object()
+
+_OWN_SERIALIZERS: Final = {BytesSerializer, JavaStringSerializer, JsonSerializer, Utf8Serializer}
+# They need nothing of the user's, so they may run anywhere.
 
 
 class TableKey(NamedTuple, Generic[P, S]):
@@ -254,6 +265,13 @@ class KeyValueTable(Generic[P, S, V]):
         self._primary_keys = primary_keys
         self._secondary_keys = secondary_keys
         self._values = values
+        self._foreign = (
+            not {type(each) for each in (primary_keys, secondary_keys, values)} <= _OWN_SERIALIZERS
+        )
+
+    async def _run(self, function: Callable[[Unpack[A]], T], *args: *A) -> T:
+        """Call what calls the serializers: where functions of the user run, if they are such."""
+        return await in_caller(function, *args) if self._foreign else function(*args)
 
     @classmethod
     async def open(
@@ -410,9 +428,12 @@ class KeyValueTable(Generic[P, S, V]):
                 segment=error.segment,
                 host=error.host,
             )
-            unknown.found = tuple(
-                None if entry is None else self._entry_of(segment, cast(c.TableEntry, entry))
-                for entry in error.found
+            found = error.found
+            unknown.found = await self._run(
+                lambda: tuple(
+                    None if entry is None else self._entry_of(segment, cast(c.TableEntry, entry))
+                    for entry in found
+                )
             )
             raise unknown from error.__cause__
 
@@ -435,28 +456,32 @@ class KeyValueTable(Generic[P, S, V]):
         :raises KeyValueTableNotFoundError: the table was deleted.
         :raises TableKeyLengthError: the key does not have the table's length.
         """
-        data = self._key_bytes(key)
+        data = await self._run(self._key_bytes, key)
         segment = self._segment_of_key(data)
         with self._named():
             [entry] = await segment.table.read([data])
-        return None if entry is None else self._entry_of(segment, entry)
+        return None if entry is None else await self._run(self._entry_of, segment, entry)
 
     async def get_many(self, keys: Iterable[P | tuple[P, S]]) -> list[TableEntry[P, S, V] | None]:
         """The entries of keys, in their order; None for those that have none.
 
         Each entry is as it was at some moment during the call, not all at the same.
         """
-        wanted = [self._key_bytes(key) for key in keys]
+        wanted = await in_caller(lambda: [self._key_bytes(key) for key in keys])
         by_segment: dict[_Segment, list[bytes]] = {}
         for data in dict.fromkeys(wanted):
             by_segment.setdefault(self._segment_of_key(data), []).append(data)
         with self._named():
             read = await self._read_all(by_segment)
-        found = {
-            data: None if entry is None else self._entry_of(self._segment_of_key(data), entry)
-            for data, entry in read.items()
-        }
-        return [found[data] for data in wanted]
+
+        def entries() -> list[TableEntry[P, S, V] | None]:
+            found = {
+                data: None if entry is None else self._entry_of(self._segment_of_key(data), entry)
+                for data, entry in read.items()
+            }
+            return [found[data] for data in wanted]
+
+        return await self._run(entries)
 
     async def _read_all(self, wanted: Mapping[_Segment, Sequence[bytes]]) -> dict[bytes, c.TableEntry | None]:
         """The entries of any number of keys; None for those that have none."""
@@ -479,7 +504,7 @@ class KeyValueTable(Generic[P, S, V]):
 
     async def exists(self, key: P | tuple[P, S]) -> bool:
         """Whether there is an entry of this key; its value is not fetched."""
-        data = self._key_bytes(key)
+        data = await self._run(self._key_bytes, key)
         with self._named():
             return bool(await self._segment_of_key(data).table.read_keys(data, data, 1))
 
@@ -525,7 +550,7 @@ class KeyValueTable(Generic[P, S, V]):
         return Change(data, version, None)
 
     async def _single(self, modification: Modification[P | tuple[P, S], V]) -> KeyValueVersion:
-        change = self._change(modification)
+        change = await self._run(self._change, modification)
         segment = self._segment_of_key(change.key)
         [version] = await self._update(segment, [change])
         return KeyValueVersion(segment.segment_id, version)
@@ -558,8 +583,7 @@ class KeyValueTable(Generic[P, S, V]):
         :raises TableKeyDoesNotExistError: it does not exist.
         :raises TableOutcomeUnknownError: the answer was lost, and whether it was set is not known.
         """
-        data = self._key_bytes(key)
-        payload = self._value_bytes(value)
+        data, payload = await self._run(lambda: (self._key_bytes(key), self._value_bytes(value)))
         segment = self._segment_of_key(data)
         backoff = self._backoff()
         while True:
@@ -607,7 +631,7 @@ class KeyValueTable(Generic[P, S, V]):
         :raises TableKeyBadVersionError: a condition does not hold; nothing was changed.
         :raises TableOutcomeUnknownError: the answer was lost, and whether it was made is not known.
         """
-        changes = [self._change(modification) for modification in modifications]
+        changes = await in_caller(lambda: [self._change(modification) for modification in modifications])
         if not changes:
             return []
         length = self._configuration.primary_key_length
@@ -643,18 +667,22 @@ class KeyValueTable(Generic[P, S, V]):
 
         Not atomic: after an error, any of them may have been set. Of a key that comes twice, the last holds.
         """
-        changes: dict[bytes, Change] = {}
-        for key, value in items:
-            data = self._key_bytes(key)
-            changes[data] = Change(data, ANY_VERSION, self._value_bytes(value))
-        await self._in_batches(changes.values())
+
+        def changes() -> dict[bytes, Change]:
+            made: dict[bytes, Change] = {}
+            for key, value in items:
+                data = self._key_bytes(key)
+                made[data] = Change(data, ANY_VERSION, self._value_bytes(value))
+            return made
+
+        await self._in_batches((await in_caller(changes)).values())
 
     async def remove_many(self, keys: Iterable[P | tuple[P, S]]) -> None:
         """Remove any number of keys, many with each request and without conditions.
 
         Not atomic: after an error, any of them may have been removed.
         """
-        wanted = dict.fromkeys(self._key_bytes(key) for key in keys)
+        wanted = await in_caller(lambda: dict.fromkeys(map(self._key_bytes, keys)))
         await self._in_batches([Change(data, ANY_VERSION, None) for data in wanted])
 
     async def _in_batches(self, changes: Iterable[Change]) -> None:
@@ -697,7 +725,7 @@ class KeyValueTable(Generic[P, S, V]):
                 found = await segment.table.read_keys(
                     part.first, part.last, min(page_size, MAX_KEYS_PER_LISTING)
                 )
-            return [(key.data, self._key_of(key.data)) for key in found]
+            return await self._run(lambda: [(key.data, self._key_of(key.data)) for key in found])
 
         return self._iterator(chosen, after, page_size, fetch)
 
@@ -729,7 +757,9 @@ class KeyValueTable(Generic[P, S, V]):
         async def fetch(segment: _Segment, part: _Range) -> list[tuple[bytes, TableEntry[P, S, V]]]:
             with self._named():
                 found = await self._page(segment, part, page_size)
-            return [(entry.key.data, self._entry_of(segment, entry)) for entry in found]
+            return await self._run(
+                lambda: [(entry.key.data, self._entry_of(segment, entry)) for entry in found]
+            )
 
         return self._iterator(chosen, after, page_size, fetch)
 

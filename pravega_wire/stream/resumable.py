@@ -12,6 +12,7 @@ segment store knows a writer by its id alone.
 from __future__ import annotations
 
 import logging
+import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -49,6 +50,7 @@ from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.event_writer import EventWriter
 from pravega_wire.stream.routing import (
     DEFAULT_MAX_OUTSTANDING_BYTES,
+    YIELD_SECONDS,
     Partitioner,
     Route,
     as_bytes,
@@ -264,6 +266,7 @@ class ResumableWriter(EventWriter):
         ack = Ack()
         keys = None if routing_keys is None or isinstance(routing_keys, str) else iter(routing_keys)
         missing = object()
+        yielded = time.perf_counter()
         try:
             for event in events:
                 key: object = routing_keys if keys is None else next(keys, missing)
@@ -274,6 +277,10 @@ class ResumableWriter(EventWriter):
                 if len(event) > MAX_EVENT_BYTES:
                     raise too_large(len(event))
                 await self._write_numbered([event], key, atomic=False, into=ack)  # type: ignore[arg-type]  # checked there
+                if time.perf_counter() - yielded > YIELD_SECONDS:
+                    # The events may take long to make.
+                    await trio.lowlevel.checkpoint()
+                    yielded = time.perf_counter()
             if keys is not None and next(keys, missing) is not missing:
                 raise more_keys()
         finally:

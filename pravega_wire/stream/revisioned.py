@@ -323,9 +323,21 @@ class RevisionReader(Generic[T]):
                 return None
             self._batch = list(zip(batch.offsets(), batch.to_list(), strict=True))
             self._batch.reverse()
-        offset, payload = self._batch.pop()
+        return self._made(*self._batch.pop())
+
+    def _made(self, offset: int, payload: bytes) -> tuple[Revision, T]:
         revision = Revision(self._segment, offset + HEADER_BYTES + len(payload), 0)
         return revision, self._serializer.deserialize(payload)
+
+    async def next_values(self) -> list[tuple[Revision, T]]:
+        """The next values with their revisions, as many as have arrived; an empty list after the last."""
+        first = await self.next_value()
+        if first is None:
+            return []
+        values = [first]
+        while self._batch:
+            values.append(self._made(*self._batch.pop()))
+        return values
 
     async def aclose(self) -> None:
         """Give the connection back."""

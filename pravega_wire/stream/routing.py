@@ -8,6 +8,7 @@ a segment takes no more events.
 from __future__ import annotations
 
 import math
+import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from itertools import chain, islice
@@ -55,6 +56,12 @@ DEFAULT_MAX_OUTSTANDING_BYTES = 32 * 1024 * 1024
 
 _YIELD_BYTES = 128 * 1024
 # A caller that never waits still lets the connection's tasks run after this much.
+
+YIELD_SECONDS = 0.005
+# Nor does one whose events take time to make keep others waiting for longer than this and a few events.
+
+_UNTIMED_EVENTS = 16
+# So many of an iterable's events are read without a look at the time.
 
 _RUN_EVENTS = 1000
 # Events of an Arrow array without keys go to a segment in runs of so many.
@@ -262,19 +269,38 @@ class RoutedWriter:
             written, none after it.
         :raises InvalidArgumentError: fewer or more keys than events. Nothing was written where both have a
             length; of iterators it turns out on the way, at the end for more than a block of events.
+
+        An iterable whose items take long to make does not keep other tasks from running for longer than some
+        of them take; one that blocks does. When it raises, what it gave before is written and will be stored,
+        and what it raised leaves this call.
         """
         check_lengths(events, routing_keys)
         if is_arrow(events):
             return await self._write_arrow(events, routing_keys)
         ack = Ack()
+        # Nothing of these takes time.
+        ready = type(events) in (list, tuple)
+        yielded = time.perf_counter()
         one_key = routing_keys is None or isinstance(routing_keys, str)
         keys = None if one_key else iter(routing_keys or ())
         iterator = iter(events)
         count = _FIRST_BULK_EVENTS
         try:
             while True:
-                chunk = list(islice(iterator, count))
+                failure: Exception | None = None
+                ended = False
+                if ready:
+                    chunk = list(islice(iterator, count))
+                    ended = len(chunk) < count
+                else:
+                    chunk = []
+                    try:
+                        ended = _read_timely(iterator, chunk, count, yielded + YIELD_SECONDS)
+                    except Exception as error:
+                        failure = error
                 if not chunk:
+                    if failure is not None:
+                        raise failure
                     if keys is not None and next(keys, _END) is not _END:
                         raise more_keys()
                     break
@@ -287,7 +313,7 @@ class RoutedWriter:
                     chunk_keys = list(islice(keys, len(chunk)))
                     if len(chunk_keys) < len(chunk):
                         raise fewer_keys()
-                    if len(chunk) < count and next(keys, _END) is not _END:
+                    if ended and next(keys, _END) is not _END:
                         # These are the last events; they are not written either.
                         raise more_keys()
                     if not set(map(type, chunk_keys)) <= _KEY_TYPES:
@@ -311,6 +337,11 @@ class RoutedWriter:
                 if first:
                     chunk, lengths, places = chunk[first:], lengths[first:], places[first:]
                 await self._write_chunk(chunk, lengths, places, ack)
+                if failure is not None:
+                    raise failure
+                if not ready and time.perf_counter() - yielded > YIELD_SECONDS:
+                    await trio.lowlevel.checkpoint()
+                    yielded = time.perf_counter()
                 if not lengths:
                     continue
                 # About one block at a time, so that a generator of large events stays lazy.
@@ -702,6 +733,25 @@ class RoutedWriter:
         """End without waiting: what is not acknowledged fails."""
         self._fail(ClosedError(f"the writer of {self._name} is closed"))
         self._counts.end()
+
+
+def _read_timely(source: Iterator[bytes], into: list[bytes], count: int, until: float) -> bool:
+    """Read up to ``count`` events, as many as come in time, but at least one; fewer at the end.
+
+    What was read before the source raises is in the list.
+
+    :returns: whether the end was reached.
+    """
+    step = 1
+    while len(into) < count:
+        wanted = min(len(into) + step, count)
+        into.extend(islice(source, wanted - len(into)))
+        if len(into) < wanted:
+            return True
+        if time.perf_counter() > until:
+            break
+        step = min(2 * step, _UNTIMED_EVENTS)
+    return False
 
 
 def as_bytes(event: object) -> bytes:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 import trio
@@ -11,6 +13,7 @@ import trio
 from pravega_wire.errors import CorruptedStateError, DataLossError, DecodeError, InvalidArgumentError
 from pravega_wire.protocol.state_records import InitialRecord, UpdateRecord, decode_state_record
 from pravega_wire.serializers import Serializer
+from pravega_wire.stream.callers import CallingThread, calling_thread, in_caller
 from pravega_wire.stream.revisioned import RevisionedStream, RevisionReader
 from pravega_wire.transport.limits import limited
 from pravega_wire.types import Revision
@@ -75,6 +78,10 @@ class StateFormat(Generic[S, U]):
         return self.step(state, update)
 
 
+_Known = tuple[S | None, Revision | None]
+"""A state, and up to where it has everything."""
+
+
 class StateSynchronizer(Generic[S, I, U]):
     """A state, known to every process that has a synchronizer on the same stream.
 
@@ -94,6 +101,7 @@ class StateSynchronizer(Generic[S, I, U]):
         # None with a state known: truncation has passed the place, and the next initial state is looked for.
         self._revision: Revision | None = None
         self._reading = trio.Lock()
+        self._reading_for: CallingThread | None = None
         self._readers: set[RevisionReader[bytes]] = set()
 
     @property
@@ -112,13 +120,29 @@ class StateSynchronizer(Generic[S, I, U]):
 
     # --- reading --------------------------------------------------------------------------------
 
+    @asynccontextmanager
+    async def _alone(self) -> AsyncIterator[None]:
+        """While no other task reads."""
+        thread = calling_thread.get()
+        if thread is not None and self._reading_for is not None and thread.is_within(self._reading_for):
+            # It would wait for itself.
+            raise InvalidArgumentError(
+                f"a function of the state on {self.stream} uses the synchronizer that it is called by"
+            )
+        async with self._reading:
+            self._reading_for = thread
+            try:
+                yield
+            finally:
+                self._reading_for = None
+
     @limited("fetching the state of {self.stream}")
     async def fetch_updates(self) -> S | None:
         """Apply what others wrote; returns the state, None when nobody has initialized it.
 
         :raises CorruptedStateError: the stream holds something else than a state's records.
         """
-        async with self._reading:
+        async with self._alone():
             while True:
                 start = self._revision
                 if start is None or self._state is None:
@@ -127,8 +151,8 @@ class StateSynchronizer(Generic[S, I, U]):
                     reader = await self._log.read_from(start)
                     self._readers.add(reader)
                     try:
-                        async for revision, payload in reader:
-                            self._take(payload, revision)
+                        while batch := await reader.next_values():
+                            await self._take(batch)
                     finally:
                         self._readers.discard(reader)
                         await reader.aclose()
@@ -168,42 +192,68 @@ class StateSynchronizer(Generic[S, I, U]):
         # Truncation that was not a compaction's may have passed the mark.
         return oldest if mark is None or mark < oldest else mark
 
-    def _take(self, payload: bytes, revision: Revision) -> None:
-        try:
-            self._take_record(payload, revision)
-        except DecodeError as error:
-            raise CorruptedStateError(
-                f"stream {self.stream}, record before offset {revision.offset}: {error.message}",
-                scope=self.stream.scope,
-                stream=self.stream.name,
-            ) from error
+    async def _take(self, records: Sequence[tuple[Revision, bytes]]) -> None:
+        """Make the state what it is after these records as well."""
 
-    def _take_record(self, payload: bytes, revision: Revision) -> None:
+        failures: list[Exception] = []
+
+        def after(known: _Known[S]) -> _Known[S]:
+            failures.clear()
+            for revision, payload in records:
+                try:
+                    known = self._after_record(known, payload, revision)
+                except DecodeError as error:
+                    failures.append(
+                        CorruptedStateError(
+                            f"stream {self.stream}, record before offset {revision.offset}: {error.message}",
+                            scope=self.stream.scope,
+                            stream=self.stream.name,
+                        )
+                    )
+                    failures[0].__cause__ = error
+                    break
+                except Exception as error:
+                    failures.append(error)
+                    break
+            return known
+
+        # What comes before a record that fails counts.
+        await self._advance(after)
+        if failures:
+            raise failures[0]
+
+    async def _advance(self, step: Callable[[_Known[S]], _Known[S]]) -> None:
+        """Change the state by a function of it, which runs where functions of the user do."""
+        while True:
+            known = self._state, self._revision
+            state, revision = await in_caller(step, known)
+            # Another thread's call may have been faster. Then from what that has made of it.
+            if self._state is known[0] and self._revision is known[1]:
+                self._state, self._revision = state, revision
+                return
+
+    def _after_record(self, known: _Known[S], payload: bytes, revision: Revision) -> _Known[S]:
         record = decode_state_record(payload)
         if isinstance(record, InitialRecord):
-            if self._is_newer(revision):
+            if known[1] is None or known[1] < revision:
                 initial = self._format.initial_serializer.deserialize(record.data)
-                self._state = self._format.create(initial, revision)
-                self._revision = revision
-        elif self._revision is not None:
-            self._apply(
-                [self._format.update_serializer.deserialize(data) for data in record.updates], revision
-            )
+                return self._format.create(initial, revision), revision
+        elif known[1] is not None:
+            updates = [self._format.update_serializer.deserialize(data) for data in record.updates]
+            return self._after_updates(known, updates, revision)
+        return known
 
-    def _is_newer(self, revision: Revision) -> bool:
-        return self._revision is None or self._revision < revision
-
-    def _apply(self, updates: Sequence[U], revision: Revision) -> None:
+    def _after_updates(self, known: _Known[S], updates: Sequence[U], revision: Revision) -> _Known[S]:
         """Apply those of a record's updates that the state does not have yet."""
-        state, last = self._state, self._revision
+        state, last = known
         if state is None or last is None:
-            return
+            return known
         for index, update in enumerate(updates):
             each = Revision(revision.segment, revision.offset, index)
             if last < each:
                 state, last = self._format.apply(state, update, each), each
         # A record without updates moves the state on as well: the next write comes after it.
-        self._state, self._revision = state, revision if last < revision else last
+        return state, revision if last < revision else last
 
     # --- writing --------------------------------------------------------------------------------
 
@@ -215,7 +265,7 @@ class StateSynchronizer(Generic[S, I, U]):
         """
         if await self.fetch_updates() is not None:
             return False
-        record = InitialRecord(self._format.initial_serializer.serialize(initial))
+        record = InitialRecord(await in_caller(self._format.initial_serializer.serialize, initial))
         start = await self._log.fetch_oldest_revision()
         revision = await self._log.write_conditionally(start, record.encode())
         if revision is None:
@@ -228,9 +278,13 @@ class StateSynchronizer(Generic[S, I, U]):
                     stream=self.stream.name,
                 )
             return False
-        if self._is_newer(revision):
-            self._state = self._format.create(initial, revision)
-            self._revision = revision
+
+        def created(known: _Known[S]) -> _Known[S]:
+            if known[1] is None or known[1] < revision:
+                return self._format.create(initial, revision), revision
+            return known
+
+        await self._advance(created)
         return True
 
     async def _current(self) -> S:
@@ -252,15 +306,23 @@ class StateSynchronizer(Generic[S, I, U]):
         """
         while True:
             state = await self._current()
-            updates = generate(state)
+            updates, payload = await in_caller(self._generated, generate, state)
             if not updates:
                 return state
-            serializer = self._format.update_serializer
-            record = UpdateRecord([serializer.serialize(update) for update in updates])
-            written = await self._write(record.encode())
+            written = await self._write(payload)
             if written is not None:
-                self._apply(updates, written)
+                await self._advance(partial(self._after_updates, updates=updates, revision=written))
                 return await self._current()
+
+    def _generated(
+        self, generate: Callable[[S], Sequence[U] | None], state: S
+    ) -> tuple[Sequence[U] | None, bytes]:
+        updates = generate(state)
+        return updates, self._record(updates) if updates else b""
+
+    def _record(self, updates: Sequence[U]) -> bytes:
+        serializer = self._format.update_serializer
+        return UpdateRecord([serializer.serialize(update) for update in updates]).encode()
 
     async def _write(self, payload: bytes) -> Revision | None:
         """Append to exactly the known state; None, with newer records read, when there are some."""
@@ -273,13 +335,13 @@ class StateSynchronizer(Generic[S, I, U]):
 
     async def _catch_up(self, known: Revision) -> None:
         """Read what somebody else has written, or is about to have written, after ``known``."""
-        async with self._reading:
+        async with self._alone():
             if self._revision is not None and self._revision.offset > known.offset:
                 # Another task has read it meanwhile.
                 return
             news = await self._log.read_news(known) if self._revision is not None else None
-            for revision, payload in news or ():
-                self._take(payload, revision)
+            if news:
+                await self._take(news)
         if news is None:
             await self.fetch_updates()
 
@@ -287,9 +349,7 @@ class StateSynchronizer(Generic[S, I, U]):
     async def update_unconditionally(self, updates: Sequence[U]) -> None:
         """Write updates that are right for any state; they show with the next fetch."""
         if updates:
-            serializer = self._format.update_serializer
-            record = UpdateRecord([serializer.serialize(update) for update in updates])
-            await self._log.write_unconditionally(record.encode())
+            await self._log.write_unconditionally(await in_caller(self._record, updates))
 
     @limited("compacting the state of {self.stream}")
     async def compact(self, summarize: Callable[[S], I | None]) -> None:
@@ -306,11 +366,10 @@ class StateSynchronizer(Generic[S, I, U]):
             state = await self._current()
             assert self._revision is not None
             start = Revision(self._revision.segment, self._revision.offset, 0)
-            initial = summarize(state)
-            if initial is None:
+            payload = await in_caller(self._summarized, summarize, state)
+            if payload is None:
                 return
-            record = InitialRecord(self._format.initial_serializer.serialize(initial))
-            written = await self._write(record.encode())
+            written = await self._write(payload)
             if written is not None:
                 # The state itself is the same: only the place to read on from has moved.
                 if self._revision is not None and self._revision < written:
@@ -321,6 +380,12 @@ class StateSynchronizer(Generic[S, I, U]):
             return
         if await self._log.compare_and_set_mark(before, start) and before is not None:
             await self._log.truncate_to(before)
+
+    def _summarized(self, summarize: Callable[[S], I | None], state: S) -> bytes | None:
+        initial = summarize(state)
+        if initial is None:
+            return None
+        return InitialRecord(self._format.initial_serializer.serialize(initial)).encode()
 
     @limited("asking for the length of {self.stream}")
     async def bytes_since_compaction(self) -> int:

@@ -5,10 +5,13 @@ The documentation of each method is that of its async twin; a test compares name
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any, Generic, Self, TypeVar, overload
 from uuid import UUID
+
+import trio
 
 from pravega_wire.boundaries import DEFAULT_PIECE_BYTES, DEFAULT_SPACING, BoundaryIndex
 from pravega_wire.config import PravegaConfig
@@ -19,7 +22,7 @@ from pravega_wire.controller.types import (
     TxnStatus,
 )
 from pravega_wire.cuts import StreamLayout
-from pravega_wire.errors import InvalidArgumentError, PravegaError
+from pravega_wire.errors import ClosedError, InvalidArgumentError, PravegaError
 from pravega_wire.groups import ReaderGroupConfig
 from pravega_wire.hashing import routing_key_position
 from pravega_wire.metrics import ClientMetrics, Observer, WriterMetrics
@@ -28,8 +31,9 @@ from pravega_wire.positions import EventPointer
 from pravega_wire.protocol.events import EventBatch
 from pravega_wire.segment.appender import Ack as AsyncAck
 from pravega_wire.segment.reader import EventRangeReader
-from pravega_wire.serializers import Serializer
+from pravega_wire.serializers import BytesSerializer, Serializer
 from pravega_wire.stream import client as twin
+from pravega_wire.stream.arrow import is_arrow
 from pravega_wire.stream.batch import Bound, OnTruncated, StreamReader
 from pravega_wire.stream.client import StreamInfo, StreamName
 from pravega_wire.stream.event_reader import SegmentEvents
@@ -37,6 +41,7 @@ from pravega_wire.stream.event_writer import EventWriter as AsyncEventWriter
 from pravega_wire.stream.key_value_table import KeyValueTable as AsyncKeyValueTable
 from pravega_wire.stream.resumable import ResumableWriter as AsyncResumableWriter
 from pravega_wire.stream.revisioned import RevisionedStream as AsyncRevisionedStream
+from pravega_wire.stream.revisioned import RevisionReader
 from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES, Partitioner
 from pravega_wire.stream.synchronizer import StateSynchronizer as AsyncStateSynchronizer
 from pravega_wire.stream.synchronizer import Synchronized
@@ -51,9 +56,10 @@ from pravega_wire.stream.transaction import (
     Transaction as AsyncTransaction,
 )
 from pravega_wire.sync.byte_stream import ByteStreamReader, ByteStreamWriter
+from pravega_wire.sync.feeding import Feed, Placing, is_plain, plain_keys
 from pravega_wire.sync.key_value_table import KeyValueTable
-from pravega_wire.sync.portal import Held, Portal
-from pravega_wire.sync.reader_group import EventReader, ReaderGroup
+from pravega_wire.sync.portal import Held, Line, Portal
+from pravega_wire.sync.reader_group import EventReader, ReaderGroup, listed
 from pravega_wire.transport.pool import AddressMap
 from pravega_wire.types import Revision, ScopedStream, SegmentRange, StreamCut
 
@@ -74,6 +80,10 @@ __all__ = [
     "Transaction",
     "open_client",
 ]
+
+log = logging.getLogger(__name__)
+
+_INTERRUPTED_SECONDS = 0.5
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -109,46 +119,64 @@ def open_client(
         portal.close()
 
 
+class _Acks:
+    """Several acknowledgements as one."""
+
+    def __init__(self, acks: Sequence[AsyncAck]) -> None:
+        self.all = acks
+
+    async def wait(self) -> None:
+        """Wait for all of them."""
+        for each in self.all:
+            await each.wait()
+        if not self.all:
+            await trio.lowlevel.checkpoint()
+
+
 class Ack:
     """Blocking twin of :class:`pravega_wire.Ack`."""
 
-    def __init__(self, portal: Portal, ack: AsyncAck) -> None:
-        self._portal = portal
-        self._twin = ack
+    def __init__(self, line: Line, *acks: AsyncAck) -> None:
+        # The writer's: closing that ends waiting as well.
+        self._portal = line
+        self._twin = _Acks(acks)
 
     @property
     def done(self) -> bool:
         """True once the events are stored or have failed."""
-        return self._twin.done
+        return all(each.done for each in self._twin.all)
 
     @property
     def error(self) -> PravegaError | None:
         """Why the events were not stored, or None."""
-        return self._twin.error
+        return next((each.error for each in self._twin.all if each.error is not None), None)
 
-    def wait(self) -> None:
-        """Wait until every event is stored."""
-        self._portal.call(self._twin.wait)
+    def wait(self, *, timeout: float | None = None) -> None:
+        """Wait until every event is stored.
+
+        :param timeout: seconds. The events stay queued and may still be stored; it may be waited again.
+        """
+        self._portal.within(timeout, self._twin.wait)
 
 
 class EventBatches:
     """``for batch in batches``: blocking twin of the batch readers. Close it if not read through."""
 
-    def __init__(self, portal: Portal, reader: EventRangeReader | StreamReader) -> None:
-        self._portal = portal
+    def __init__(self, portal: Portal | Line, reader: EventRangeReader | StreamReader) -> None:
+        self._portal = Line(portal)
         self._twin = reader
 
     def __iter__(self) -> Iterator[EventBatch]:
         while (batch := self.next_batch()) is not None:
             yield batch
 
-    def next_batch(self) -> EventBatch | None:
+    def next_batch(self, *, timeout: float | None = None) -> EventBatch | None:
         """The next events, or None after the last."""
-        return self._portal.call(self._twin.next_batch)
+        return self._portal.within(timeout, self._twin.next_batch)
 
-    def close(self) -> None:
+    def close(self, *, timeout: float | None = None) -> None:
         """Give the connection back."""
-        self._portal.call(self._twin.aclose)
+        self._portal.close(timeout, self._twin.aclose)
 
     def __enter__(self) -> Self:
         return self
@@ -160,8 +188,10 @@ class EventBatches:
 class RangesReader:
     """Blocking twin of :class:`pravega_wire.RangesReader`: ``with client.read_ranges(ranges) as batches``."""
 
-    def __init__(self, portal: Portal, manager: AbstractAsyncContextManager[AsyncRangesReader]) -> None:
-        self._portal = portal
+    def __init__(
+        self, portal: Portal | Line, manager: AbstractAsyncContextManager[AsyncRangesReader]
+    ) -> None:
+        self._portal = Line(portal)
         self._manager = manager
         self._held: Held[AsyncRangesReader] | None = None
 
@@ -169,11 +199,11 @@ class RangesReader:
         while (batch := self.next_batch()) is not None:
             yield batch
 
-    def next_batch(self) -> SegmentEvents | None:
+    def next_batch(self, *, timeout: float | None = None) -> SegmentEvents | None:
         """The next events, or None after the last."""
         if self._held is None:
             raise InvalidArgumentError("read_ranges() is used as a context manager")
-        return self._portal.call(self._held.value.next_batch)
+        return self._portal.within(timeout, self._held.value.next_batch)
 
     def __enter__(self) -> Self:
         self._held = self._portal.enter(self._manager)
@@ -188,37 +218,81 @@ class _Writer:
     """What the blocking writers share."""
 
     def __init__(
-        self, portal: Portal, writer: AsyncEventWriter | AsyncStagingWriter | AsyncTransaction
+        self,
+        portal: Portal | Line,
+        writer: AsyncEventWriter | AsyncStagingWriter | AsyncTransaction,
+        placing: Placing | None = None,
     ) -> None:
-        self._portal = portal
+        self._portal = Line(portal, writer.stream)
         self._writer = writer
+        self._placing = Placing(routing_key_position) if placing is None else placing
 
-    def write_event(self, event: bytes, routing_key: str | None = None) -> Ack:
-        """Append one event. Each call crosses a thread: prefer :meth:`write_events` for many."""
-        return Ack(self._portal, self._portal.call(self._writer.write_event, event, routing_key))
+    def write_event(
+        self, event: bytes, routing_key: str | None = None, *, timeout: float | None = None
+    ) -> Ack:
+        """Append one event. Each call crosses a thread: prefer :meth:`write_events` for many.
+
+        :param timeout: seconds to wait for room; the event is queued all the same, and may be stored.
+        """
+        key = self._placing.key(routing_key)
+        return Ack(self._portal, self._portal.within(timeout, self._writer.write_event, event, key))
 
     def write_events(
         self,
         events: Iterable[bytes],
         routing_keys: Iterable[str | None] | str | None = None,
+        *,
+        timeout: float | None = None,
     ) -> Ack:
-        """Append many events in one call. The iterables are read in the client's thread."""
-        return Ack(self._portal, self._portal.call(self._writer.write_events, events, routing_keys))
+        """Append many events in one call.
 
-    def flush(self) -> None:
-        """Wait until every event written before this call is stored."""
-        self._portal.call(self._writer.flush)
+        Iterables are read in this thread, while the client's thread writes what they gave so far: an event
+        waits some 20 ms at most for the next ones. They may use the client themselves. When one of them
+        raises, the events before that are written, and what it raised leaves this call.
 
-    def close(self) -> None:
-        """End the writer (an event or staging writer flushes first)."""
-        self._portal.call(self._writer.close)
+        :param timeout: seconds for all of it. The events that were queued until then stay so and may be
+            stored; how many they are, ``events_written`` of the writer tells. An iterable that blocks is not
+            interrupted by it.
+        """
+        keys: Any = routing_keys
+        write: Callable[..., Awaitable[AsyncAck]] = self._writer.write_events
+        if keys is None or isinstance(keys, str) or not is_arrow(events):
+            keys = self._placing.keys(keys)
+        else:
+            keys = keys if plain_keys(keys) else list(keys)
+            write = self._placing.of_array(write, events, keys)
+        if is_plain(events) and plain_keys(keys):
+            return Ack(self._portal, self._portal.within(timeout, write, events, keys))
+        one_key = keys if isinstance(keys, str) else None
+        feed = Feed(events, None if keys is None or one_key is not None else keys, one_key)
+        return Ack(self._portal, *self._portal.within(timeout, feed.write_to, self._writer.write_events))
+
+    def flush(self, *, timeout: float | None = None) -> None:
+        """Wait until every event written before this call is stored.
+
+        :param timeout: seconds. The events stay queued and may still be stored; flush again to know.
+        """
+        self._portal.within(timeout, self._writer.flush)
+
+    def close(self, *, timeout: float | None = None) -> None:
+        """End the writer (an event or staging writer flushes first).
+
+        :param timeout: seconds for the flush. After it the writer is closed as well; whether the events
+            without an acknowledgement are stored is not known.
+        """
+        self._portal.finish(timeout, self._writer.close)
 
 
 class _RoutedWriter(_Writer):
     """What the blocking writers with counters share."""
 
-    def __init__(self, portal: Portal, writer: AsyncEventWriter | AsyncStagingWriter) -> None:
-        super().__init__(portal, writer)
+    def __init__(
+        self,
+        portal: Portal | Line,
+        writer: AsyncEventWriter | AsyncStagingWriter,
+        placing: Placing | None = None,
+    ) -> None:
+        super().__init__(portal, writer, placing)
         self._routed = writer
 
     @property
@@ -230,9 +304,15 @@ class _RoutedWriter(_Writer):
         """Counters and latencies since the writer was opened."""
         return self._routed.metrics()
 
-    def write_batch(self, events: Iterable[bytes], routing_key: str | None = None) -> Ack:
-        """Append events as one: stored all together and next to each other, or not at all."""
-        return Ack(self._portal, self._portal.call(self._routed.write_batch, events, routing_key))
+    def write_batch(
+        self, events: Iterable[bytes], routing_key: str | None = None, *, timeout: float | None = None
+    ) -> Ack:
+        """Append events as one: stored all together and next to each other, or not at all.
+
+        :param timeout: seconds to wait for room; the events are queued all the same, and may be stored.
+        """
+        key = self._placing.key(routing_key)
+        return Ack(self._portal, self._portal.within(timeout, self._routed.write_batch, list(events), key))
 
     @property
     def outstanding_bytes(self) -> int:
@@ -253,27 +333,29 @@ class _RoutedWriter(_Writer):
 class EventWriter(_RoutedWriter):
     """Blocking twin of :class:`pravega_wire.EventWriter`."""
 
-    def __init__(self, portal: Portal, writer: AsyncEventWriter) -> None:
-        super().__init__(portal, writer)
+    def __init__(
+        self, portal: Portal | Line, writer: AsyncEventWriter, placing: Placing | None = None
+    ) -> None:
+        super().__init__(portal, writer, placing)
         self._twin = writer
 
-    def note_time(self, timestamp: int) -> None:
+    def note_time(self, timestamp: int, *, timeout: float | None = None) -> None:
         """Tell the controller that everything up to this event time (milliseconds) was written."""
-        self._portal.call(self._twin.note_time, timestamp)
+        self._portal.within(timeout, self._twin.note_time, timestamp)
 
     def __enter__(self) -> Self:
         self._portal.call(self._twin.open)
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        self._portal.call(self._twin.__aexit__, kind, error, trace)
+        self._portal.finish(None, self._twin.__aexit__, kind, error, trace)
 
 
 class ResumableWriter(EventWriter):
     """Blocking twin of :class:`pravega_wire.ResumableWriter`."""
 
-    def __init__(self, portal: Portal, writer: AsyncResumableWriter) -> None:
-        super().__init__(portal, writer)
+    def __init__(self, portal: Portal | Line, writer: AsyncResumableWriter, placing: Placing) -> None:
+        super().__init__(portal, writer, placing)
         self._resumable = writer
 
     @property
@@ -298,13 +380,14 @@ class ResumableWriter(EventWriter):
 
     def last_stored_of(self, routing_key: str) -> int:
         """Of this key every event up to this number was stored when the writer was opened, and none after."""
-        return self._resumable.last_stored_of(routing_key)
+        key = self._placing.key(routing_key)
+        return self._resumable.last_stored_of(routing_key if key is None else key)
 
 
 class StagingWriter(_RoutedWriter):
     """Blocking twin of :class:`pravega_wire.StagingWriter`."""
 
-    def __init__(self, portal: Portal, writer: AsyncStagingWriter) -> None:
+    def __init__(self, portal: Portal | Line, writer: AsyncStagingWriter) -> None:
         super().__init__(portal, writer)
         self._twin = writer
 
@@ -318,13 +401,13 @@ class StagingWriter(_RoutedWriter):
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        self._portal.call(self._twin.__aexit__, kind, error, trace)
+        self._portal.finish(None, self._twin.__aexit__, kind, error, trace)
 
 
 class Transaction(_Writer):
     """Blocking twin of :class:`pravega_wire.Transaction`."""
 
-    def __init__(self, portal: Portal, transaction: AsyncTransaction) -> None:
+    def __init__(self, portal: Portal | Line, transaction: AsyncTransaction) -> None:
         super().__init__(portal, transaction)
         self._twin = transaction
 
@@ -342,87 +425,133 @@ class Transaction(_Writer):
         """Counters of what was written through this object."""
         return self._twin.metrics()
 
-    def ping(self, lease_ms: int | None = None) -> None:
+    def ping(self, lease_ms: int | None = None, *, timeout: float | None = None) -> None:
         """Renew the lease now."""
-        self._portal.call(self._twin.ping, lease_ms)
+        self._portal.within(timeout, self._twin.ping, lease_ms)
 
-    def commit(self, timestamp: int | None = None) -> None:
-        """Flush, then make the events visible together."""
-        self._portal.call(self._twin.commit, timestamp)
+    def commit(self, timestamp: int | None = None, *, timeout: float | None = None) -> None:
+        """Flush, then make the events visible together.
 
-    def abort(self) -> None:
-        """Drop the events."""
-        self._portal.call(self._twin.abort)
+        :param timeout: seconds. It may be committed all the same: :meth:`status` tells, and to commit it
+            again is harmless. Leaving the context does not abort it then.
+        """
+        self._portal.within(timeout, self._twin.commit, timestamp)
 
-    def status(self) -> TxnStatus:
+    def abort(self, *, timeout: float | None = None) -> None:
+        """Drop the events.
+
+        :param timeout: seconds. It may be aborted all the same; its lease ends it otherwise.
+        """
+        self._portal.within(timeout, self._twin.abort)
+
+    def status(self, *, timeout: float | None = None) -> TxnStatus:
         """State of the transaction now."""
-        return self._portal.call(self._twin.status)
+        return self._portal.within(timeout, self._twin.status)
 
-    def wait_committed(self) -> None:
-        """Wait until readers see the events."""
-        self._portal.call(self._twin.wait_committed)
+    def wait_committed(self, *, timeout: float | None = None) -> None:
+        """Wait until readers see the events.
+
+        :param timeout: seconds. The transaction stays as it is, and may be waited for again.
+        """
+        self._portal.within(timeout, self._twin.wait_committed)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        self._portal.call(self._twin.__aexit__, kind, error, trace)
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
+        if kind is None or issubclass(kind, Exception):
+            self._portal.finish(None, self._twin.__aexit__, kind, error, trace)
+            return
+        # After Ctrl-C nobody wants to wait for a server that does not answer: the lease ends it as well.
+        try:
+            self._portal.finish(_INTERRUPTED_SECONDS, self._twin.__aexit__, kind, error, trace)
+        except PravegaError as failure:
+            log.info("%s was not aborted: %s", self.txn_id, failure)
 
 
 class RevisionedStream(Generic[T]):
     """Blocking twin of :class:`pravega_wire.RevisionedStream`."""
 
-    def __init__(self, portal: Portal, stream: AsyncRevisionedStream[T]) -> None:
-        self._portal = portal
+    def __init__(
+        self, portal: Portal | Line, stream: AsyncRevisionedStream[bytes], serializer: Serializer[T]
+    ) -> None:
+        self._portal = Line(portal, stream.stream)
         self._twin = stream
+        # Values are made of bytes, and bytes of them, in the caller's thread.
+        self._serializer = serializer
 
-    def fetch_latest_revision(self) -> Revision:
+    def fetch_latest_revision(self, *, timeout: float | None = None) -> Revision:
         """The revision after the newest value."""
-        return self._portal.call(self._twin.fetch_latest_revision)
+        return self._portal.within(timeout, self._twin.fetch_latest_revision)
 
-    def fetch_oldest_revision(self) -> Revision:
+    def fetch_oldest_revision(self, *, timeout: float | None = None) -> Revision:
         """The revision that reading everything starts from."""
-        return self._portal.call(self._twin.fetch_oldest_revision)
+        return self._portal.within(timeout, self._twin.fetch_oldest_revision)
 
-    def read_from(self, start: Revision) -> Iterator[tuple[Revision, T]]:
-        """Values after ``start``, up to the newest at the time of this call."""
-        reader = self._portal.call(self._twin.read_from, start)
-        while (found := self._portal.call(reader.next_value)) is not None:
-            yield found
+    def read_from(self, start: Revision, *, timeout: float | None = None) -> Iterator[tuple[Revision, T]]:
+        """Values after ``start``, up to the newest at the time of this call.
 
-    def read_range(self, start: Revision, end: Revision) -> Iterator[tuple[Revision, T]]:
-        """Values after ``start`` up to and with the one that produced ``end``."""
-        reader = self._portal.call(self._twin.read_range, start, end)
-        while (found := self._portal.call(reader.next_value)) is not None:
-            yield found
+        :param timeout: seconds for each answer of the store.
+        """
+        return self._values(timeout, self._portal.within(timeout, self._twin.read_from, start))
 
-    def write_conditionally(self, latest: Revision, value: T) -> Revision | None:
-        """Append ``value`` if ``latest`` is still the newest revision."""
-        return self._portal.call(self._twin.write_conditionally, latest, value)
+    def read_range(
+        self, start: Revision, end: Revision, *, timeout: float | None = None
+    ) -> Iterator[tuple[Revision, T]]:
+        """Values after ``start`` up to and with the one that produced ``end``; ``timeout`` as above."""
+        return self._values(timeout, self._portal.within(timeout, self._twin.read_range, start, end))
 
-    def write_unconditionally(self, value: T) -> Revision:
-        """Append ``value`` whatever was written before."""
-        return self._portal.call(self._twin.write_unconditionally, value)
+    def _values(self, timeout: float | None, reader: RevisionReader[bytes]) -> Iterator[tuple[Revision, T]]:
+        try:
+            while (found := self._portal.within(timeout, reader.next_value)) is not None:
+                revision, payload = found
+                yield revision, self._serializer.deserialize(payload)
+        finally:
+            try:
+                self._portal.call(reader.aclose)
+            except ClosedError:
+                # With the client, which has ended everything.
+                pass
 
-    def wait_beyond(self, revision: Revision) -> None:
+    def write_conditionally(
+        self, latest: Revision, value: T, *, timeout: float | None = None
+    ) -> Revision | None:
+        """Append ``value`` if ``latest`` is still the newest revision.
+
+        :param timeout: seconds. The value may be stored all the same; reading from ``latest`` tells.
+        """
+        payload = self._serializer.serialize(value)
+        return self._portal.within(timeout, self._twin.write_conditionally, latest, payload)
+
+    def write_unconditionally(self, value: T, *, timeout: float | None = None) -> Revision:
+        """Append ``value`` whatever was written before.
+
+        :param timeout: seconds. The value may be stored all the same.
+        """
+        payload = self._serializer.serialize(value)
+        return self._portal.within(timeout, self._twin.write_unconditionally, payload)
+
+    def wait_beyond(self, revision: Revision, *, timeout: float | None = None) -> None:
         """Wait until there is a value after ``revision``, or what was there is truncated."""
-        self._portal.call(self._twin.wait_beyond, revision)
+        self._portal.within(timeout, self._twin.wait_beyond, revision)
 
-    def get_mark(self) -> Revision | None:
+    def get_mark(self, *, timeout: float | None = None) -> Revision | None:
         """The mark, or None when none was set."""
-        return self._portal.call(self._twin.get_mark)
+        return self._portal.within(timeout, self._twin.get_mark)
 
-    def compare_and_set_mark(self, expected: Revision | None, new: Revision | None) -> bool:
+    def compare_and_set_mark(
+        self, expected: Revision | None, new: Revision | None, *, timeout: float | None = None
+    ) -> bool:
         """Move the mark if it is still ``expected``."""
-        return self._portal.call(self._twin.compare_and_set_mark, expected, new)
+        return self._portal.within(timeout, self._twin.compare_and_set_mark, expected, new)
 
-    def truncate_to(self, revision: Revision) -> None:
+    def truncate_to(self, revision: Revision, *, timeout: float | None = None) -> None:
         """Forget the values before ``revision``."""
-        self._portal.call(self._twin.truncate_to, revision)
+        self._portal.within(timeout, self._twin.truncate_to, revision)
 
-    def close(self) -> None:
+    def close(self, *, timeout: float | None = None) -> None:
         """Give the connection back."""
-        self._portal.call(self._twin.close)
+        self._portal.close(timeout, self._twin.close)
 
     def __enter__(self) -> Self:
         return self
@@ -437,8 +566,8 @@ class StateSynchronizer(Generic[S, I, U]):
     Functions given to it run in the client's thread.
     """
 
-    def __init__(self, portal: Portal, synchronizer: AsyncStateSynchronizer[S, I, U]) -> None:
-        self._portal = portal
+    def __init__(self, portal: Portal | Line, synchronizer: AsyncStateSynchronizer[S, I, U]) -> None:
+        self._portal = Line(portal, synchronizer.stream)
         self._twin = synchronizer
 
     @property
@@ -451,37 +580,37 @@ class StateSynchronizer(Generic[S, I, U]):
         """Up to where :attr:`state` has everything."""
         return self._twin.revision
 
-    def wait_for_updates(self) -> S | None:
+    def wait_for_updates(self, *, timeout: float | None = None) -> S | None:
         """Wait until there is more than was fetched, and fetch it; returns the state."""
-        return self._portal.call(self._twin.wait_for_updates)
+        return self._portal.within(timeout, self._twin.wait_for_updates)
 
-    def fetch_updates(self) -> S | None:
+    def fetch_updates(self, *, timeout: float | None = None) -> S | None:
         """Apply what others wrote; returns the state, None when nobody has initialized it."""
-        return self._portal.call(self._twin.fetch_updates)
+        return self._portal.within(timeout, self._twin.fetch_updates)
 
-    def initialize(self, initial: I) -> bool:
+    def initialize(self, initial: I, *, timeout: float | None = None) -> bool:
         """Write the first state; False, with the state fetched, when somebody has done that before."""
-        return self._portal.call(self._twin.initialize, initial)
+        return self._portal.within(timeout, self._twin.initialize, initial)
 
-    def update(self, generate: Callable[[S], Sequence[U] | None]) -> S:
+    def update(self, generate: Callable[[S], Sequence[U] | None], *, timeout: float | None = None) -> S:
         """Change the state by updates that were made for exactly this state."""
-        return self._portal.call(self._twin.update, generate)
+        return self._portal.within(timeout, self._twin.update, generate)
 
-    def update_unconditionally(self, updates: Sequence[U]) -> None:
+    def update_unconditionally(self, updates: Sequence[U], *, timeout: float | None = None) -> None:
         """Write updates that are right for any state; they show with the next fetch."""
-        self._portal.call(self._twin.update_unconditionally, updates)
+        self._portal.within(timeout, self._twin.update_unconditionally, updates)
 
-    def compact(self, summarize: Callable[[S], I | None]) -> None:
+    def compact(self, summarize: Callable[[S], I | None], *, timeout: float | None = None) -> None:
         """Write the state as a new beginning, and drop what nobody needs any more."""
-        self._portal.call(self._twin.compact, summarize)
+        self._portal.within(timeout, self._twin.compact, summarize)
 
-    def bytes_since_compaction(self) -> int:
+    def bytes_since_compaction(self, *, timeout: float | None = None) -> int:
         """Bytes a process that joins now has to read."""
-        return self._portal.call(self._twin.bytes_since_compaction)
+        return self._portal.within(timeout, self._twin.bytes_since_compaction)
 
-    def close(self) -> None:
+    def close(self, *, timeout: float | None = None) -> None:
         """Give the connection back."""
-        self._portal.call(self._twin.close)
+        self._portal.close(timeout, self._twin.close)
 
     def __enter__(self) -> Self:
         return self
@@ -493,8 +622,8 @@ class StateSynchronizer(Generic[S, I, U]):
 class PravegaClient:
     """Blocking twin of :class:`pravega_wire.PravegaClient`. Made by :func:`open_client`."""
 
-    def __init__(self, portal: Portal, client: twin.PravegaClient) -> None:
-        self._portal = portal
+    def __init__(self, portal: Portal | Line, client: twin.PravegaClient) -> None:
+        self._portal = Line(portal)
         self._twin = client
 
     @property
@@ -506,92 +635,111 @@ class PravegaClient:
         """What the client has done so far. Also after it was closed."""
         return self._twin.metrics()
 
-    def create_scope(self, scope: str) -> bool:
+    def create_scope(self, scope: str, *, timeout: float | None = None) -> bool:
         """Create a scope; False when it exists already."""
-        return self._portal.call(self._twin.create_scope, scope)
+        return self._portal.within(timeout, self._twin.create_scope, scope)
 
-    def delete_scope(self, scope: str, *, recursive: bool = False) -> bool:
+    def delete_scope(self, scope: str, *, recursive: bool = False, timeout: float | None = None) -> bool:
         """Delete a scope; False when it did not exist."""
-        return self._portal.call(self._twin.delete_scope, scope, recursive=recursive)
+        return self._portal.within(timeout, self._twin.delete_scope, scope, recursive=recursive)
 
-    def scope_exists(self, scope: str) -> bool:
+    def scope_exists(self, scope: str, *, timeout: float | None = None) -> bool:
         """Whether the scope exists."""
-        return self._portal.call(self._twin.scope_exists, scope)
+        return self._portal.within(timeout, self._twin.scope_exists, scope)
 
-    def list_scopes(self) -> list[str]:
+    def list_scopes(self, *, timeout: float | None = None) -> list[str]:
         """Names of all scopes."""
-        return self._portal.call(self._twin.list_scopes)
+        return self._portal.within(timeout, self._twin.list_scopes)
 
-    def create_stream(self, stream: StreamName, configuration: StreamConfiguration | int = 1) -> bool:
+    def create_stream(
+        self,
+        stream: StreamName,
+        configuration: StreamConfiguration | int = 1,
+        *,
+        timeout: float | None = None,
+    ) -> bool:
         """Create a stream; False when it exists already."""
-        return self._portal.call(self._twin.create_stream, stream, configuration)
+        return self._portal.within(timeout, self._twin.create_stream, stream, configuration)
 
-    def update_stream(self, stream: StreamName, configuration: StreamConfiguration) -> None:
+    def update_stream(
+        self, stream: StreamName, configuration: StreamConfiguration, *, timeout: float | None = None
+    ) -> None:
         """Replace the whole configuration of a stream."""
-        self._portal.call(self._twin.update_stream, stream, configuration)
+        self._portal.within(timeout, self._twin.update_stream, stream, configuration)
 
-    def seal_stream(self, stream: StreamName) -> None:
+    def seal_stream(self, stream: StreamName, *, timeout: float | None = None) -> None:
         """Allow no more appends."""
-        self._portal.call(self._twin.seal_stream, stream)
+        self._portal.within(timeout, self._twin.seal_stream, stream)
 
-    def delete_stream(self, stream: StreamName, *, seal: bool = False) -> bool:
+    def delete_stream(self, stream: StreamName, *, seal: bool = False, timeout: float | None = None) -> bool:
         """Delete a sealed stream with its data; False when it did not exist."""
-        return self._portal.call(self._twin.delete_stream, stream, seal=seal)
+        return self._portal.within(timeout, self._twin.delete_stream, stream, seal=seal)
 
-    def stream_exists(self, stream: StreamName) -> bool:
+    def stream_exists(self, stream: StreamName, *, timeout: float | None = None) -> bool:
         """Whether the stream exists."""
-        return self._portal.call(self._twin.stream_exists, stream)
+        return self._portal.within(timeout, self._twin.stream_exists, stream)
 
     def list_streams(
-        self, scope: str | None = None, *, tag: str | None = None, internal: bool = False
+        self,
+        scope: str | None = None,
+        *,
+        tag: str | None = None,
+        internal: bool = False,
+        timeout: float | None = None,
     ) -> list[ScopedStream]:
         """Streams of a scope."""
-        return self._portal.call(self._twin.list_streams, scope, tag=tag, internal=internal)
+        return self._portal.within(timeout, self._twin.list_streams, scope, tag=tag, internal=internal)
 
-    def stream_configuration(self, stream: StreamName) -> StreamConfiguration:
+    def stream_configuration(
+        self, stream: StreamName, *, timeout: float | None = None
+    ) -> StreamConfiguration:
         """Scaling policy, retention policy and tags."""
-        return self._portal.call(self._twin.stream_configuration, stream)
+        return self._portal.within(timeout, self._twin.stream_configuration, stream)
 
-    def stream_info(self, stream: StreamName) -> StreamInfo:
+    def stream_info(self, stream: StreamName, *, timeout: float | None = None) -> StreamInfo:
         """Configuration, head and tail of a stream."""
-        return self._portal.call(self._twin.stream_info, stream)
+        return self._portal.within(timeout, self._twin.stream_info, stream)
 
-    def head(self, stream: StreamName) -> StreamCut:
+    def head(self, stream: StreamName, *, timeout: float | None = None) -> StreamCut:
         """The oldest position that can be read."""
-        return self._portal.call(self._twin.head, stream)
+        return self._portal.within(timeout, self._twin.head, stream)
 
-    def tail(self, stream: StreamName) -> StreamCut:
+    def tail(self, stream: StreamName, *, timeout: float | None = None) -> StreamCut:
         """The position after the newest event."""
-        return self._portal.call(self._twin.tail, stream)
+        return self._portal.within(timeout, self._twin.tail, stream)
 
-    def stream_layout(self, stream: StreamName) -> StreamLayout:
+    def stream_layout(self, stream: StreamName, *, timeout: float | None = None) -> StreamLayout:
         """All segments that the stream has had, to calculate with cuts offline."""
-        return self._portal.call(self._twin.stream_layout, stream)
+        return self._portal.within(timeout, self._twin.stream_layout, stream)
 
-    def truncate_stream(self, stream: StreamName, cut: StreamCut) -> None:
+    def truncate_stream(self, stream: StreamName, cut: StreamCut, *, timeout: float | None = None) -> None:
         """Drop everything before a cut."""
-        self._portal.call(self._twin.truncate_stream, stream, cut)
+        self._portal.within(timeout, self._twin.truncate_stream, stream, cut)
 
-    def active_segments(self, stream: StreamName) -> list[SegmentWithRange]:
+    def active_segments(self, stream: StreamName, *, timeout: float | None = None) -> list[SegmentWithRange]:
         """Segments that take appends now."""
-        return self._portal.call(self._twin.active_segments, stream)
+        return self._portal.within(timeout, self._twin.active_segments, stream)
 
-    def epoch_segments(self, stream: StreamName, epoch: int) -> list[SegmentWithRange]:
+    def epoch_segments(
+        self, stream: StreamName, epoch: int, *, timeout: float | None = None
+    ) -> list[SegmentWithRange]:
         """Segments that were active in an epoch."""
-        return self._portal.call(self._twin.epoch_segments, stream, epoch)
+        return self._portal.within(timeout, self._twin.epoch_segments, stream, epoch)
 
-    def successors(self, stream: StreamName, segment_id: int) -> Successors:
+    def successors(self, stream: StreamName, segment_id: int, *, timeout: float | None = None) -> Successors:
         """Segments that follow a sealed segment."""
-        return self._portal.call(self._twin.successors, stream, segment_id)
+        return self._portal.within(timeout, self._twin.successors, stream, segment_id)
 
     def scale_stream(
         self,
         stream: StreamName,
         seal: Sequence[int],
         new_ranges: Sequence[tuple[float, float]],
+        *,
+        timeout: float | None = None,
     ) -> None:
         """Replace active segments by new ones; returns when it is done."""
-        self._portal.call(self._twin.scale_stream, stream, seal, new_ranges)
+        self._portal.within(timeout, self._twin.scale_stream, stream, seal, new_ranges)
 
     def read_ranges(
         self,
@@ -605,7 +753,7 @@ class PravegaClient:
         return RangesReader(
             self._portal,
             self._twin.read_ranges(
-                ranges, at_once=at_once, max_buffered_bytes=max_buffered_bytes, ordered=ordered
+                list(ranges), at_once=at_once, max_buffered_bytes=max_buffered_bytes, ordered=ordered
             ),
         )
 
@@ -618,16 +766,18 @@ class PravegaClient:
         note_time_every: float | None = None,
         large_events: bool = False,
     ) -> EventWriter:
-        """A writer of events; use it as a context manager."""
+        """A writer of events; use it as a context manager. The partitioner runs in the writing thread."""
+        placing = Placing(partitioner)
         return EventWriter(
             self._portal,
             self._twin.event_writer(
                 stream,
                 max_outstanding_bytes=max_outstanding_bytes,
-                partitioner=partitioner,
+                partitioner=placing.for_writer,
                 note_time_every=note_time_every,
                 large_events=large_events,
             ),
+            placing,
         )
 
     def resumable_writer(
@@ -640,7 +790,8 @@ class PravegaClient:
         partitioner: Partitioner = routing_key_position,
         note_time_every: float | None = None,
     ) -> ResumableWriter:
-        """A writer of a numbered sequence of events that another process may go on with."""
+        """A writer of a numbered sequence of events that another process can resume."""
+        placing = Placing(partitioner)
         return ResumableWriter(
             self._portal,
             self._twin.resumable_writer(
@@ -648,67 +799,92 @@ class PravegaClient:
                 writer_id,
                 first_event_number=first_event_number,
                 max_outstanding_bytes=max_outstanding_bytes,
-                partitioner=partitioner,
+                partitioner=placing.for_writer,
                 note_time_every=note_time_every,
             ),
+            placing,
         )
 
-    def begin_transaction(self, stream: StreamName, *, lease_ms: int = DEFAULT_LEASE_MS) -> Transaction:
+    def begin_transaction(
+        self, stream: StreamName, *, lease_ms: int = DEFAULT_LEASE_MS, timeout: float | None = None
+    ) -> Transaction:
         """Begin a transaction."""
         return Transaction(
             self._portal,
-            self._portal.call(self._twin.begin_transaction, stream, lease_ms=lease_ms),
+            self._portal.within(timeout, self._twin.begin_transaction, stream, lease_ms=lease_ms),
         )
 
     def transaction(
-        self, stream: StreamName, txn_id: UUID, *, lease_ms: int = DEFAULT_LEASE_MS
+        self,
+        stream: StreamName,
+        txn_id: UUID,
+        *,
+        lease_ms: int = DEFAULT_LEASE_MS,
+        timeout: float | None = None,
     ) -> Transaction:
         """Take up an open transaction by its id."""
         return Transaction(
             self._portal,
-            self._portal.call(self._twin.transaction, stream, txn_id, lease_ms=lease_ms),
+            self._portal.within(timeout, self._twin.transaction, stream, txn_id, lease_ms=lease_ms),
         )
 
-    def transaction_status(self, stream: StreamName, txn_id: UUID) -> TxnStatus:
+    def transaction_status(
+        self, stream: StreamName, txn_id: UUID, *, timeout: float | None = None
+    ) -> TxnStatus:
         """State of a transaction."""
-        return self._portal.call(self._twin.transaction_status, stream, txn_id)
+        return self._portal.within(timeout, self._twin.transaction_status, stream, txn_id)
 
-    def commit_transaction(self, stream: StreamName, txn_id: UUID, *, timestamp: int | None = None) -> None:
+    def commit_transaction(
+        self, stream: StreamName, txn_id: UUID, *, timestamp: int | None = None, timeout: float | None = None
+    ) -> None:
         """Commit by id."""
-        self._portal.call(self._twin.commit_transaction, stream, txn_id, timestamp=timestamp)
+        self._portal.within(timeout, self._twin.commit_transaction, stream, txn_id, timestamp=timestamp)
 
-    def abort_transaction(self, stream: StreamName, txn_id: UUID) -> None:
+    def abort_transaction(self, stream: StreamName, txn_id: UUID, *, timeout: float | None = None) -> None:
         """Abort by id."""
-        self._portal.call(self._twin.abort_transaction, stream, txn_id)
+        self._portal.within(timeout, self._twin.abort_transaction, stream, txn_id)
 
-    def wait_committed(self, stream: StreamName, txn_id: UUID) -> None:
+    def wait_committed(self, stream: StreamName, txn_id: UUID, *, timeout: float | None = None) -> None:
         """Wait until readers see a committing transaction's events."""
-        self._portal.call(self._twin.wait_committed, stream, txn_id)
+        self._portal.within(timeout, self._twin.wait_committed, stream, txn_id)
 
-    def completed_transactions(self, stream: StreamName) -> dict[UUID, TxnStatus]:
+    def completed_transactions(
+        self, stream: StreamName, *, timeout: float | None = None
+    ) -> dict[UUID, TxnStatus]:
         """Transactions that have ended and are still remembered, with how they ended."""
-        return self._portal.call(self._twin.completed_transactions, stream)
+        return self._portal.within(timeout, self._twin.completed_transactions, stream)
 
-    def ping_transaction(self, stream: StreamName, txn_id: UUID, *, lease_ms: int) -> bool:
+    def ping_transaction(
+        self, stream: StreamName, txn_id: UUID, *, lease_ms: int, timeout: float | None = None
+    ) -> bool:
         """Renew the lease of an open transaction by id; False when it is not open any more."""
-        return self._portal.call(self._twin.ping_transaction, stream, txn_id, lease_ms=lease_ms)
+        return self._portal.within(timeout, self._twin.ping_transaction, stream, txn_id, lease_ms=lease_ms)
 
     def staging_writer(
-        self, stream: StreamName, txn_id: UUID, staging_id: UUID | None = None
+        self,
+        stream: StreamName,
+        txn_id: UUID,
+        staging_id: UUID | None = None,
+        *,
+        timeout: float | None = None,
     ) -> StagingWriter:
         """A writer whose events wait beside a transaction; use it as a context manager."""
         return StagingWriter(
             self._portal,
-            self._portal.call(self._twin.staging_writer, stream, txn_id, staging_id),
+            self._portal.within(timeout, self._twin.staging_writer, stream, txn_id, staging_id),
         )
 
-    def merge_staging(self, stream: StreamName, txn_id: UUID, staging_ids: Sequence[UUID]) -> None:
+    def merge_staging(
+        self, stream: StreamName, txn_id: UUID, staging_ids: Sequence[UUID], *, timeout: float | None = None
+    ) -> None:
         """Move staged events into an open transaction, in the order of the ids."""
-        self._portal.call(self._twin.merge_staging, stream, txn_id, staging_ids)
+        self._portal.within(timeout, self._twin.merge_staging, stream, txn_id, staging_ids)
 
-    def delete_staging(self, stream: StreamName, txn_id: UUID, staging_ids: Sequence[UUID]) -> None:
+    def delete_staging(
+        self, stream: StreamName, txn_id: UUID, staging_ids: Sequence[UUID], *, timeout: float | None = None
+    ) -> None:
         """Delete staged events that were not merged."""
-        self._portal.call(self._twin.delete_staging, stream, txn_id, staging_ids)
+        self._portal.within(timeout, self._twin.delete_staging, stream, txn_id, staging_ids)
 
     def segment_ranges(
         self,
@@ -718,9 +894,11 @@ class PravegaClient:
         *,
         on_truncated: OnTruncated = "fail",
         max_range_bytes: int | None = None,
+        timeout: float | None = None,
     ) -> list[SegmentRange]:
         """What lies between two cuts, as one range for each segment that has data there."""
-        return self._portal.call(
+        return self._portal.within(
+            timeout,
             self._twin.segment_ranges,
             stream,
             start,
@@ -735,9 +913,10 @@ class PravegaClient:
         max_bytes: int = DEFAULT_PIECE_BYTES,
         *,
         index: BoundaryIndex | None = None,
+        timeout: float | None = None,
     ) -> list[SegmentRange]:
         """Divide a range between events, so that several cores or workers can read one segment."""
-        return self._portal.call(self._twin.split_range, segment_range, max_bytes, index=index)
+        return self._portal.within(timeout, self._twin.split_range, segment_range, max_bytes, index=index)
 
     def boundary_index(
         self,
@@ -745,9 +924,12 @@ class PravegaClient:
         *,
         spacing: int = DEFAULT_SPACING,
         known: BoundaryIndex | None = None,
+        timeout: float | None = None,
     ) -> BoundaryIndex:
         """Look for boundaries between the events of a range, to keep and to divide it by."""
-        return self._portal.call(self._twin.boundary_index, segment_range, spacing=spacing, known=known)
+        return self._portal.within(
+            timeout, self._twin.boundary_index, segment_range, spacing=spacing, known=known
+        )
 
     def read_range(self, segment_range: SegmentRange) -> EventBatches:
         """The events of a range: ``for batch in client.read_range(r)``."""
@@ -760,50 +942,58 @@ class PravegaClient:
         end: Bound = "latest",
         *,
         on_truncated: OnTruncated = "fail",
+        timeout: float | None = None,
     ) -> EventBatches:
         """The events between two cuts, in order for each routing key."""
-        reader = self._portal.call(self._twin.read_events, stream, start, end, on_truncated=on_truncated)
+        reader = self._portal.within(
+            timeout, self._twin.read_events, stream, start, end, on_truncated=on_truncated
+        )
         return EventBatches(self._portal, reader)
 
-    def fetch_event(self, pointer: EventPointer) -> bytes:
+    def fetch_event(self, pointer: EventPointer, *, timeout: float | None = None) -> bytes:
         """One event, by where it lies."""
-        return self._portal.call(self._twin.fetch_event, pointer)
+        return self._portal.within(timeout, self._twin.fetch_event, pointer)
 
     def create_reader_group(
         self,
         group: StreamName,
         config: ReaderGroupConfig | Iterable[StreamName | StreamCut],
+        *,
+        timeout: float | None = None,
     ) -> bool:
         """Create a reader group; False when it exists already, with the same configuration."""
-        return self._portal.call(self._twin.create_reader_group, group, config)
+        return self._portal.within(timeout, self._twin.create_reader_group, group, listed(config))
 
-    def reader_group(self, group: StreamName) -> ReaderGroup:
+    def reader_group(self, group: StreamName, *, timeout: float | None = None) -> ReaderGroup:
         """A group, to make readers of it and to manage it; use it as a context manager."""
-        return ReaderGroup(self._portal, self._portal.call(self._twin.reader_group, group))
+        return ReaderGroup(self._portal, self._portal.within(timeout, self._twin.reader_group, group))
 
-    def delete_reader_group(self, group: StreamName) -> None:
+    def delete_reader_group(self, group: StreamName, *, timeout: float | None = None) -> None:
         """Delete a group and its state; its readers fail."""
-        self._portal.call(self._twin.delete_reader_group, group)
+        self._portal.within(timeout, self._twin.delete_reader_group, group)
 
-    def list_reader_groups(self, scope: str | None = None) -> list[str]:
+    def list_reader_groups(self, scope: str | None = None, *, timeout: float | None = None) -> list[str]:
         """Names of the groups in a scope."""
-        return self._portal.call(self._twin.list_reader_groups, scope)
+        return self._portal.within(timeout, self._twin.list_reader_groups, scope)
 
     @overload
-    def revisioned_stream(self, stream: StreamName) -> RevisionedStream[bytes]: ...
+    def revisioned_stream(
+        self, stream: StreamName, *, timeout: float | None = None
+    ) -> RevisionedStream[bytes]: ...
 
     @overload
-    def revisioned_stream(self, stream: StreamName, serializer: Serializer[T]) -> RevisionedStream[T]: ...
+    def revisioned_stream(
+        self, stream: StreamName, serializer: Serializer[T], *, timeout: float | None = None
+    ) -> RevisionedStream[T]: ...
 
     def revisioned_stream(
-        self, stream: StreamName, serializer: Serializer[T] | None = None
+        self, stream: StreamName, serializer: Serializer[T] | None = None, *, timeout: float | None = None
     ) -> RevisionedStream[T] | RevisionedStream[bytes]:
         """A stream of one segment for optimistic concurrency."""
+        found = self._portal.within(timeout, self._twin.revisioned_stream, stream)
         if serializer is None:
-            return RevisionedStream(self._portal, self._portal.call(self._twin.revisioned_stream, stream))
-        return RevisionedStream(
-            self._portal, self._portal.call(self._twin.revisioned_stream, stream, serializer)
-        )
+            return RevisionedStream(self._portal, found, BytesSerializer())
+        return RevisionedStream(self._portal, found, serializer)
 
     def byte_stream_writer(
         self, stream: StreamName, *, max_outstanding_bytes: int = DEFAULT_MAX_OUTSTANDING_BYTES
@@ -821,41 +1011,52 @@ class PravegaClient:
         return ByteStreamReader(self._portal, self._twin.byte_stream_reader(stream, start, follow=follow))
 
     def state_synchronizer(
-        self, stream: StreamName, format: Synchronized[S, I, U]
+        self, stream: StreamName, format: Synchronized[S, I, U], *, timeout: float | None = None
     ) -> StateSynchronizer[S, I, U]:
         """A state shared with other processes, on a stream of one segment."""
         return StateSynchronizer(
-            self._portal, self._portal.call(self._twin.state_synchronizer, stream, format)
+            self._portal, self._portal.within(timeout, self._twin.state_synchronizer, stream, format)
         )
 
-    def create_key_value_table(self, table: StreamName, configuration: KeyValueTableConfiguration) -> bool:
+    def create_key_value_table(
+        self, table: StreamName, configuration: KeyValueTableConfiguration, *, timeout: float | None = None
+    ) -> bool:
         """Create a key-value table; False when it exists already."""
-        return self._portal.call(self._twin.create_key_value_table, table, configuration)
+        return self._portal.within(timeout, self._twin.create_key_value_table, table, configuration)
 
-    def key_value_table_exists(self, table: StreamName) -> bool:
+    def key_value_table_exists(self, table: StreamName, *, timeout: float | None = None) -> bool:
         """Whether the key-value table exists."""
-        return self._portal.call(self._twin.key_value_table_exists, table)
+        return self._portal.within(timeout, self._twin.key_value_table_exists, table)
 
-    def key_value_table_configuration(self, table: StreamName) -> KeyValueTableConfiguration:
+    def key_value_table_configuration(
+        self, table: StreamName, *, timeout: float | None = None
+    ) -> KeyValueTableConfiguration:
         """Number of partitions and lengths of the keys."""
-        return self._portal.call(self._twin.key_value_table_configuration, table)
+        return self._portal.within(timeout, self._twin.key_value_table_configuration, table)
 
-    def list_key_value_tables(self, scope: str | None = None) -> list[ScopedStream]:
+    def list_key_value_tables(
+        self, scope: str | None = None, *, timeout: float | None = None
+    ) -> list[ScopedStream]:
         """Scope and name of each key-value table of a scope."""
-        return self._portal.call(self._twin.list_key_value_tables, scope)
+        return self._portal.within(timeout, self._twin.list_key_value_tables, scope)
 
-    def delete_key_value_table(self, table: StreamName) -> bool:
+    def delete_key_value_table(self, table: StreamName, *, timeout: float | None = None) -> bool:
         """Delete a key-value table with its data; False when it did not exist."""
-        return self._portal.call(self._twin.delete_key_value_table, table)
+        return self._portal.within(timeout, self._twin.delete_key_value_table, table)
 
     @overload
     def key_value_table(
-        self, table: StreamName, *, sole_writer: bool = False
+        self, table: StreamName, *, sole_writer: bool = False, timeout: float | None = None
     ) -> KeyValueTable[bytes, bytes, bytes]: ...
 
     @overload
     def key_value_table(
-        self, table: StreamName, values: Serializer[V], *, sole_writer: bool = False
+        self,
+        table: StreamName,
+        values: Serializer[V],
+        *,
+        sole_writer: bool = False,
+        timeout: float | None = None,
     ) -> KeyValueTable[bytes, bytes, V]: ...
 
     @overload
@@ -866,6 +1067,7 @@ class PravegaClient:
         *,
         primary_keys: Serializer[P],
         sole_writer: bool = False,
+        timeout: float | None = None,
     ) -> KeyValueTable[P, bytes, V]: ...
 
     @overload
@@ -877,6 +1079,7 @@ class PravegaClient:
         primary_keys: Serializer[P],
         secondary_keys: Serializer[S],
         sole_writer: bool = False,
+        timeout: float | None = None,
     ) -> KeyValueTable[P, S, V]: ...
 
     def key_value_table(
@@ -887,9 +1090,11 @@ class PravegaClient:
         primary_keys: Serializer[Any] | None = None,
         secondary_keys: Serializer[Any] | None = None,
         sole_writer: bool = False,
+        timeout: float | None = None,
     ) -> KeyValueTable[Any, Any, Any]:
         """A key-value table, to read and change its entries."""
-        found: AsyncKeyValueTable[Any, Any, Any] = self._portal.call(
+        found: AsyncKeyValueTable[Any, Any, Any] = self._portal.within(
+            timeout,
             self._twin.key_value_table,  # type: ignore[arg-type]  # overloads do not go through
             table,
             values,
@@ -899,6 +1104,6 @@ class PravegaClient:
         )
         return KeyValueTable(self._portal, found)
 
-    def segment_length(self, stream: StreamName, segment_id: int) -> int:
+    def segment_length(self, stream: StreamName, segment_id: int, *, timeout: float | None = None) -> int:
         """Length of a segment in bytes, truncated data included."""
-        return self._portal.call(self._twin.segment_length, stream, segment_id)
+        return self._portal.within(timeout, self._twin.segment_length, stream, segment_id)

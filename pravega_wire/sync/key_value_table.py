@@ -20,7 +20,7 @@ from pravega_wire.stream.key_value_table import KeyValueTable as AsyncKeyValueTa
 from pravega_wire.stream.key_value_table import TableFamily as AsyncTableFamily
 from pravega_wire.stream.key_value_table import TableIterator as AsyncTableIterator
 from pravega_wire.stream.key_value_table import TableMapping as AsyncTableMapping
-from pravega_wire.sync.portal import Portal
+from pravega_wire.sync.portal import Line, Portal
 from pravega_wire.types import ScopedStream
 
 __all__ = ["KeyValueTable", "TableFamily", "TableIterator", "TableMapping"]
@@ -35,8 +35,8 @@ T = TypeVar("T")
 class TableIterator(Generic[T]):
     """Blocking twin of :class:`pravega_wire.TableIterator`: ``for item in iterator``."""
 
-    def __init__(self, portal: Portal, iterator: AsyncTableIterator[T]) -> None:
-        self._portal = portal
+    def __init__(self, portal: Portal | Line, iterator: AsyncTableIterator[T]) -> None:
+        self._portal = Line(portal)
         self._twin = iterator
 
     @property
@@ -53,16 +53,16 @@ class TableIterator(Generic[T]):
             raise StopIteration
         return self._twin.take()
 
-    def next_page(self) -> list[T]:
+    def next_page(self, *, timeout: float | None = None) -> list[T]:
         """The next items, as many as are at hand; an empty list after the last."""
-        return self._portal.call(self._twin.next_page)
+        return self._portal.within(timeout, self._twin.next_page)
 
 
 class KeyValueTable(Generic[P, S, V]):
     """Blocking twin of :class:`pravega_wire.KeyValueTable`."""
 
-    def __init__(self, portal: Portal, table: AsyncKeyValueTable[P, S, V]) -> None:
-        self._portal = portal
+    def __init__(self, portal: Portal | Line, table: AsyncKeyValueTable[P, S, V]) -> None:
+        self._portal = Line(portal, f"key-value table {table.name}")
         self._twin = table
 
     @property
@@ -75,51 +75,69 @@ class KeyValueTable(Generic[P, S, V]):
         """Number of partitions and lengths of the keys."""
         return self._twin.configuration
 
-    def get(self, key: P | tuple[P, S]) -> TableEntry[P, S, V] | None:
+    def get(self, key: P | tuple[P, S], *, timeout: float | None = None) -> TableEntry[P, S, V] | None:
         """The entry of a key, None when there is none."""
-        return self._portal.call(self._twin.get, key)
+        return self._portal.within(timeout, self._twin.get, key)
 
-    def get_many(self, keys: Iterable[P | tuple[P, S]]) -> list[TableEntry[P, S, V] | None]:
+    def get_many(
+        self, keys: Iterable[P | tuple[P, S]], *, timeout: float | None = None
+    ) -> list[TableEntry[P, S, V] | None]:
         """The entries of keys, in their order; None for those that have none."""
-        return self._portal.call(self._twin.get_many, keys)
+        return self._portal.within(timeout, self._twin.get_many, keys)
 
-    def exists(self, key: P | tuple[P, S]) -> bool:
+    def exists(self, key: P | tuple[P, S], *, timeout: float | None = None) -> bool:
         """Whether there is an entry of this key."""
-        return self._portal.call(self._twin.exists, key)
+        return self._portal.within(timeout, self._twin.exists, key)
 
-    def estimated_size(self) -> int:
+    def estimated_size(self, *, timeout: float | None = None) -> int:
         """Number of entries as the segments count them: it lags behind what was written."""
-        return self._portal.call(self._twin.estimated_size)
+        return self._portal.within(timeout, self._twin.estimated_size)
 
-    def insert(self, key: P | tuple[P, S], value: V) -> KeyValueVersion:
+    def insert(self, key: P | tuple[P, S], value: V, *, timeout: float | None = None) -> KeyValueVersion:
         """Add an entry, if there is none of this key."""
-        return self._portal.call(self._twin.insert, key, value)
+        return self._portal.within(timeout, self._twin.insert, key, value)
 
-    def put(self, key: P | tuple[P, S], value: V, version: KeyValueVersion | None = None) -> KeyValueVersion:
-        """Set the value of a key, whether it exists or not."""
-        return self._portal.call(self._twin.put, key, value, version)
+    def put(
+        self,
+        key: P | tuple[P, S],
+        value: V,
+        version: KeyValueVersion | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> KeyValueVersion:
+        """Set the value of a key, whether it exists or not.
 
-    def replace(self, key: P | tuple[P, S], value: V) -> KeyValueVersion:
+        :param timeout: seconds, as in the other methods that change something: the change may have been made
+            all the same, which reading the key tells.
+        """
+        return self._portal.within(timeout, self._twin.put, key, value, version)
+
+    def replace(self, key: P | tuple[P, S], value: V, *, timeout: float | None = None) -> KeyValueVersion:
         """Set the value of a key that exists."""
-        return self._portal.call(self._twin.replace, key, value)
+        return self._portal.within(timeout, self._twin.replace, key, value)
 
-    def remove(self, key: P | tuple[P, S], version: KeyValueVersion | None = None) -> None:
+    def remove(
+        self, key: P | tuple[P, S], version: KeyValueVersion | None = None, *, timeout: float | None = None
+    ) -> None:
         """Remove a key; without ``version`` it may be missing already."""
-        self._portal.call(self._twin.remove, key, version)
+        self._portal.within(timeout, self._twin.remove, key, version)
 
     def update_many(
-        self, modifications: Iterable[Modification[P | tuple[P, S], V]]
+        self, modifications: Iterable[Modification[P | tuple[P, S], V]], *, timeout: float | None = None
     ) -> list[KeyValueVersion | None]:
         """Make changes to entries of one primary key, all of them or none."""
-        return self._portal.call(self._twin.update_many, modifications)
+        return self._portal.within(timeout, self._twin.update_many, modifications)
 
-    def put_many(self, items: Iterable[tuple[P | tuple[P, S], V]]) -> None:
-        """Set the values of any number of keys, many with each request; not atomic."""
-        self._portal.call(self._twin.put_many, items)
+    def put_many(self, items: Iterable[tuple[P | tuple[P, S], V]], *, timeout: float | None = None) -> None:
+        """Set the values of any number of keys, many with each request; not atomic.
 
-    def remove_many(self, keys: Iterable[P | tuple[P, S]]) -> None:
+        :param timeout: seconds. Any of them may have been set all the same.
+        """
+        self._portal.within(timeout, self._twin.put_many, items)
+
+    def remove_many(self, keys: Iterable[P | tuple[P, S]], *, timeout: float | None = None) -> None:
         """Remove any number of keys, many with each request; not atomic."""
-        self._portal.call(self._twin.remove_many, keys)
+        self._portal.within(timeout, self._twin.remove_many, keys)
 
     def keys(
         self,
@@ -187,8 +205,8 @@ class KeyValueTable(Generic[P, S, V]):
 class TableFamily(Generic[P, S, V]):
     """Blocking twin of :class:`pravega_wire.TableFamily`."""
 
-    def __init__(self, portal: Portal, family: AsyncTableFamily[P, S, V]) -> None:
-        self._portal = portal
+    def __init__(self, portal: Portal | Line, family: AsyncTableFamily[P, S, V]) -> None:
+        self._portal = Line(portal)
         self._twin = family
 
     @property
@@ -196,45 +214,53 @@ class TableFamily(Generic[P, S, V]):
         """The primary key."""
         return self._twin.primary
 
-    def get(self, secondary: S) -> TableEntry[P, S, V] | None:
+    def get(self, secondary: S, *, timeout: float | None = None) -> TableEntry[P, S, V] | None:
         """The entry of a secondary key, None when there is none."""
-        return self._portal.call(self._twin.get, secondary)
+        return self._portal.within(timeout, self._twin.get, secondary)
 
-    def get_many(self, secondaries: Iterable[S]) -> list[TableEntry[P, S, V] | None]:
+    def get_many(
+        self, secondaries: Iterable[S], *, timeout: float | None = None
+    ) -> list[TableEntry[P, S, V] | None]:
         """The entries of secondary keys, in their order; None for those that have none."""
-        return self._portal.call(self._twin.get_many, secondaries)
+        return self._portal.within(timeout, self._twin.get_many, secondaries)
 
-    def exists(self, secondary: S) -> bool:
+    def exists(self, secondary: S, *, timeout: float | None = None) -> bool:
         """Whether there is an entry of this secondary key."""
-        return self._portal.call(self._twin.exists, secondary)
+        return self._portal.within(timeout, self._twin.exists, secondary)
 
-    def insert(self, secondary: S, value: V) -> KeyValueVersion:
+    def insert(self, secondary: S, value: V, *, timeout: float | None = None) -> KeyValueVersion:
         """Add an entry, if there is none of this secondary key."""
-        return self._portal.call(self._twin.insert, secondary, value)
+        return self._portal.within(timeout, self._twin.insert, secondary, value)
 
-    def put(self, secondary: S, value: V, version: KeyValueVersion | None = None) -> KeyValueVersion:
+    def put(
+        self, secondary: S, value: V, version: KeyValueVersion | None = None, *, timeout: float | None = None
+    ) -> KeyValueVersion:
         """Set a value, on the condition of a version where one is given."""
-        return self._portal.call(self._twin.put, secondary, value, version)
+        return self._portal.within(timeout, self._twin.put, secondary, value, version)
 
-    def replace(self, secondary: S, value: V) -> KeyValueVersion:
+    def replace(self, secondary: S, value: V, *, timeout: float | None = None) -> KeyValueVersion:
         """Set the value of a secondary key that exists."""
-        return self._portal.call(self._twin.replace, secondary, value)
+        return self._portal.within(timeout, self._twin.replace, secondary, value)
 
-    def remove(self, secondary: S, version: KeyValueVersion | None = None) -> None:
+    def remove(
+        self, secondary: S, version: KeyValueVersion | None = None, *, timeout: float | None = None
+    ) -> None:
         """Remove an entry, on the condition of a version where one is given."""
-        self._portal.call(self._twin.remove, secondary, version)
+        self._portal.within(timeout, self._twin.remove, secondary, version)
 
-    def update_many(self, modifications: Iterable[Modification[S, V]]) -> list[KeyValueVersion | None]:
+    def update_many(
+        self, modifications: Iterable[Modification[S, V]], *, timeout: float | None = None
+    ) -> list[KeyValueVersion | None]:
         """Make changes all together or not at all; their keys are secondary keys."""
-        return self._portal.call(self._twin.update_many, modifications)
+        return self._portal.within(timeout, self._twin.update_many, modifications)
 
-    def put_all(self, items: Mapping[S, V]) -> None:
+    def put_all(self, items: Mapping[S, V], *, timeout: float | None = None) -> None:
         """Set the values of at most 256 secondary keys, all together or not at all."""
-        self._portal.call(self._twin.put_all, items)
+        self._portal.within(timeout, self._twin.put_all, items)
 
-    def clear(self) -> None:
+    def clear(self, *, timeout: float | None = None) -> None:
         """Remove every entry, many with each request; not atomic."""
-        self._portal.call(self._twin.clear)
+        self._portal.within(timeout, self._twin.clear)
 
     def keys(
         self,
@@ -301,8 +327,8 @@ class TableMapping(MutableMapping[K, V]):
     operations, but not within one: ``setdefault``, ``pop`` and ``popitem`` lose nobody's change.
     """
 
-    def __init__(self, portal: Portal, mapping: AsyncTableMapping[K, V]) -> None:
-        self._portal = portal
+    def __init__(self, portal: Portal | Line, mapping: AsyncTableMapping[K, V]) -> None:
+        self._portal = Line(portal)
         self._twin = mapping
 
     def __getitem__(self, key: K) -> V:

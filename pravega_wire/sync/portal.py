@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Generic, ParamSpec, TypeVar
+from queue import Empty, SimpleQueue
+from typing import Any, Final, Generic, ParamSpec, TypeVar
 
 import trio
 
-from pravega_wire.errors import ClosedError, InvalidArgumentError, PravegaError
+from pravega_wire.errors import ClosedError, InvalidArgumentError, PravegaError, PravegaTimeoutError
 from pravega_wire.stream.batch import without_cancelled
+from pravega_wire.stream.callers import calling_thread
+from pravega_wire.types import ScopedStream
 
-__all__ = ["Held", "Portal"]
+__all__ = ["Call", "Held", "Line", "Portal"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+_POLL_SECONDS: Final = 0.5
+# A signal that comes just before a thread begins to wait does not wake it: so it looks up now and then.
+
+_GRACE_SECONDS: Final = 0.5
+# What a cancelled call gets to end, before the thread leaves it behind.
+
+
+_serving = threading.local()
+"""The call that a thread runs a function for; none has no attribute ``call``, or None."""
 
 
 class _BrokenOff(Exception):
@@ -28,6 +43,213 @@ def _for_threads(raised: BaseException, closed: str) -> BaseException:
     """What a thread is told: a cancellation, alone or in groups, is known in the trio loop only."""
     error = without_cancelled(raised)
     return ClosedError(closed) if error is None else error
+
+
+def _checked(timeout: float | None) -> float:
+    """Seconds; infinity for no limit."""
+    if timeout is None:
+        return math.inf
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
+        raise InvalidArgumentError(
+            f"timeout must be a number of seconds, at least 0, or None; not {timeout!r}"
+        )
+    return timeout
+
+
+def _timed_out(
+    seconds: float, function: Callable[..., Any], args: tuple[Any, ...], line: Line | None
+) -> PravegaTimeoutError:
+    """The error for a call that took too long; it names what was called, and on what."""
+    owner = getattr(function, "__self__", None)
+    what = getattr(function, "__name__", "the call")
+    name = what if owner is None else f"{type(owner).__name__.lstrip('_')}.{what}"
+    about = None if line is None else line.about
+    if about is None:
+        about = next((each for each in args if isinstance(each, str | ScopedStream)), None)
+    stream = about if isinstance(about, ScopedStream) else None
+    return PravegaTimeoutError(
+        f"{name} did not end within {seconds:g} s" + ("" if about is None else f" (of {about})"),
+        scope=None if stream is None else stream.scope,
+        stream=None if stream is None else stream.name,
+        transaction=getattr(owner, "txn_id", None),
+    )
+
+
+class Request:
+    """A function that a waiting thread is asked to run.
+
+    :ivar done: set when it has run.
+    """
+
+    __slots__ = ("_error", "_result", "done", "function")
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        self.function = function
+        self.done = trio.Event()
+        self._result: Any = None
+        self._error: BaseException | None = None
+
+    def serve(self, portal: Portal) -> None:
+        """Run it; in the waiting thread. What is no :class:`Exception` ends the whole call."""
+        try:
+            self._result = self.function()
+        except Exception as error:
+            self._error = error
+        portal.soon(self.done.set)
+
+    def give_up(self, error: BaseException) -> None:
+        """Nobody will run it; in the portal's thread."""
+        if not self.done.is_set():
+            self._error = error
+            self.done.set()
+
+    def result(self) -> Any:
+        """What it gave, once it is done."""
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+
+class Call(Generic[R]):
+    """A call from a thread that waits for it and meanwhile runs functions for it.
+
+    :ivar ended: whether there is a result.
+    :ivar why: the error for a call that somebody else cancels.
+    """
+
+    __slots__ = (
+        "_error", "_inbox", "_left", "_outer", "_portal", "_requests", "_result", "ended", "scope", "why",
+    )  # fmt: skip
+
+    def __init__(self, portal: Portal) -> None:
+        self._portal = portal
+        self._inbox: SimpleQueue[Request | None] = SimpleQueue()
+        self._requests: set[Request] = set()
+        self._result: R
+        self._error: BaseException | None = None
+        self.scope = trio.CancelScope()
+        self.why: PravegaError | None = None
+        self.ended = False
+        self._left = False
+        self._outer: Call[Any] | None = getattr(_serving, "call", None)
+
+    # --- in the portal's thread -----------------------------------------------------------------
+
+    def ask(self, function: Callable[[], Any]) -> Request:
+        """Have the waiting thread run a function; wait for its ``done``."""
+        request = Request(function)
+        if self.ended or self._left:
+            request.give_up(ClosedError("the call that this function belongs to has ended"))
+        else:
+            self._requests.add(request)
+            self._inbox.put(request)
+        return request
+
+    def forget(self, request: Request) -> None:
+        """It is done, or nobody waits for it."""
+        self._requests.discard(request)
+
+    async def run(self, function: Callable[[], Any]) -> Any:
+        """See :class:`CallingThread`."""
+        request = self.ask(function)
+        try:
+            await request.done.wait()
+        finally:
+            self.forget(request)
+        return request.result()
+
+    def is_within(self, other: object) -> bool:
+        """See :class:`CallingThread`."""
+        call: Call[Any] | None = self
+        while call is not None and call is not other:
+            call = call._outer
+        return call is not None
+
+    def give(self, result: R) -> None:
+        """End it with a result."""
+        self._result = result
+        self._end()
+
+    def fail(self, error: BaseException) -> None:
+        """End it with an error."""
+        self._error = error
+        self._end()
+
+    def _end(self) -> None:
+        self.ended = True
+        self._inbox.put(None)
+
+    def cancel(self, why: PravegaError) -> None:
+        """Cancel it; it ends with this error unless it has another result."""
+        if self.why is None:
+            self.why = why
+        self.scope.cancel()
+
+    def abandon(self) -> None:
+        """Cancel it; its thread does not wait for it any longer, nor run anything for it."""
+        why = ClosedError("the thread that made this call was interrupted")
+        self.cancel(why)
+        self._left = True
+        for request in list(self._requests):
+            request.give_up(why)
+
+    # --- in the waiting thread ------------------------------------------------------------------
+
+    def wait(self, start: Callable[[], None], patience: float) -> bool:
+        """Start it, wait until it has ended, and run what it asks for.
+
+        :param patience: seconds, after which it is left behind.
+        :returns: False when it was.
+        """
+        try:
+            self._portal.soon(start)
+            until = time.monotonic() + patience
+            while (left := until - time.monotonic()) > 0:
+                try:
+                    request = self._inbox.get(timeout=min(_POLL_SECONDS, left))
+                except Empty:
+                    if not self._portal.alive:
+                        raise ClosedError("the client's thread has ended") from None
+                    continue
+                if request is None:
+                    return True
+                _serving.call = self
+                try:
+                    request.serve(self._portal)
+                finally:
+                    _serving.call = self._outer
+            self._portal.soon(self.abandon)
+            return False
+        except ClosedError:
+            raise
+        except BaseException:
+            # Ctrl-C, here or in a function of the user.
+            self._leave()
+            raise
+
+    def _leave(self) -> None:
+        try:
+            self._portal.soon(self.abandon)
+        except ClosedError:
+            return
+        # Mostly it ends at once, and what it holds is free when the thread goes on.
+        until = time.monotonic() + _GRACE_SECONDS
+        while (left := until - time.monotonic()) > 0:
+            try:
+                if self._inbox.get(timeout=left) is None:
+                    return
+            except Empty:
+                return
+
+    def result(self) -> R:
+        """What it has ended with."""
+        if self._error is not None:
+            try:
+                raise self._error
+            finally:
+                # Or the error and this frame keep each other alive.
+                self._error = None
+        return self._result
 
 
 class Held(Generic[R]):
@@ -56,7 +278,7 @@ class Held(Generic[R]):
                     await self._leave.wait()
                     if self._failed:
                         raise _BrokenOff
-            self._end(ClosedError("this was broken off"), None)
+            self._end(ClosedError("cancelled because the client was closed"), None)
         except _BrokenOff as error:
             self._end(error, None)
         except BaseException as raised:
@@ -77,9 +299,9 @@ class Held(Generic[R]):
     def wait_entered(self) -> None:
         """Wait until it is entered."""
         try:
-            self.value = self._entered.result()
+            self.value = _patiently(self._entered)
         except KeyboardInterrupt:
-            self.break_off()
+            self.break_off(patience=_GRACE_SECONDS)
             raise
 
     def leave(self, *, failed: bool = False) -> None:
@@ -91,22 +313,40 @@ class Held(Generic[R]):
         self._failed = failed
         try:
             self._portal.soon(self._leave.set)
-            self._left.result()
+            _patiently(self._left)
         except KeyboardInterrupt:
-            self.break_off()
+            self.break_off(patience=_GRACE_SECONDS)
             raise
         except PravegaError:
             if not failed:
                 raise
 
-    def break_off(self) -> None:
-        """Cancel it, whether it is entered or not, and wait until that is done."""
+    def break_off(self, *, patience: float = math.inf) -> None:
+        """Cancel it, whether it is entered or not, and wait until that is done.
+
+        :param patience: seconds to wait at most.
+        """
         try:
             self._portal.check()
             self._portal.soon(self._scope.cancel)
-            self._left.result()
+            _patiently(self._left, patience)
         except PravegaError:
             pass
+
+
+def _patiently(future: Future[R], patience: float = math.inf) -> R:
+    """A future's result, waited for so that a signal is noticed; ClosedError after ``patience`` seconds."""
+    until = time.monotonic() + patience
+    while True:
+        left = until - time.monotonic()
+        try:
+            return future.result(min(_POLL_SECONDS, max(0.0, left)))
+        except TimeoutError:
+            if future.done():
+                # Its own, or it has come just now.
+                return future.result()
+            if left <= 0:
+                raise ClosedError("left behind after an interruption") from None
 
 
 class Portal:
@@ -122,7 +362,7 @@ class Portal:
         self._nursery: trio.Nursery | None = None
         self._stop: trio.Event | None = None
         self._held: list[Held[Any]] = []
-        self._calls: set[trio.CancelScope] = set()
+        self._calls: set[Call[Any]] = set()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -144,6 +384,11 @@ class Portal:
             await self._stop.wait()
             nursery.cancel_scope.cancel()
 
+    @property
+    def alive(self) -> bool:
+        """Whether its thread runs."""
+        return self._thread.is_alive()
+
     def check(self) -> None:
         """Refuse a call from a thread or process that must not make it."""
         if os.getpid() != self._pid:
@@ -154,48 +399,56 @@ class Portal:
     def call(self, function: Callable[P, Awaitable[R]], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run an async function in the trio thread and wait for its result.
 
-        Ctrl-C in the waiting thread cancels the call, waits for it to end, and goes on up.
+        Functions of the user that it comes across (:func:`in_caller`) run in this thread. Ctrl-C in this
+        thread cancels the call, waits half a second at most for it to end, and goes on up.
 
         :raises ClosedError: the portal is closed or about to be, or belongs to the parent of this process.
         """
+        return self.carry_out(None, None, function, *args, **kwargs)
+
+    def carry_out(
+        self,
+        line: Line | None,
+        timeout: float | None,
+        function: Callable[P, Awaitable[R]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R:
+        """As :meth:`call`, for one object and for a limited time. See :class:`Line`."""
         self.check()
-        future: Future[R] = Future()
-        scope = trio.CancelScope()
+        seconds = _checked(timeout)
+        call: Call[R] = Call(self)
+        calls = (self._calls,) if line is None else (self._calls, line.calls)
 
         async def task() -> None:
+            calling_thread.set(call)
             try:
-                with scope:
-                    result = await function(*args, **kwargs)
-                    future.set_result(result)
-                if not future.done():
-                    why = "the client was closed during it" if self._closing else "it was cancelled"
-                    future.set_exception(ClosedError(f"the call did not end: {why}"))
+                with call.scope:
+                    call.give(await function(*args, **kwargs))
+                if not call.ended:
+                    call.fail(call.why or _timed_out(seconds, function, args, line))
             except BaseException as raised:
-                told = _for_threads(raised, "the client was closed during the call")
-                future.set_exception(told)
+                call.fail(_for_threads(raised, "the client was closed during the call"))
                 if without_cancelled(raised) is None:
                     raise
             finally:
-                self._calls.discard(scope)
+                for each in calls:
+                    each.discard(call)
 
         def start() -> None:
             assert self._nursery is not None
             if self._closing or self._stop is None or self._stop.is_set():
-                future.set_exception(ClosedError("the client is closed"))
+                call.fail(ClosedError("the client is closed"))
                 return
-            self._calls.add(scope)
+            call.scope.deadline = trio.current_time() + seconds
+            for each in calls:
+                each.add(call)
             self._nursery.start_soon(task)
 
-        self.soon(start)
-        try:
-            return future.result()
-        except KeyboardInterrupt:
-            self.soon(scope.cancel)
-            try:
-                future.result()
-            except ClosedError:
-                pass
-            raise
+        # What shields itself from being cancelled may take longer than the time it was given.
+        if not call.wait(start, seconds + _GRACE_SECONDS):
+            raise _timed_out(seconds, function, args, line)
+        return call.result()
 
     def forget(self, held: Held[Any]) -> None:
         """Something is not entered any more; called in the portal's thread."""
@@ -237,7 +490,7 @@ class Portal:
     def break_off(self, *, but: Held[Any]) -> None:
         """Leave what is still entered, as by an exception, the last one first.
 
-        Nothing is called or entered any more, and calls of other threads that are under way end with
+        Nothing is called or entered any more, and calls of other threads that have not ended do so with
         :class:`ClosedError`: what they are about goes away.
 
         :param but: this stays.
@@ -246,8 +499,8 @@ class Portal:
         async def begin() -> None:
             # In the portal's thread: what another thread enters is held by now, or is refused.
             self._closing = True
-            for scope in self._calls:
-                scope.cancel()
+            for call in self._calls:
+                call.cancel(ClosedError("the call did not end: the client was closed during it"))
             # This call is one of them; others get on to where they are cancelled.
             with trio.CancelScope(shield=True):
                 await trio.lowlevel.checkpoint()
@@ -265,7 +518,7 @@ class Portal:
             raise failure
 
     def close(self) -> None:
-        """End the thread; calls under way fail with :class:`ClosedError`."""
+        """End the thread; calls that have not ended fail with :class:`ClosedError`."""
         if os.getpid() != self._pid or self._stop is None:
             return
         try:
@@ -273,3 +526,97 @@ class Portal:
         except trio.RunFinishedError:
             return
         self._thread.join()
+
+
+class Line:
+    """A portal as one object uses it: closing the object ends its calls in other threads.
+
+    :ivar portal: where to.
+    :ivar about: what the object is of, for messages.
+    :ivar calls: those that have not ended; for the portal's thread.
+    """
+
+    def __init__(self, portal: Portal | Line, about: object = None) -> None:
+        parent = portal if isinstance(portal, Line) else None
+        self.portal: Portal = portal.portal if isinstance(portal, Line) else portal
+        self.about: object = about if about is not None or parent is None else parent.about
+        self.calls: set[Call[Any]] = set()
+
+    def call(self, function: Callable[P, Awaitable[R]], *args: P.args, **kwargs: P.kwargs) -> R:
+        """As :meth:`Portal.call`."""
+        return self.portal.carry_out(self, None, function, *args, **kwargs)
+
+    def enter(self, manager: AbstractAsyncContextManager[R]) -> Held[R]:
+        """As :meth:`Portal.enter`."""
+        return self.portal.enter(manager)
+
+    def within(
+        self,
+        timeout: float | None,
+        function: Callable[P, Awaitable[R]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R:
+        """As :meth:`call`, for ``timeout`` seconds at most; None for no limit.
+
+        :raises PravegaTimeoutError: the time is over; what was called has been cancelled.
+        """
+        return self.portal.carry_out(self, timeout, function, *args, **kwargs)
+
+    def close(
+        self,
+        timeout: float | None,
+        function: Callable[P, Awaitable[None]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> None:
+        """End the calls of other threads with :class:`ClosedError`, then call this."""
+
+        async def close() -> None:
+            self._end_others()
+            await trio.lowlevel.checkpoint()
+            await function(*args, **kwargs)
+
+        self._close(timeout, function, close)
+
+    def finish(
+        self,
+        timeout: float | None,
+        function: Callable[P, Awaitable[None]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> None:
+        """Call this, which lets the calls of other threads end; those that have not then are ended."""
+
+        async def finish() -> None:
+            try:
+                await function(*args, **kwargs)
+            finally:
+                self._end_others()
+
+        self._close(timeout, function, finish)
+
+    def _close(
+        self, timeout: float | None, function: Callable[..., Any], close: Callable[[], Awaitable[None]]
+    ) -> None:
+        # The name and the owner of what is called are for the error that says what has not ended.
+        named = _Named(function, close)
+        self.portal.carry_out(self, timeout, named)
+
+    def _end_others(self) -> None:
+        mine = calling_thread.get()
+        for call in self.calls:
+            if call is not mine:
+                call.cancel(ClosedError("the call did not end: what it was made on was closed during it"))
+
+
+class _Named:
+    """A function with the name and the owner of another one."""
+
+    def __init__(self, like: Callable[..., Any], function: Callable[[], Awaitable[None]]) -> None:
+        self.__self__ = getattr(like, "__self__", None)
+        self.__name__ = getattr(like, "__name__", "close")
+        self._function = function
+
+    async def __call__(self) -> None:
+        await self._function()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
 from functools import partial
 from typing import Any, Generic, Self, TypeVar, cast, overload
@@ -21,7 +22,7 @@ from pravega_wire.stream.batch import OnTruncated
 from pravega_wire.stream.event_reader import DEFAULT_BUFFERED_BYTES, Event, ReachedCheckpoint, SegmentEvents
 from pravega_wire.stream.event_reader import EventReader as AsyncEventReader
 from pravega_wire.stream.reader_group import ReaderGroup as AsyncReaderGroup
-from pravega_wire.sync.portal import Held, Portal
+from pravega_wire.sync.portal import Held, Line, Portal
 from pravega_wire.types import ScopedStream, StreamCut
 
 __all__ = ["EventReader", "ReaderGroup"]
@@ -35,9 +36,15 @@ class EventReader(Generic[T]):
     Use it from one thread.
     """
 
-    def __init__(self, portal: Portal, reader: AsyncEventReader[T]) -> None:
-        self._portal = portal
+    def __init__(
+        self,
+        portal: Portal | Line,
+        reader: AsyncEventReader[T],
+        on_checkpoint: Callable[[str], Awaitable[object] | object] | None = None,
+    ) -> None:
+        self._portal = Line(portal, f"reader {reader.reader_id} of group {reader.group}")
         self._twin = reader
+        self._on_checkpoint = on_checkpoint
         self._held: Held[AsyncEventReader[T]] | None = None
 
     def __enter__(self) -> Self:
@@ -51,9 +58,9 @@ class EventReader(Generic[T]):
             raise InvalidArgumentError(f"reader {self._twin.reader_id} was not entered")
         self._held.leave(failed=error is not None)
 
-    def close(self, position: Position | None = None) -> None:
+    def close(self, position: Position | None = None, *, timeout: float | None = None) -> None:
         """Leave the group now; the context manager does it otherwise."""
-        self._portal.call(self._twin.close, position)
+        self._portal.close(timeout, self._twin.close, position)
 
     @property
     def position(self) -> Position:
@@ -75,19 +82,23 @@ class EventReader(Generic[T]):
         """True once the group has read everything it ever will."""
         return self._twin.end_of_data
 
-    def time_window(self, stream: ScopedStream | str) -> TimeWindow:
+    def time_window(self, stream: ScopedStream | str, *, timeout: float | None = None) -> TimeWindow:
         """The event times that the group is at in a stream."""
-        return self._portal.call(self._twin.time_window, stream)
+        return self._portal.within(timeout, self._twin.time_window, stream)
 
-    def watermark(self, assigner: WatermarkAssigner) -> int | None:
+    def watermark(self, assigner: WatermarkAssigner, *, timeout: float | None = None) -> int | None:
         """Move a watermark on by the time windows of the group's streams: it when it has moved, else None."""
         # Most calls come before it is due and need no other thread.
-        return self._portal.call(self._twin.watermark, assigner) if assigner.due else None
+        return self._portal.within(timeout, self._twin.watermark, assigner) if assigner.due else None
 
     def read_event(self, timeout: float | None = None) -> Event[T] | ReachedCheckpoint | None:
         """The next event, or a checkpoint before it; None after ``timeout`` seconds, or at the end."""
         event = self._twin.read_event_nowait()
-        return self._portal.call(self._twin.read_event, timeout) if event is None else event
+        if event is not None:
+            return event
+        found = self._portal.call(self._twin.load, timeout)
+        # Its value is made in this thread.
+        return found if found is None or isinstance(found, ReachedCheckpoint) else self._twin.take(found)
 
     def read_event_nowait(self) -> Event[T] | None:
         """The next event if it is at hand; None when it takes :meth:`read_event`."""
@@ -105,22 +116,43 @@ class EventReader(Generic[T]):
         while True:
             # Within a batch no other thread is needed: all that it may do meanwhile is to end these.
             yield from self._twin.events_nowait()
-            try:
-                event = self._portal.call(self._twin.__anext__)
-            except StopAsyncIteration:
+            found = self._portal.call(self._twin.load)
+            if found is None:
                 return
-            yield event
+            if isinstance(found, ReachedCheckpoint):
+                self._tell(found)
+            else:
+                yield self._twin.take(found)
 
     def batches(self) -> Generator[SegmentEvents, None, None]:
         """All events, in batches."""
-        yield from _blocking(self._portal, self._twin.batches())
+        while (found := self.read_batch()) is not None:
+            if isinstance(found, ReachedCheckpoint):
+                self._tell(found)
+            else:
+                yield found
+
+    def _tell(self, checkpoint: ReachedCheckpoint) -> None:
+        if self._on_checkpoint is not None:
+            result = self._on_checkpoint(checkpoint.name)
+            if inspect.isawaitable(result):
+                self._portal.call(_awaited, result)
+
+
+async def _awaited(result: Awaitable[object]) -> object:
+    return await result
+
+
+def listed(argument: Any) -> Any:
+    """What runs code of the user when it is read, as a list of what it gives; other things as they are."""
+    return list(argument) if isinstance(argument, Iterable) else argument
 
 
 class ReaderGroup:
     """Blocking twin of :class:`pravega_wire.ReaderGroup`."""
 
-    def __init__(self, portal: Portal, group: AsyncReaderGroup) -> None:
-        self._portal = portal
+    def __init__(self, portal: Portal | Line, group: AsyncReaderGroup) -> None:
+        self._portal = Line(portal, f"group {group.name}")
         self._twin = group
 
     @property
@@ -128,9 +160,9 @@ class ReaderGroup:
         """Full name, ``scope/group``."""
         return self._twin.name
 
-    def refresh(self) -> None:
+    def refresh(self, *, timeout: float | None = None) -> None:
         """Look what the readers have done."""
-        self._portal.call(self._twin.refresh)
+        self._portal.within(timeout, self._twin.refresh)
 
     @property
     def config(self) -> ReaderGroupConfig:
@@ -162,25 +194,25 @@ class ReaderGroup:
         """Full names of the segments that no reader has at the moment."""
         return self._twin.unassigned_segments
 
-    def metrics(self) -> ReaderGroupMetrics:
+    def metrics(self, *, timeout: float | None = None) -> ReaderGroupMetrics:
         """How the group does now."""
-        return self._portal.call(self._twin.metrics)
+        return self._portal.within(timeout, self._twin.metrics)
 
-    def unread_bytes(self) -> int:
+    def unread_bytes(self, *, timeout: float | None = None) -> int:
         """Bytes from the last complete checkpoint to the end."""
-        return self._portal.call(self._twin.unread_bytes)
+        return self._portal.within(timeout, self._twin.unread_bytes)
 
-    def stream_cuts(self) -> dict[ScopedStream, StreamCut]:
+    def stream_cuts(self, *, timeout: float | None = None) -> dict[ScopedStream, StreamCut]:
         """Where the group is, by what the readers have told."""
-        return self._portal.call(self._twin.stream_cuts)
+        return self._portal.within(timeout, self._twin.stream_cuts)
 
-    def last_checkpoint(self) -> dict[ScopedStream, StreamCut] | None:
+    def last_checkpoint(self, *, timeout: float | None = None) -> dict[ScopedStream, StreamCut] | None:
         """The cuts of the last complete checkpoint; None before the first."""
-        return self._portal.call(self._twin.last_checkpoint)
+        return self._portal.within(timeout, self._twin.last_checkpoint)
 
-    def time_window(self, stream: ScopedStream | str) -> TimeWindow:
+    def time_window(self, stream: ScopedStream | str, *, timeout: float | None = None) -> TimeWindow:
         """The event times that the group is at in a stream."""
-        return self._portal.call(self._twin.time_window, stream)
+        return self._portal.within(timeout, self._twin.time_window, stream)
 
     @overload
     def reader(
@@ -215,7 +247,10 @@ class ReaderGroup:
         on_checkpoint: Callable[[str], Awaitable[object] | object] | None = None,
         max_buffered_bytes: int = DEFAULT_BUFFERED_BYTES,
     ) -> EventReader[Any]:
-        """A reader of the group, as a context manager. ``on_checkpoint`` runs in the client's thread."""
+        """A reader of the group, as a context manager.
+
+        The serializer and ``on_checkpoint`` run in the thread that reads.
+        """
         return EventReader(
             self._portal,
             self._twin.reader(
@@ -223,14 +258,16 @@ class ReaderGroup:
                 cast("Serializer[Any]", serializer),
                 initial_delay=initial_delay,
                 on_truncated=on_truncated,
-                on_checkpoint=on_checkpoint,
                 max_buffered_bytes=max_buffered_bytes,
             ),
+            on_checkpoint,
         )
 
-    def reader_offline(self, reader_id: str, position: Position | None = None) -> None:
+    def reader_offline(
+        self, reader_id: str, position: Position | None = None, *, timeout: float | None = None
+    ) -> None:
         """Declare a reader dead: others take its segments."""
-        self._portal.call(self._twin.reader_offline, reader_id, position)
+        self._portal.within(timeout, self._twin.reader_offline, reader_id, position)
 
     def checkpoint(self, name: str | None = None, *, timeout: float | None = None) -> Checkpoint:
         """Ask every reader where it is, and wait for their answers: they must read meanwhile."""
@@ -240,31 +277,34 @@ class ReaderGroup:
         """Ask every reader where it is now, without their users noticing."""
         return self._portal.call(partial(self._twin.generate_stream_cuts, timeout=timeout))
 
-    def cancel_outstanding_checkpoints(self) -> None:
+    def cancel_outstanding_checkpoints(self, *, timeout: float | None = None) -> None:
         """Give up the checkpoints that are not complete."""
-        self._portal.call(self._twin.cancel_outstanding_checkpoints)
+        self._portal.within(timeout, self._twin.cancel_outstanding_checkpoints)
 
     def reset(
-        self, to: Checkpoint | ReaderGroupConfig | Iterable[StreamCut] | None = None
+        self,
+        to: Checkpoint | ReaderGroupConfig | Iterable[StreamCut] | None = None,
+        *,
+        timeout: float | None = None,
     ) -> ReaderGroupConfig:
         """Begin again, at a checkpoint, at cuts, or with another configuration."""
-        return self._portal.call(self._twin.reset, to)
+        return self._portal.within(timeout, self._twin.reset, listed(to))
 
-    def update_retention_stream_cut(self, cuts: Iterable[StreamCut]) -> None:
+    def update_retention_stream_cut(self, cuts: Iterable[StreamCut], *, timeout: float | None = None) -> None:
         """Allow the streams to drop what is before these cuts."""
-        self._portal.call(self._twin.update_retention_stream_cut, cuts)
+        self._portal.within(timeout, self._twin.update_retention_stream_cut, list(cuts))
 
     def segment_counts(self) -> Generator[int, None, None]:
         """The number of segments that are being read or may be: now, and whenever it changes."""
         yield from _blocking(self._portal, self._twin.segment_counts())
 
-    def wait_for_end_of_data(self) -> None:
+    def wait_for_end_of_data(self, *, timeout: float | None = None) -> None:
         """Wait until everything was read that the group will ever read."""
-        self._portal.call(self._twin.wait_for_end_of_data)
+        self._portal.within(timeout, self._twin.wait_for_end_of_data)
 
-    def close(self) -> None:
+    def close(self, *, timeout: float | None = None) -> None:
         """Give the connections back. Readers have their own."""
-        self._portal.call(self._twin.close)
+        self._portal.close(timeout, self._twin.close)
 
     def __enter__(self) -> Self:
         return self
@@ -273,7 +313,7 @@ class ReaderGroup:
         self.close()
 
 
-def _blocking(portal: Portal, items: Any) -> Generator[Any, None, None]:
+def _blocking(portal: Line, items: Any) -> Generator[Any, None, None]:
     """An async generator, item by item."""
     try:
         while True:

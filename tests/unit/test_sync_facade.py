@@ -87,7 +87,16 @@ def test_every_method_has_a_twin(asynchronous: type, mirror: type) -> None:
         assert not inspect.iscoroutinefunction(twin), name
         ours = [(p.name, p.kind, p.default) for p in inspect.signature(value).parameters.values()]
         theirs = [(p.name, p.kind, p.default) for p in inspect.signature(twin).parameters.values()]
+        if inspect.iscoroutinefunction(value) and "timeout" not in inspect.signature(value).parameters:
+            # In the async client trio.fail_after does it.
+            assert theirs.pop() == ("timeout", inspect.Parameter.KEYWORD_ONLY, None), name
         assert ours == theirs, name
+
+
+@pytest.mark.parametrize("mirror", [blocking.ByteStreamReader, blocking.ByteStreamWriter])
+def test_files_take_a_timeout(mirror: type) -> None:
+    for name in ("close", "fetch_head", "fetch_tail"):
+        assert inspect.signature(getattr(mirror, name)).parameters["timeout"].default is None
 
 
 # --- closing while other threads are inside -------------------------------------------------------

@@ -1,0 +1,207 @@
+"""Events and routing keys from functions and iterables that run in the caller's thread."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextvars import ContextVar
+from itertools import chain, islice
+from typing import Any, Final
+
+import trio
+
+from pravega_wire.errors import InvalidArgumentError
+from pravega_wire.hashing import routing_key_position
+from pravega_wire.segment.appender import BLOCK_BYTES, HEADER_BYTES, Ack
+from pravega_wire.stream.arrow import is_arrow, key_column
+from pravega_wire.stream.callers import calling_thread
+from pravega_wire.stream.routing import Partitioner
+from pravega_wire.sync.portal import Call
+
+__all__ = ["Feed", "Placing", "is_plain", "plain_keys"]
+
+_TAKE_SECONDS: Final = 0.02
+# So long an event waits for others to cross the threads with.
+
+_FIRST_EVENTS: Final = 64
+_MOST_EVENTS: Final = 16_384
+_MOST_BYTES: Final = 2 * BLOCK_BYTES
+
+_SLOW_SECONDS: Final = 0.001
+_MOST_UNCHECKED: Final = 256
+# Events that are read without looking whether the call still goes on.
+
+_REMEMBERED_KEYS: Final = 100_000
+
+_END: Final = object()
+
+
+def is_plain(events: object) -> bool:
+    """Whether reading these events runs no code of the user."""
+    return type(events) in (list, tuple) or is_arrow(events)
+
+
+def plain_keys(keys: object) -> bool:
+    """Whether reading these routing keys runs no code of the user."""
+    return keys is None or isinstance(keys, str) or is_plain(keys)
+
+
+class Feed:
+    """Reads an iterable in the thread that called, while the client's thread writes what it gives.
+
+    The client's thread takes what there is as soon as it is enough, or as its time has come, also while the
+    iterable blocks.
+
+    :param keys: one for each event; or None, and ``one_key`` is for all of them.
+    """
+
+    def __init__(
+        self,
+        events: Iterable[bytes],
+        keys: Iterable[str | None] | None,
+        one_key: str | None,
+    ) -> None:
+        self._paired = keys is not None
+        source: Iterable[Any] = iter(events) if keys is None else _pairs(events, keys)
+        self._source: Iterator[Any] = chain(source, (_END,))
+        self._one_key = one_key
+        # The calling thread appends, the client's thread takes from the front: each in one operation.
+        self._items: list[Any] = []
+        self._limit = _FIRST_EVENTS
+        self._ended = False
+        self._stopped = False
+
+    def _pull(self) -> None:
+        """Read until there is enough; in the calling thread."""
+        items, source = self._items, self._source
+        step = 1
+        while not (self._stopped or self._ended or (items and items[-1] is _END)):
+            room = self._limit - len(items)
+            if room <= 0:
+                return
+            began = time.perf_counter()
+            # Each item is in the list at once, and stays when the next one raises.
+            items.extend(islice(source, min(step, room)))
+            slow = time.perf_counter() - began > _SLOW_SECONDS
+            step = 1 if slow else min(2 * step, _MOST_UNCHECKED)
+
+    async def write_to(self, write: Callable[[list[bytes], Any], Awaitable[Ack]]) -> list[Ack]:
+        """Write everything; in the client's thread. Returns the acknowledgements that matter."""
+        call = calling_thread.get()
+        assert isinstance(call, Call)
+        acks: list[Ack] = []
+        try:
+            while not self._ended:
+                pulling = call.ask(self._pull)
+                while True:
+                    with trio.move_on_after(_TAKE_SECONDS):
+                        await pulling.done.wait()
+                    # What the iterable gave before it raised is written all the same.
+                    done = pulling.done.is_set()
+                    await self._take(write, acks)
+                    if done:
+                        break
+                call.forget(pulling)
+                pulling.result()
+        finally:
+            self._stopped = True
+        return acks
+
+    async def _take(self, write: Callable[[list[bytes], Any], Awaitable[Ack]], acks: list[Ack]) -> None:
+        count = len(self._items)
+        taken = self._items[:count]
+        del self._items[:count]
+        if taken and taken[-1] is _END:
+            self._ended = True
+            taken.pop()
+        if not taken:
+            return
+        keys: Any = self._one_key
+        if self._paired:
+            taken, keys = map(list, zip(*taken, strict=True))
+        ack = await write(taken, keys)
+        # Most are there already: a long call keeps only those that are awaited, or have failed.
+        acks[:] = [each for each in acks if not each.done or each.error is not None]
+        acks.append(ack)
+        average = sum(map(len, taken)) // len(taken) + HEADER_BYTES
+        self._limit = max(1, min(_MOST_EVENTS, _MOST_BYTES // average))
+
+
+def _pairs(events: Iterable[bytes], keys: Iterable[str | None]) -> Iterator[tuple[bytes, str | None]]:
+    keys = iter(keys)
+    for event in events:
+        for key in keys:
+            yield event, key
+            break
+        else:
+            raise InvalidArgumentError("fewer routing keys than events were given")
+
+
+class _PlacedKey(str):
+    """A routing key with its position in the key space."""
+
+    __slots__ = ("position",)
+
+    position: float
+
+
+_positions: ContextVar[dict[str, float]] = ContextVar("positions")
+"""Those of the keys of an Arrow array, while it is written."""
+
+
+def _position_of(key: str) -> float:
+    return key.position if isinstance(key, _PlacedKey) else _positions.get()[key]
+
+
+class Placing:
+    """Calls a partitioner in the caller's thread. The writer gets keys that know their positions.
+
+    :ivar for_writer: the writer's partitioner.
+    """
+
+    def __init__(self, partitioner: Partitioner) -> None:
+        self._partitioner = None if partitioner is routing_key_position else partitioner
+        self._known: dict[str, _PlacedKey] = {}
+        self.for_writer: Partitioner = partitioner if self._partitioner is None else _position_of
+
+    def key(self, key: str | None) -> str | None:
+        """A key for the writer."""
+        if self._partitioner is None or not isinstance(key, str):
+            # What is no key the writer refuses.
+            return key
+        placed = self._known.get(key)
+        if placed is None:
+            placed = _PlacedKey(key)
+            placed.position = float(self._partitioner(key))
+            if len(self._known) < _REMEMBERED_KEYS:
+                self._known[key] = placed
+        return placed
+
+    def keys(self, keys: Any) -> Any:
+        """One key, or keys, for the writer."""
+        if self._partitioner is None or keys is None:
+            return keys
+        if isinstance(keys, str):
+            return self.key(keys)
+        if type(keys) in (list, tuple):
+            return list(map(self.key, keys))
+        return map(self.key, keys)
+
+    def of_array(
+        self, write: Callable[[Any, Any], Awaitable[Ack]], events: Any, keys: Any
+    ) -> Callable[[Any, Any], Awaitable[Ack]]:
+        """The same function, for an array of events, whose keys become an array as well."""
+        if self._partitioner is None:
+            return write
+        partitioner = self._partitioner
+        positions = {
+            key: float(partitioner(key))
+            for key in key_column(keys, len(events)).unique().to_pylist()
+            if key is not None
+        }
+
+        async def placed(events: Any, keys: Any) -> Ack:
+            _positions.set(positions)
+            return await write(events, keys)
+
+        return placed
