@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, Protocol, TypeVar, TypeVarTuple, Unpack
 
-__all__ = ["CallingThread", "calling_thread", "in_caller"]
+__all__ = ["CallingThread", "calling_thread", "in_caller", "in_place"]
 
 R = TypeVar("R")
 A = TypeVarTuple("A")
@@ -38,3 +38,8 @@ async def in_caller(function: Callable[[Unpack[A]], R], *args: *A) -> R:
         return function(*args)
     result: R = await thread.run(lambda: function(*args))
     return result
+
+
+async def in_place(function: Callable[[Unpack[A]], R], *args: *A) -> R:
+    """Call a function that is not the user's."""
+    return function(*args)

@@ -422,7 +422,7 @@ class EventReader(Generic[T]):
 
         :returns: the watermark when it has moved, None when it has not.
         """
-        if not assigner.due:
+        if not await in_caller(lambda: assigner.due):
             return None
         state = self._open_link().state
         # A stream that is read to its end, or was deleted, has no segments any more.

@@ -67,6 +67,7 @@ from pravega_wire.protocol.group_state import (
 from pravega_wire.protocol.watermarks import WatermarkWindow
 from pravega_wire.serializers import BytesSerializer
 from pravega_wire.stream import batch
+from pravega_wire.stream.callers import in_place
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.revisioned import RevisionedStream
 from pravega_wire.stream.synchronizer import StateSynchronizer
@@ -408,7 +409,7 @@ class GroupLink:
                 f"reader group {group} does not exist", scope=group.scope
             ) from error
         watching = _Watching()
-        link = cls(core, group, StateSynchronizer(log, watching), watching)
+        link = cls(core, group, StateSynchronizer(log, watching, run=in_place), watching)
         try:
             await link.fetch()
             watching.since = datetime.now(UTC)

@@ -55,6 +55,7 @@ from pravega_wire.protocol.group_state import (
 )
 from pravega_wire.serializers import BytesSerializer, Serializer
 from pravega_wire.stream import batch
+from pravega_wire.stream.callers import in_place
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.event_reader import DEFAULT_BUFFERED_BYTES, EventReader
 from pravega_wire.stream.group_link import (
@@ -103,7 +104,7 @@ async def create(core: ClientCore, group: ScopedStream, config: ReaderGroupConfi
     if stored.generation > 0:
         return False
     log = await RevisionedStream.open(core, state_stream(group), BytesSerializer())
-    async with StateSynchronizer(log, GroupStateFormat()) as synchronizer:
+    async with StateSynchronizer(log, GroupStateFormat(), run=in_place) as synchronizer:
         # Whoever comes second finds the state written, by the same configuration.
         return await synchronizer.initialize(await initial_state(core, stored))
 

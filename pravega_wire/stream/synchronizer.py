@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -93,10 +93,17 @@ class StateSynchronizer(Generic[S, I, U]):
     method raises :class:`ClosedError`, also in tasks that are waiting at that time.
     """
 
-    def __init__(self, revisioned: RevisionedStream[bytes], format: Synchronized[S, I, U]) -> None:
+    def __init__(
+        self,
+        revisioned: RevisionedStream[bytes],
+        format: Synchronized[S, I, U],
+        *,
+        run: Callable[..., Awaitable[Any]] = in_caller,
+    ) -> None:
         self.stream = revisioned.stream
         self._log = revisioned
         self._format = format
+        self._run = run
         self._state: S | None = None
         # None with a state known: truncation has passed the place, and the next initial state is looked for.
         self._revision: Revision | None = None
@@ -226,7 +233,7 @@ class StateSynchronizer(Generic[S, I, U]):
         """Change the state by a function of it, which runs where functions of the user do."""
         while True:
             known = self._state, self._revision
-            state, revision = await in_caller(step, known)
+            state, revision = await self._run(step, known)
             # Another thread's call may have been faster. Then from what that has made of it.
             if self._state is known[0] and self._revision is known[1]:
                 self._state, self._revision = state, revision
@@ -265,7 +272,7 @@ class StateSynchronizer(Generic[S, I, U]):
         """
         if await self.fetch_updates() is not None:
             return False
-        record = InitialRecord(await in_caller(self._format.initial_serializer.serialize, initial))
+        record = InitialRecord(await self._run(self._format.initial_serializer.serialize, initial))
         start = await self._log.fetch_oldest_revision()
         revision = await self._log.write_conditionally(start, record.encode())
         if revision is None:
@@ -306,7 +313,7 @@ class StateSynchronizer(Generic[S, I, U]):
         """
         while True:
             state = await self._current()
-            updates, payload = await in_caller(self._generated, generate, state)
+            updates, payload = await self._run(self._generated, generate, state)
             if not updates:
                 return state
             written = await self._write(payload)
@@ -349,7 +356,7 @@ class StateSynchronizer(Generic[S, I, U]):
     async def update_unconditionally(self, updates: Sequence[U]) -> None:
         """Write updates that are right for any state; they show with the next fetch."""
         if updates:
-            await self._log.write_unconditionally(await in_caller(self._record, updates))
+            await self._log.write_unconditionally(await self._run(self._record, updates))
 
     @limited("compacting the state of {self.stream}")
     async def compact(self, summarize: Callable[[S], I | None]) -> None:
@@ -366,7 +373,7 @@ class StateSynchronizer(Generic[S, I, U]):
             state = await self._current()
             assert self._revision is not None
             start = Revision(self._revision.segment, self._revision.offset, 0)
-            payload = await in_caller(self._summarized, summarize, state)
+            payload = await self._run(self._summarized, summarize, state)
             if payload is None:
                 return
             written = await self._write(payload)

@@ -151,6 +151,9 @@ class Call(Generic[R]):
 
     async def run(self, function: Callable[[], Any]) -> Any:
         """See :class:`CallingThread`."""
+        if self.ended:
+            # A task that the call has started: no thread waits for it.
+            return function()
         request = self.ask(function)
         try:
             await request.done.wait()
@@ -271,6 +274,7 @@ class Held(Generic[R]):
 
     async def run(self) -> None:
         """The task."""
+        calling_thread.set(None)
         try:
             with self._scope:
                 async with self._manager as value:

@@ -1,0 +1,747 @@
+"""What only the blocking client has: a calling thread, time limits, closing from another thread, Ctrl-C."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+import trio
+
+from pravega_wire import PravegaConfig, ReaderGroupConfig, StateFormat, WatermarkAssigner
+from pravega_wire.controller.types import KeyValueTableConfiguration
+from pravega_wire.errors import (
+    ClosedError,
+    InvalidArgumentError,
+    PravegaTimeoutError,
+)
+from pravega_wire.metrics import ControllerCalled
+from pravega_wire.serializers import FunctionSerializer
+from pravega_wire.sync import EventReader, PravegaClient, open_client
+from pravega_wire.testing import FaultProxy
+from tests.integration.conftest import guarded
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def in_a_thread(function: Callable[[], object]) -> Future[object]:
+    """What a function gives or raises in a thread of its own."""
+    future: Future[object] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(function())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future
+
+
+def all_events(client: PravegaClient, stream: str) -> list[bytes]:
+    return [event for batch in client.read_events(stream) for event in batch]
+
+
+# --- functions of the user ------------------------------------------------------------------------
+
+
+class Threads:
+    """In which threads functions run."""
+
+    def __init__(self) -> None:
+        self.seen: dict[str, set[int]] = {}
+
+    def note(self, what: str) -> None:
+        self.seen.setdefault(what, set()).add(threading.get_ident())
+
+    def serializer(self, what: str) -> FunctionSerializer[str]:
+        def to_bytes(value: str) -> bytes:
+            self.note(f"{what} to bytes")
+            return value.encode()
+
+        def from_bytes(payload: bytes) -> str:
+            self.note(f"{what} from bytes")
+            return payload.decode()
+
+        return FunctionSerializer(to_bytes, from_bytes)
+
+    def iterate(self, what: str, items: list[Any]) -> Iterator[Any]:
+        for item in items:
+            self.note(what)
+            yield item
+
+
+def test_functions_run_in_the_thread_that_calls(config: PravegaConfig) -> None:
+    threads = Threads()
+
+    def position(key: str) -> float:
+        threads.note("partitioner")
+        return float(key)
+
+    def step(state: str, update: str) -> str:
+        threads.note("step")
+        return state + update
+
+    def generate(state: str) -> list[str]:
+        threads.note("generate")
+        return ["b"]
+
+    def summarize(state: str) -> str:
+        threads.note("summarize")
+        return state
+
+    def clock() -> float:
+        threads.note("clock")
+        return time.monotonic()
+
+    def reached(name: str) -> None:
+        threads.note("on_checkpoint")
+
+    with open_client(config) as client:
+        client.create_stream("s", 2)
+        with client.event_writer("s", partitioner=position) as writer:
+            writer.write_event(b"0", "0.1")
+            writer.write_events(
+                threads.iterate("events", [b"1", b"2"]), threads.iterate("keys", ["0.1", "0.9"])
+            )
+            writer.write_events([b"3", b"4"], threads.iterate("keys of a list", ["0.1", "0.9"]))
+            writer.write_batch(threads.iterate("batch", [b"5"]), "0.9")
+            arrays = pa.array([b"6", b"7"]), pa.array(["0.3", "0.4"])
+            writer.write_events(*arrays)
+        with client.resumable_writer("s", uuid4(), partitioner=position) as writer:
+            writer.write_events(threads.iterate("numbered", [b"8"]), "0.1")
+            assert writer.last_stored_of("0.7") == 0
+        with client.begin_transaction("s") as txn:
+            txn.write_events(threads.iterate("in a transaction", [b"9"]))
+            txn.commit()
+        txn.wait_committed()
+
+        client.create_stream("r", 1)
+        with client.revisioned_stream("r", threads.serializer("value")) as values:
+            start = values.fetch_latest_revision()
+            values.write_unconditionally("x")
+            latest = values.fetch_latest_revision()
+            assert values.write_conditionally(latest, "y") is not None
+            assert [value for _, value in values.read_from(start)] == ["x", "y"]
+
+        client.create_stream("shared", 1)
+        format = StateFormat(threads.serializer("state"), threads.serializer("update"), step)
+        with client.state_synchronizer("shared", format) as shared:
+            assert shared.initialize("a")
+            assert shared.update(generate) == "ab"
+            shared.update_unconditionally(["c"])
+            assert shared.fetch_updates() == "abc"
+            shared.compact(summarize)
+        with client.state_synchronizer("shared", format) as shared:
+            assert shared.fetch_updates() == "abc"
+
+        client.create_key_value_table("t", KeyValueTableConfiguration(2, 1, 1))
+        table = client.key_value_table(
+            "t",
+            threads.serializer("table value"),
+            primary_keys=threads.serializer("primary key"),
+            secondary_keys=threads.serializer("secondary key"),
+        )
+        table.insert(("a", "b"), "1")
+        table.replace(("a", "b"), "2")
+        assert table.exists(("a", "b"))
+        table.put_many(threads.iterate("pairs", [(("a", "c"), "3"), (("d", "e"), "4")]))
+        found = table.get(("a", "c"))
+        assert found is not None
+        assert found.value == "3"
+        entries = table.get_many(threads.iterate("wanted", [("a", "b"), ("d", "e")]))
+        assert [each.value for each in entries if each is not None] == ["2", "4"]
+        assert sorted(entry.value for entry in table.entries()) == ["2", "3", "4"]
+        assert len(list(table.keys())) == 3
+        assert table.mapping_of_pairs()["d", "e"] == "4"
+        assert dict(table.family("a").mapping()) == {"b": "2", "c": "3"}
+        table.remove_many(threads.iterate("removed", [("d", "e")]))
+
+        client.create_reader_group(
+            "g", ReaderGroupConfig.of([config.resolve("s")], automatic_checkpoint_ms=1)
+        )
+        client.seal_stream("s")
+        with client.reader_group("g") as group:
+            assigner = WatermarkAssigner(clock=clock)
+            threads.seen.pop("clock")
+            with group.reader("one", threads.serializer("event"), on_checkpoint=reached) as reader:
+                first = reader.read_event(60)
+                assert first is not None
+                reader.watermark(assigner)
+                events = [event.value for event in reader]
+            assert len(events) >= 8
+    mine = threading.get_ident()
+    assert {what for what, where in threads.seen.items() if where != {mine}} == set()
+    wanted = {
+        "batch", "clock", "event from bytes", "events", "generate", "in a transaction", "keys",
+        "keys of a list", "numbered", "pairs", "partitioner", "primary key from bytes",
+        "primary key to bytes", "removed",
+        "secondary key from bytes", "secondary key to bytes", "state from bytes", "state to bytes", "step",
+        "summarize", "table value from bytes", "table value to bytes", "update from bytes", "update to bytes",
+        "value from bytes", "value to bytes", "wanted",
+    }  # fmt: skip
+    assert wanted - set(threads.seen) == set()
+
+
+def test_on_checkpoint_runs_in_the_thread_that_reads(config: PravegaConfig) -> None:
+    seen: list[int] = []
+    awaited: list[str] = []
+
+    async def reached(name: str) -> None:
+        awaited.append(name)
+        await trio.lowlevel.checkpoint()
+
+    def begin(name: str) -> object:
+        seen.append(threading.get_ident())
+        return reached(name)
+
+    with open_client(config) as client:
+        client.create_stream("s", 1)
+        with client.event_writer("s") as writer:
+            writer.write_events([b"x"] * 10)
+        client.create_reader_group("g", ReaderGroupConfig.of([config.resolve("s")]))
+        with client.reader_group("g") as group, group.reader("one", on_checkpoint=begin) as reader:
+            assert reader.read_event(60) is not None
+            checkpoint = in_a_thread(lambda: group.checkpoint("c"))
+            events = iter(reader)
+            more = in_a_thread(lambda: client.event_writer("s").__enter__())
+            with client.event_writer("s") as writer:
+                while not checkpoint.done():
+                    writer.write_event(b"y").wait()
+                    next(events)
+            more.result(60)
+    assert seen == [threading.get_ident()]
+    assert awaited == ["c"]
+
+
+def test_keys_go_where_the_partitioner_says(config: PravegaConfig) -> None:
+    """Also from arrays, after scaling, and in a resumable writer."""
+    with open_client(config) as client:
+        client.create_stream("s", 1)
+        keys = [f"{number / 10}" for number in range(1, 10)]
+
+        def events(kind: str) -> list[bytes]:
+            return [f"{kind} {key}".encode() for key in keys]
+
+        with client.event_writer("s", partitioner=float) as writer:
+            writer.write_events(events("before"), keys)
+            [only] = client.active_segments("s")
+            client.scale_stream("s", [only.segment_id], [(0.0, 0.5), (0.5, 1.0)])
+            writer.write_events(events("list"), keys)
+            writer.write_events(iter(events("iterable")), iter(keys))
+            writer.write_events(pa.array(events("array")), pa.array(keys))
+            writer.write_events(pa.array(events("array with a list")), keys)
+            writer.write_events(pa.array(events("array with an iterable")), iter(keys))
+            for event, key in zip(events("one"), keys, strict=True):
+                writer.write_event(event, key)
+        with client.resumable_writer("s", uuid4(), partitioner=float) as writer:
+            writer.write_events(events("numbered"), keys)
+            writer.write_events(pa.array(events("numbered array")), keys)
+        found = 0
+        for each in client.active_segments("s"):
+            for wanted in client.segment_ranges("s"):
+                if wanted.segment_id == each.segment_id:
+                    with client.read_range(wanted) as batches:
+                        for event in (event for batch in batches for event in batch):
+                            assert each.low < float(event.split()[-1]) <= each.high
+                            found += 1
+        assert found == 8 * len(keys)
+
+
+def test_copying_with_one_client(config: PravegaConfig) -> None:
+    """The source reads with the client that writes; each event is there before the next one is made."""
+    with open_client(config) as client:
+        for name in ("from", "to"):
+            client.create_stream(name, 1)
+            client.create_reader_group(f"of-{name}", ReaderGroupConfig.of([config.resolve(name)]))
+        with (
+            client.reader_group("of-from") as group,
+            group.reader("a") as source,
+            client.reader_group("of-to") as target_group,
+            target_group.reader("b") as target,
+            client.event_writer("from") as origin,
+            client.event_writer("to") as writer,
+        ):
+
+            def copied() -> Iterator[bytes]:
+                for number in range(20):
+                    origin.write_event(b"%d" % number)
+                    event = one(source)
+                    yield event
+                    # Nothing follows until it has been written, so it must not wait for others.
+                    assert one(target) == event
+
+            writer.write_events(copied()).wait()
+        assert all_events(client, "to") == [b"%d" % number for number in range(20)]
+
+
+def one(reader: EventReader[bytes]) -> bytes:
+    event = reader.read_event(60)
+    assert event is not None
+    return event.value  # type: ignore[union-attr]
+
+
+def test_a_source_that_blocks_holds_nobody_up(config: PravegaConfig) -> None:
+    """Other threads get on, and the lease of the transaction is renewed."""
+    renewed = threading.Event()
+
+    def observe(event: object) -> None:
+        if isinstance(event, ControllerCalled) and event.method == "pingTransaction":
+            renewed.set()
+
+    with open_client(config, observer=observe) as client:
+        client.create_stream("s", 1)
+
+        def slow() -> Iterator[bytes]:
+            yield b"one"
+            assert in_a_thread(lambda: client.stream_exists("s")).result(60) is True
+            assert renewed.wait(60)
+            yield b"two"
+
+        with client.begin_transaction("s", lease_ms=10_000) as txn:
+            txn.write_events(slow())
+            txn.commit()
+        txn.wait_committed()
+        assert all_events(client, "s") == [b"one", b"two"]
+
+
+def test_what_a_source_gave_before_it_raised_is_stored(config: PravegaConfig) -> None:
+    def failing(count: int) -> Iterator[bytes]:
+        yield from (b"%d" % number for number in range(count))
+        raise KeyError("no more")
+
+    def expect(count: int) -> list[bytes]:
+        return [b"%d" % number for number in range(count)]
+
+    with open_client(config) as client:
+        for name, count in (("none", 0), ("few", 7), ("many", 30_001)):
+            client.create_stream(name, 1)
+            with client.event_writer(name) as writer:
+                with pytest.raises(KeyError, match="no more"):
+                    writer.write_events(failing(count), "k")
+                writer.flush()
+                assert all_events(client, name) == expect(count)
+                writer.write_event(b"usable").wait()
+        client.create_stream("keys", 1)
+        with client.event_writer("keys") as writer:
+            with pytest.raises(InvalidArgumentError, match="fewer routing keys"):
+                writer.write_events(iter(expect(10)), iter(["k"] * 9))
+            writer.flush()
+            assert all_events(client, "keys") == expect(9)
+
+    async def main() -> None:
+        async with guarded(config) as client:
+            for name, count in (("async-few", 7), ("async-many", 30_001)):
+                await client.create_stream(name, 1)
+                async with client.event_writer(name) as writer:
+                    with pytest.raises(KeyError, match="no more"):
+                        await writer.write_events(failing(count), "k")
+                    await writer.flush()
+                    found = [event async for batch in await client.read_events(name) for event in batch]
+                    assert found == expect(count)
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize("kind", ["event", "resumable", "transaction"])
+def test_slow_events_let_other_tasks_run(config: PravegaConfig, kind: str) -> None:
+    """In the async client events are made in its only thread."""
+    turns = 0
+    between: list[int] = []
+
+    def slow() -> Iterator[bytes]:
+        for number in range(100):
+            between.append(turns)
+            time.sleep(0.006)
+            yield b"%d" % number
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await trio.lowlevel.checkpoint()
+
+    async def main() -> None:
+        async with guarded(config) as client, trio.open_nursery() as nursery:
+            await client.create_stream("s", 1)
+            nursery.start_soon(other)
+            if kind == "transaction":
+                async with await client.begin_transaction("s") as txn:
+                    await txn.write_events(slow())
+            elif kind == "event":
+                async with client.event_writer("s") as writer:
+                    await writer.write_events(slow())
+            else:
+                async with client.resumable_writer("s", uuid4()) as writer:
+                    await writer.write_events(slow())
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+    # Each takes longer than others may be kept waiting, so they run after each of them, or one more.
+    assert len(set(between)) >= 45
+
+
+def test_a_function_may_use_the_client(config: PravegaConfig) -> None:
+    with open_client(config) as client:
+        client.create_stream("s", 1)
+        client.create_stream("other", 1)
+        text = FunctionSerializer(str.encode, bytes.decode)
+
+        def step(state: str, update: str) -> str:
+            assert client.stream_exists("s")
+            return state + update
+
+        with (
+            client.state_synchronizer("s", StateFormat(text, text, step)) as shared,
+            client.event_writer("other") as writer,
+        ):
+
+            def generate(state: str) -> list[str]:
+                assert shared.fetch_updates() == state
+                writer.write_events(iter([b"1", b"2"])).wait()
+                return ["b"]
+
+            shared.initialize("a")
+            assert shared.update(generate) == "ab"
+        assert all_events(client, "other") == [b"1", b"2"]
+
+
+def test_a_function_that_would_wait_for_itself_is_refused(config: PravegaConfig) -> None:
+    text = FunctionSerializer(str.encode, bytes.decode)
+    with open_client(config) as client:
+        client.create_stream("s", 1)
+        with client.state_synchronizer("s", StateFormat(text, text, str.__add__)) as first:
+            first.initialize("a")
+            first.update(lambda state: ["b"])
+
+        def step(state: str, update: str) -> str:
+            again.fetch_updates()
+            return state + update
+
+        with client.state_synchronizer("s", StateFormat(text, text, step)) as again:
+            with pytest.raises(InvalidArgumentError, match="uses the synchronizer"):
+                again.fetch_updates()
+            assert again.state == "a"
+
+
+# --- limits of time -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def paused(config: PravegaConfig, fault_proxy: FaultProxy) -> Iterator[tuple[PravegaClient, FaultProxy]]:
+    """A client whose stores stop answering when the proxy is paused."""
+    with open_client(config, address_map=fault_proxy.address_map) as client:
+        client.create_stream("s", 1)
+        client.create_stream("r", 1)
+        client.create_key_value_table("t", KeyValueTableConfiguration(1, 4, 0))
+        try:
+            yield client, fault_proxy
+        finally:
+            fault_proxy.resume()
+
+
+def test_calls_end_when_their_time_is_over(
+    config: PravegaConfig, paused: tuple[PravegaClient, FaultProxy]
+) -> None:
+    client, proxy = paused
+    text = FunctionSerializer(str.encode, bytes.decode)
+    with (
+        client.event_writer("s") as writer,
+        client.begin_transaction("s") as txn,
+        client.begin_transaction("s") as wide,
+        client.revisioned_stream("r") as values,
+        client.state_synchronizer("r", StateFormat(text, text, str.__add__)) as shared,
+        client.byte_stream_writer("r") as file,
+    ):
+        writer.write_event(b"0").wait()
+        txn.write_event(b"1")
+        txn.flush()
+        table = client.key_value_table("t")
+        table.put(b"abcd", b"0")
+        start = values.fetch_latest_revision()
+        [ranges] = client.segment_ranges("s")
+        batches = client.read_range(ranges)
+        staging = client.staging_writer("s", wide.txn_id)
+        with staging:
+            staging.write_event(b"staged")
+        proxy.pause()
+        ack = writer.write_event(b"2")
+        txn.write_event(b"3")
+        file.write(b"bytes")
+        calls: dict[str, Callable[[], object]] = {
+            "flush": lambda: writer.flush(timeout=0.3),
+            "ack": lambda: ack.wait(timeout=0.3),
+            "write": lambda: writer.write_events([bytes(1 << 20)] * 40, timeout=0.3),
+            "write an iterable": lambda: writer.write_events(iter([bytes(1 << 20)] * 40), timeout=0.3),
+            "commit": lambda: txn.commit(timeout=0.3),
+            "revision": lambda: values.fetch_latest_revision(timeout=0.3),
+            "append": lambda: values.write_conditionally(start, b"v", timeout=0.3),
+            "state": lambda: shared.fetch_updates(timeout=0.3),
+            "table": lambda: table.get(b"abcd", timeout=0.3),
+            "put": lambda: table.put(b"abcd", b"1", timeout=0.3),
+            "batch": lambda: batches.next_batch(timeout=0.3),
+            "tail": lambda: client.tail("s", timeout=0.3),
+            "file": lambda: file.flush(timeout=0.3),
+            "merge": lambda: client.merge_staging("s", wide.txn_id, [staging.staging_id], timeout=0.3),
+            "close": lambda: writer.close(timeout=0.3),
+        }
+        messages = {}
+        for name, call in calls.items():
+            with pytest.raises(PravegaTimeoutError) as failed:
+                call()
+            assert isinstance(failed.value, TimeoutError)
+            messages[name] = str(failed.value)
+        assert "EventWriter.flush did not end within 0.3 s" in messages["flush"]
+        for name in ("flush", "ack", "write", "commit", "tail"):
+            assert "/s" in messages[name] or " s)" in messages[name], messages[name]
+        proxy.resume()
+        assert client.tail("s").positions
+        txn.commit()
+        assert table.get(b"abcd") is not None
+    txn.wait_committed()
+    # What was queued when a time was over is stored, once.
+    with open_client(config) as other:
+        events = all_events(other, "s")
+    assert events.count(b"0") == events.count(b"1") == events.count(b"3") == 1
+
+
+def test_a_flush_that_timed_out_may_be_repeated(paused: tuple[PravegaClient, FaultProxy]) -> None:
+    client, proxy = paused
+    with client.event_writer("s") as writer:
+        writer.write_event(b"0").wait()
+        proxy.pause()
+        ack = writer.write_events([b"1", b"2"])
+        with pytest.raises(PravegaTimeoutError):
+            writer.flush(timeout=0.2)
+        with pytest.raises(PravegaTimeoutError):
+            ack.wait(timeout=0)
+        assert not ack.done
+        proxy.resume()
+        writer.flush(timeout=60)
+        ack.wait(timeout=60)
+    assert all_events(client, "s") == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("timeout", [-1, float("nan"), "1", True])
+def test_a_time_that_is_none(config: PravegaConfig, timeout: Any) -> None:
+    with open_client(config) as client:
+        with pytest.raises(InvalidArgumentError, match="timeout"):
+            client.scope_exists("s", timeout=timeout)
+        assert client.scope_exists(str(config.default_scope), timeout=float("inf"))
+
+
+# --- closing while another thread waits -----------------------------------------------------------
+
+
+def waiting(client: PravegaClient, call: Callable[[], object]) -> Future[object]:
+    """A call in another thread, which has begun."""
+    before = set(client._portal.portal._calls)
+    future = in_a_thread(call)
+    while not set(client._portal.portal._calls) - before and not future.done():
+        time.sleep(0.01)
+    return future
+
+
+def test_closing_ends_the_calls_of_other_threads(paused: tuple[PravegaClient, FaultProxy]) -> None:
+    client, proxy = paused
+    stream = client.config.resolve("s")
+    client.create_reader_group("g", ReaderGroupConfig.of([stream]))
+    writer = client.event_writer("s").__enter__()
+    group = client.reader_group("g")
+    reader = group.reader("one").__enter__()
+    reader.read_event(0)
+    values = client.revisioned_stream("r")
+    latest = values.fetch_latest_revision()
+    file = client.byte_stream_reader("r")
+    text = FunctionSerializer(str.encode, bytes.decode)
+    shared = client.state_synchronizer("r", StateFormat(text, text, str.__add__))
+    checkpoints = client.reader_group("g")
+    ended = client.reader_group("g")
+    for close, call in (
+        (reader.close, lambda: reader.read_event()),
+        (file.close, lambda: file.read(1)),
+        (values.close, lambda: values.wait_beyond(latest)),
+        (shared.close, shared.wait_for_updates),
+        (ended.close, ended.wait_for_end_of_data),
+    ):
+        told = waiting(client, call)
+        close()
+        with pytest.raises(ClosedError):
+            told.result(60)
+    with group.reader("silent"):
+        told = waiting(client, checkpoints.checkpoint)
+        checkpoints.close()
+        with pytest.raises(ClosedError):
+            told.result(60)
+    proxy.pause()
+    writer.write_event(b"x")
+    told = waiting(client, writer.flush)
+    acked = waiting(client, writer.write_event(b"y").wait)
+    with pytest.raises(PravegaTimeoutError):
+        writer.close(timeout=0.2)
+    for each in (told, acked):
+        with pytest.raises(ClosedError):
+            each.result(60)
+
+
+@pytest.mark.parametrize("what", ["read_event", "flush", "write_events", "commit", "table", "fetch"])
+def test_closing_the_client_ends_calls(config: PravegaConfig, fault_proxy: FaultProxy, what: str) -> None:
+    text = FunctionSerializer(str.encode, bytes.decode)
+    release = threading.Event()
+    begun = threading.Event()
+
+    def blocked() -> Iterator[bytes]:
+        begun.set()
+        assert release.wait(60)
+        while True:
+            yield b"x"
+
+    with open_client(config, address_map=fault_proxy.address_map) as client:
+        client.create_stream("s", 1)
+        client.create_stream("r", 1)
+        client.create_key_value_table("t", KeyValueTableConfiguration(1, 4, 0))
+        client.create_reader_group("g", ReaderGroupConfig.of([config.resolve("s")]))
+        writer = client.event_writer("s").__enter__()
+        txn = client.begin_transaction("s")
+        txn.write_event(b"a")
+        txn.flush()
+        reader = client.reader_group("g").reader("one").__enter__()
+        table = client.key_value_table("t")
+        shared = client.state_synchronizer("r", StateFormat(text, text, str.__add__))
+        if what != "read_event":
+            fault_proxy.pause()
+        writer.write_event(b"b")
+        txn.write_event(b"c")
+        calls: dict[str, Callable[[], object]] = {
+            "read_event": lambda: [None for _ in iter(reader.read_event, None)],
+            "flush": writer.flush,
+            "write_events": lambda: writer.write_events(blocked()),
+            "commit": txn.commit,
+            "table": lambda: table.get(b"abcd"),
+            "fetch": shared.fetch_updates,
+        }
+        told = waiting(client, calls[what])
+        if what == "write_events":
+            assert begun.wait(60)
+    release.set()
+    with pytest.raises(ClosedError):
+        told.result(60)
+    fault_proxy.resume()
+
+
+# --- Ctrl-C ---------------------------------------------------------------------------------------
+
+INTERRUPTED = [
+    "read_event", "flush", "write_events", "blocking source", "commit", "wait_committed", "checkpoint",
+    "fetch", "state function",
+]  # fmt: skip
+
+
+def interrupted(uri: str, scope: str, what: str) -> None:
+    """The process that is interrupted."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    text = FunctionSerializer(str.encode, bytes.decode)
+    config = PravegaConfig.from_defaults(controller_uri=uri, scope=scope, env={})
+    with FaultProxy() as proxy, open_client(config, address_map=proxy.address_map) as client:
+        client.create_stream("s", 1)
+        client.create_stream("r", 1)
+        client.create_reader_group("g", ReaderGroupConfig.of([config.resolve("s")]))
+        group = client.reader_group("g")
+        writer = client.event_writer("s").__enter__()
+        writer.write_event(b"a").wait()
+        shared = client.state_synchronizer("r", StateFormat(text, text, str.__add__))
+        shared.initialize("")
+
+        def begin() -> None:
+            print("begun", flush=True)
+
+        def endless() -> Iterator[bytes]:
+            begin()
+            while True:
+                yield bytes(1000)
+
+        def blocks() -> Iterator[bytes]:
+            yield b"b"
+            begin()
+            time.sleep(600)
+
+        def blocking_function(state: str) -> list[str]:
+            begin()
+            time.sleep(600)
+            return []
+
+        try:
+            if what == "read_event":
+                with group.reader("one") as reader:
+                    reader.read_event(60)
+                    begin()
+                    reader.read_event()
+            elif what == "flush":
+                proxy.pause()
+                writer.write_event(b"b")
+                begin()
+                writer.flush()
+            elif what == "write_events":
+                proxy.pause()
+                writer.write_events(endless())
+            elif what == "blocking source":
+                writer.write_events(blocks())
+            elif what == "commit":
+                with client.begin_transaction("s") as txn:
+                    proxy.pause()
+                    txn.write_event(b"b")
+                    begin()
+                    txn.commit()
+            elif what == "wait_committed":
+                txn = client.begin_transaction("s")
+                txn._twin.wait_committed = trio.sleep_forever  # type: ignore[method-assign]
+                begin()
+                txn.wait_committed()
+            elif what == "checkpoint":
+                with group.reader("one"):
+                    begin()
+                    group.checkpoint()
+            elif what == "fetch":
+                proxy.pause()
+                begin()
+                shared.fetch_updates()
+            else:
+                shared.update(blocking_function)
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+        proxy.resume()
+        assert client.stream_exists("s")
+        with client.event_writer("s") as other:
+            other.write_event(b"after").wait()
+        print("usable", flush=True)
+
+
+@pytest.mark.parametrize("what", INTERRUPTED)
+def test_ctrl_c(config: PravegaConfig, what: str) -> None:
+    """The main thread is interrupted at once, wherever it waits, and the client works on."""
+    code = f"import sys; from {__name__} import interrupted; interrupted(*sys.argv[1:])"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, config.controller_uri, str(config.default_scope), what],
+        cwd=ROOT, stdout=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        # It has said so just before it waits.
+        time.sleep(0.5)
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "interrupted\n"
+        took = time.monotonic() - began
+        assert process.stdout.readline() == "usable\n"
+        assert process.wait(60) == 0
+    # One second is the promise; the machine may be busy.
+    assert took < 5
