@@ -101,6 +101,17 @@ def test_the_example_of_writers_md(pravega_server: PravegaServer, tmp_path: Path
         assert sum(map(len, client.read_events("lines"))) == 1000
 
 
+def test_the_examples_of_blocking_md(pravega_server: PravegaServer, tmp_path: Path) -> None:
+    script = tmp_path / "example.py"
+    copying, with_asyncio = blocks("docs/blocking.md")
+    script.write_text(copying)
+    assert run(pravega_server, str(script)) == "3 events copied\n"
+    script.write_text(with_asyncio)
+    run(pravega_server, str(script))
+    with sync.open_client(pravega_server.config("copies")) as client:
+        assert [event for batch in client.read_events("to") for event in batch][3:] == [b"4", b"5"]
+
+
 def test_the_examples_of_observability_md(pravega_server: PravegaServer, tmp_path: Path) -> None:
     snapshot, observer, telemetry = blocks("docs/observability.md")
     script = tmp_path / "example.py"

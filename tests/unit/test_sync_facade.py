@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -11,7 +12,8 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
-from pravega_wire.errors import ClosedError
+from pravega_wire import PravegaConfig, open_client
+from pravega_wire.errors import ClosedError, InvalidArgumentError
 from pravega_wire.segment.appender import Ack
 from pravega_wire.stream.client import PravegaClient
 from pravega_wire.stream.event_reader import EventReader
@@ -98,6 +100,15 @@ def test_every_method_has_a_twin(asynchronous: type, mirror: type) -> None:
 def test_files_take_a_timeout(mirror: type) -> None:
     for name in ("close", "fetch_head", "fetch_tail"):
         assert inspect.signature(getattr(mirror, name)).parameters["timeout"].default is None
+
+
+def test_under_asyncio_the_async_client_says_what_to_use() -> None:
+    async def main() -> None:
+        async with open_client(PravegaConfig.from_defaults(env={})):
+            pass
+
+    with pytest.raises(InvalidArgumentError, match=r"pravega_wire\.sync"):
+        asyncio.run(main())
 
 
 # --- closing while other threads are inside -------------------------------------------------------
