@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextvars import ContextVar
-from itertools import chain, islice
+from itertools import chain, islice, repeat
 from typing import Any, Final
 
 import trio
@@ -34,6 +34,7 @@ _MOST_UNCHECKED: Final = 256
 _REMEMBERED_KEYS: Final = 100_000
 
 _END: Final = object()
+_MISSING: Final = object()
 
 
 def is_plain(events: object) -> bool:
@@ -62,7 +63,9 @@ class Feed:
         one_key: str | None,
     ) -> None:
         self._paired = keys is not None
-        source: Iterable[Any] = iter(events) if keys is None else _pairs(events, keys)
+        source: Iterable[Any] = iter(events)
+        if keys is not None:
+            source = zip(source, chain(keys, repeat(_MISSING)), strict=False)
         self._source: Iterator[Any] = chain(source, (_END,))
         self._one_key = one_key
         # The calling thread appends, the client's thread takes from the front: each in one operation.
@@ -117,24 +120,21 @@ class Feed:
         if not taken:
             return
         keys: Any = self._one_key
+        short = False
         if self._paired:
             taken, keys = map(list, zip(*taken, strict=True))
+            short = keys[-1] is _MISSING
+            if short:
+                count = next(index for index, key in enumerate(keys) if key is _MISSING)
+                taken, keys = taken[:count], keys[:count]
         ack = await write(taken, keys)
+        if short:
+            raise InvalidArgumentError("fewer routing keys than events were given")
         # Most are there already: a long call keeps only those that are awaited, or have failed.
         acks[:] = [each for each in acks if not each.done or each.error is not None]
         acks.append(ack)
         average = sum(map(len, taken)) // len(taken) + HEADER_BYTES
         self._limit = max(1, min(_MOST_EVENTS, _MOST_BYTES // average))
-
-
-def _pairs(events: Iterable[bytes], keys: Iterable[str | None]) -> Iterator[tuple[bytes, str | None]]:
-    keys = iter(keys)
-    for event in events:
-        for key in keys:
-            yield event, key
-            break
-        else:
-            raise InvalidArgumentError("fewer routing keys than events were given")
 
 
 class _PlacedKey(str):
