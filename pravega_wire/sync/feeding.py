@@ -122,7 +122,7 @@ class Feed:
         keys: Any = self._one_key
         short = False
         if self._paired:
-            taken, keys = map(list, zip(*taken, strict=True))
+            taken, keys = [event for event, _ in taken], [key for _, key in taken]
             short = keys[-1] is _MISSING
             if short:
                 count = next(index for index, key in enumerate(keys) if key is _MISSING)
