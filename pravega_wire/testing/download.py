@@ -1,0 +1,475 @@
+"""Files over HTTP, in parallel, resumed after a cut, trusted and routed as this machine is set up for."""
+
+from __future__ import annotations
+
+import ast
+import os
+import ssl
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from hashlib import file_digest
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+from pravega_wire.errors import ServerStartError
+from pravega_wire.testing.maven import VARIABLE, Jar, MavenProxy, Repository
+
+if TYPE_CHECKING:
+    import urllib3
+
+__all__ = ["download", "say", "sha256_of"]
+
+_PARALLEL = 8
+_TRIES = 4
+_PAUSE_SECONDS = 0.5
+_CHUNK = 1 << 16
+_CONNECT_SECONDS, _READ_SECONDS = 20.0, 60.0
+_TRUSTED_BY = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT")
+
+
+def say(text: str) -> None:
+    """A line about the fetching, for the person who waits for it."""
+    print(f"[pravega jars] {text}", file=sys.stderr, flush=True)
+
+
+def sha256_of(path: Path) -> str | None:
+    """Checksum of a file; None where there is none."""
+    try:
+        with path.open("rb") as file:
+            return file_digest(file, "sha256").hexdigest()
+    except FileNotFoundError:
+        return None
+
+
+# --- what the machine is set up for --------------------------------------------------------------
+
+
+@lru_cache(maxsize=1)
+def _pip_settings() -> dict[str, str]:
+    """pip's own configuration, as pip reads it; empty without pip."""
+    try:
+        shown = subprocess.run(
+            [sys.executable, "-m", "pip", "--disable-pip-version-check", "config", "list"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return {}
+    found: dict[str, str] = {}
+    for line in shown.stdout.splitlines():
+        name, separator, value = line.partition("=")
+        section, _, key = name.partition(".")
+        if separator and section in ("global", "install", "download"):
+            try:
+                found.setdefault(key, str(ast.literal_eval(value)))
+            except (SyntaxError, ValueError):
+                continue
+    return found
+
+
+@dataclass(slots=True)
+class _Trust:
+    """Certificate authorities.
+
+    :ivar unusable: settings that name no readable file of certificates.
+    """
+
+    context: ssl.SSLContext
+    unusable: list[str] = field(default_factory=list)
+
+
+def _trust() -> _Trust:
+    """The system's store, and what each of the usual variables names beside it.
+
+    All of them together: the checksums decide which file is the right one.
+    """
+    import certifi
+    import truststore
+
+    trust = _Trust(truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+    places = [(certifi.where(), "certifi")]  # for a machine without a store, as pip does
+    places += [(os.environ[name], name) for name in _TRUSTED_BY if os.environ.get(name)]
+    if cert := _pip_settings().get("cert"):
+        places.append((cert, "pip's setting global.cert"))
+    for place, source in places:
+        path = Path(place).expanduser()
+        try:
+            if path.is_dir():
+                trust.context.load_verify_locations(capath=path)
+            else:
+                trust.context.load_verify_locations(cafile=path)
+        except OSError as error:  # ssl.SSLError is one
+            trust.unusable.append(f"{source}={place} cannot be used: {error}")
+    return trust
+
+
+def _proxy_of(url: str, of_maven: Sequence[MavenProxy]) -> tuple[MavenProxy, str] | None:
+    """The proxy for an address, and what named it: the environment, pip, Maven's settings."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    by_scheme = urllib.request.getproxies()
+    named: tuple[str, str] | None = None
+    if urllib.request.proxy_bypass(host):
+        return None
+    for scheme in (parts.scheme, "all"):
+        if by_scheme.get(scheme):
+            named = by_scheme[scheme], f"{scheme.upper()}_PROXY"
+            break
+    else:
+        if os.environ.get("PIP_PROXY"):
+            named = os.environ["PIP_PROXY"], "PIP_PROXY"
+        elif _pip_settings().get("proxy"):
+            named = _pip_settings()["proxy"], "pip's setting global.proxy"
+    if named is None:
+        found = next((each for each in of_maven if each.serves(host)), None)
+        return None if found is None else (found, "Maven's settings")
+    address, source = named
+    address = address if "://" in address else f"http://{address}"
+    try:
+        account = urlsplit(address)
+        usable = account.scheme in ("http", "https") and bool(account.hostname) and account.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ServerStartError(
+            f"{source} does not name an HTTP proxy (http://host:port), which the server's jars need: set it, "
+            f"or NO_PROXY={host} if {host} can be reached without one"
+        )
+    plain = account._replace(
+        netloc=account.netloc.rpartition("@")[2], path="", query="", fragment=""
+    ).geturl()
+    if account.username is None:
+        return MavenProxy(plain), source
+    return MavenProxy(plain, "", unquote(account.username), unquote(account.password or "")), source
+
+
+# --- one file ------------------------------------------------------------------------------------
+
+
+class _AgainError(Exception):
+    """This try has failed in a way that another may not."""
+
+
+class _StoppedError(Exception):
+    """Another file has failed, or the user has had enough."""
+
+
+class _Transfer:
+    """All files of one call of :func:`download`."""
+
+    def __init__(self, directory: Path, repository: Repository, proxies: Sequence[MavenProxy]) -> None:
+        import urllib3
+
+        self.directory = directory
+        self.repository = repository
+        self.received = 0  # bytes on disk of files that were missing
+        self.done = 0
+        self._guard = threading.Lock()
+        self._stopped = threading.Event()
+        self._open: set[urllib3.BaseHTTPResponse] = set()
+        self._trust = _trust()
+        found = _proxy_of(repository.url, proxies)
+        self.proxy_source = None if found is None else found[1]
+        options: dict[str, Any] = {
+            "ssl_context": self._trust.context,
+            "maxsize": _PARALLEL,
+            # Redirects are followed; all else is tried again from where the file ends.
+            "retries": urllib3.Retry(total=None, connect=0, read=0, redirect=5, status=0, other=0),
+            "timeout": urllib3.Timeout(connect=_CONNECT_SECONDS, read=_READ_SECONDS),
+        }
+        self._pool: urllib3.PoolManager
+        if found is None:
+            self.proxy = None
+            self._pool = urllib3.PoolManager(**options)
+        else:
+            self.proxy = found[0]
+            account = f"{self.proxy.username}:{self.proxy.password}" if self.proxy.username else None
+            self._pool = urllib3.ProxyManager(
+                self.proxy.url,
+                proxy_headers=urllib3.make_headers(proxy_basic_auth=account),
+                proxy_ssl_context=self._trust.context,
+                **options,
+            )
+        self._headers = {"accept-encoding": "identity"}
+        if repository.username is not None:
+            account = f"{repository.username}:{repository.password or ''}"
+            self._headers |= urllib3.make_headers(basic_auth=account)
+
+    def close(self) -> None:
+        """End every transfer, from any thread."""
+        self._stopped.set()
+        with self._guard:
+            for response in self._open:
+                try:
+                    response.shutdown()
+                except (OSError, RuntimeError, ValueError, NotImplementedError):
+                    continue  # it has just ended by itself
+        self._pool.clear()
+
+    def fetch(self, jar: Jar) -> None:
+        """Fetch one file whole into the directory.
+
+        :raises ServerStartError: what has failed, and what to do.
+        """
+        import urllib3
+
+        part = self.directory / f"{jar.file_name}.part"
+        failures = 0
+        while True:
+            before = self._size_of(part)
+            try:
+                self._attempt(jar, part)
+                return
+            except urllib3.exceptions.HTTPError as error:
+                failed: Exception = error
+                if _certificate_error(error) is not None or _refused_by_proxy(error) is not None:
+                    raise self._explained(jar, error) from error
+            except _AgainError as error:
+                failed = error
+            except OSError as error:
+                raise ServerStartError(
+                    f"{jar.file_name} cannot be written into {self.directory}: {error}; set "
+                    "PRAVEGA_WIRE_CACHE to a directory with room for it"
+                ) from error
+            if self._stopped.is_set():
+                raise _StoppedError
+            # A line that is cut again and again still gets the file across, piece by piece.
+            failures = 1 if self._size_of(part) > before else failures + 1
+            if failures >= _TRIES:
+                raise self._explained(jar, failed) from failed
+            self._stopped.wait(_PAUSE_SECONDS * 2 ** (failures - 1))
+
+    @staticmethod
+    def _size_of(path: Path) -> int:
+        try:
+            return path.stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def _attempt(self, jar: Jar, part: Path) -> None:
+        have = self._size_of(part)
+        resumed = have > 0
+        if have < jar.size:
+            resumed = self._receive(jar, part, have)
+        if sha256_of(part) == jar.sha256:
+            os.replace(part, self.directory / jar.file_name)
+            with self._guard:
+                self.done += 1
+            return
+        found, size = sha256_of(part), self._size_of(part)
+        if size < jar.size:
+            raise _AgainError(f"it was cut after {size} of {jar.size} bytes")
+        part.unlink()
+        with self._guard:
+            self.received -= size
+        if resumed:
+            raise _AgainError("the file has changed since its first part was fetched")
+        raise ServerStartError(
+            f"{jar.file_name} from {self.repository.host} is not the published file: its checksum is "
+            f"{found}, {jar.sha256} is expected; {self.repository.source} serves another file, set "
+            f"{VARIABLE} to a repository with the published one"
+        )
+
+    def _receive(self, jar: Jar, part: Path, have: int) -> bool:
+        """Fetch what is missing; returns whether the file was resumed."""
+        headers = self._headers | ({"range": f"bytes={have}-"} if have else {})
+        url = f"{self.repository.url}/{jar.path}"
+        with self._response(url, headers) as response:
+            if response.status == 206 and response.headers.get("content-range", "").startswith(
+                f"bytes {have}-"
+            ):
+                resumed = True
+            elif response.status == 200:
+                resumed = False
+                with self._guard:
+                    self.received -= have  # it is sent again from its start
+            elif response.status in (206, 416):
+                part.unlink(missing_ok=True)
+                with self._guard:
+                    self.received -= have
+                raise _AgainError(f"{response.status} {response.reason}")
+            elif response.status in (408, 425, 429) or response.status >= 500:
+                raise _AgainError(f"{response.status} {response.reason}")
+            else:
+                raise self._refused(jar, response.status, response.reason or "")
+            size = have if resumed else 0
+            with part.open("ab" if resumed else "wb") as file:
+                for chunk in response.stream(_CHUNK, decode_content=False):
+                    if self._stopped.is_set():
+                        raise _StoppedError
+                    file.write(chunk)
+                    size += len(chunk)
+                    with self._guard:
+                        self.received += len(chunk)
+                    if size > jar.size:
+                        break  # whatever it is, it is not the file
+        return resumed
+
+    @contextmanager
+    def _response(self, url: str, headers: dict[str, str]) -> Iterator[urllib3.BaseHTTPResponse]:
+        if self._stopped.is_set():
+            raise _StoppedError
+        response = self._pool.request("GET", url, headers=headers, preload_content=False)
+        with self._guard:
+            self._open.add(response)
+        try:
+            yield response
+        finally:
+            with self._guard:
+                self._open.discard(response)
+            # A connection in the middle of an answer is of no further use; at its end the pool has it back.
+            response.close()
+
+    # --- what to say --------------------------------------------------------------------------
+
+    def _refused(self, jar: Jar, status: int, reason: str) -> ServerStartError:
+        host, source = self.repository.host, self.repository.source
+        what = f"{jar.file_name} cannot be fetched from {host}: it answers {status} {reason}".rstrip()
+        if status in (401, 403):
+            return ServerStartError(
+                f"{what}; {source} requires an account: give it in {VARIABLE} "
+                "(https://name:password@host/path) or among the servers of Maven's settings.xml"
+            )
+        if status == 407:
+            return self._proxy_sentence(jar, f"{status} {reason}".rstrip())
+        return ServerStartError(
+            f"{what}; {source} does not hold {jar.group}:{jar.artifact}:{jar.version} at this address: set "
+            f"{VARIABLE} to a repository that does, or PRAVEGA_WIRE_JARS to a directory with the jars"
+        )
+
+    def _proxy_sentence(self, jar: Jar, reason: str) -> ServerStartError:
+        assert self.proxy is not None
+        return ServerStartError(
+            f"{jar.file_name} cannot be fetched from {self.repository.host}: the proxy "
+            f"{urlsplit(self.proxy.url).netloc} from {self.proxy_source} does not let it through ({reason}); "
+            "set HTTPS_PROXY to one that does (http://name:password@host:port if it requires an account)"
+        )
+
+    def _explained(self, jar: Jar, error: Exception) -> ServerStartError:
+        what = f"{jar.file_name} cannot be fetched from {self.repository.host}"
+        certificate = _certificate_error(error)
+        if certificate is not None:
+            unusable = "".join(f" ({each})" for each in self._trust.unusable)
+            return ServerStartError(
+                f"{what}: its certificate is not trusted ({certificate.verify_message}); set "
+                f"SSL_CERT_FILE to a PEM file with the certificate authority of your network{unusable}"
+            )
+        refused = _refused_by_proxy(error)
+        if refused is not None and self.proxy is not None:
+            return self._proxy_sentence(jar, refused)
+        if self.proxy is not None:
+            what += f" through the proxy {urlsplit(self.proxy.url).netloc} from {self.proxy_source}"
+        return ServerStartError(
+            f"{what} ({_TRIES} tries): {_last_words(error)}; check the network and run this again (what has "
+            "arrived is kept), set HTTPS_PROXY where a proxy is needed, or "
+            f"{VARIABLE} to a mirror that can be reached"
+        )
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """An error and what it was made of: urllib3 keeps its causes in several places."""
+    seen: list[BaseException] = []
+    waiting: list[object] = [error]
+    while waiting:
+        each = waiting.pop(0)
+        if isinstance(each, BaseException) and each not in seen:
+            seen.append(each)
+            yield each
+            waiting += [getattr(each, "reason", None), getattr(each, "original_error", None)]
+            waiting += [each.__cause__, *each.args]
+
+
+def _certificate_error(error: BaseException) -> ssl.SSLCertVerificationError | None:
+    return next((each for each in _chain(error) if isinstance(each, ssl.SSLCertVerificationError)), None)
+
+
+def _refused_by_proxy(error: BaseException) -> str | None:
+    """What a proxy said that does not pass the connection on."""
+    for each in _chain(error):
+        if isinstance(each, OSError) and str(each).startswith("Tunnel connection failed: "):
+            return str(each).removeprefix("Tunnel connection failed: ")
+    return None
+
+
+def _last_words(error: BaseException) -> str:
+    """The innermost reason that says something, without the objects that urllib3 prints."""
+    words = [str(each) for each in _chain(error) if not any(isinstance(arg, Exception) for arg in each.args)]
+    return words[-1].rpartition(">: ")[2] if words else str(error)
+
+
+# --- all of them ---------------------------------------------------------------------------------
+
+
+class _Progress:
+    """One line: rewritten on a terminal, now and then elsewhere."""
+
+    def __init__(self, transfer: _Transfer, jars: Sequence[Jar]) -> None:
+        self._transfer = transfer
+        self._files = len(jars)
+        self._bytes = sum(jar.size for jar in jars)
+        self._started = time.monotonic()
+        self._terminal = sys.stderr.isatty()
+        self._last = (0.0, self._started)
+
+    def show(self) -> None:
+        now, share = time.monotonic(), self._transfer.received / max(1, self._bytes)
+        if not self._terminal:
+            if share < self._last[0] + 0.1 and now < self._last[1] + 10:
+                return
+            self._last = share, now
+        text = (
+            f"{self._transfer.received / 1e6:.0f} of {self._bytes / 1e6:.0f} MB, "
+            f"{self._transfer.done} of {self._files} files, {now - self._started:.0f} s"
+        )
+        if self._terminal:
+            print(f"\r[pravega jars] {text}  ", end="", file=sys.stderr, flush=True)
+        else:
+            say(text)
+
+    def end(self) -> None:
+        if self._terminal:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+        if self._transfer.done == self._files:
+            say(f"done in {time.monotonic() - self._started:.0f} s")
+
+
+def download(
+    jars: Sequence[Jar], directory: Path, repository: Repository, proxies: Sequence[MavenProxy] = ()
+) -> None:
+    """Fetch files whole into a directory; what ``*.part`` files hold already is not fetched again.
+
+    :param proxies: of Maven's settings; proxies that the environment or pip names come first.
+    :raises ServerStartError: one sentence: what has failed and what to do. All that arrived is kept.
+    """
+    try:
+        transfer = _Transfer(directory, repository, proxies)
+    except ImportError as error:
+        raise ServerStartError(
+            f"fetching the server's jars needs the package {error.name}: pip install 'pravega-wire[testing]'"
+        ) from error
+    transfer.received = sum(transfer._size_of(directory / f"{jar.file_name}.part") for jar in jars)
+    progress = _Progress(transfer, jars)
+    with ThreadPoolExecutor(_PARALLEL, thread_name_prefix="jars") as executor:
+        largest_first = sorted(jars, key=lambda jar: -jar.size)
+        waiting = {executor.submit(transfer.fetch, jar) for jar in largest_first}
+        try:
+            while waiting:
+                done, waiting = wait(waiting, timeout=0.25, return_when=FIRST_EXCEPTION)
+                for each in done:
+                    each.result()
+                progress.show()
+        finally:
+            transfer.close()
+            executor.shutdown(wait=True, cancel_futures=True)
+            progress.end()
