@@ -581,3 +581,7 @@ class CheckpointTimeoutError(CheckpointError, PravegaTimeoutError):
 
 class ServerStartError(PravegaError):
     """A test server could not be found, fetched or started; the message says what to do."""
+
+
+class ServerEndedError(PravegaError):
+    """A test server that this process has started has ended by itself; the message says why."""

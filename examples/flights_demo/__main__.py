@@ -22,6 +22,7 @@ from examples.flights_demo import data
 from examples.flights_demo.picture import Batch, Sample, Segment, Story, draw, visible_events
 from examples.flights_demo.processes import kill_tree
 from pravega_wire import PravegaConfig, ScalingPolicy, StreamConfiguration
+from pravega_wire.errors import ServerStartError
 from pravega_wire.sync import PravegaClient, open_client
 from pravega_wire.testing import standalone
 
@@ -306,6 +307,9 @@ def main() -> int:
         demo(args, folder, say)
     except Failure as failure:
         say(f"FAILED: {failure}")
+        return 1
+    except ServerStartError as error:
+        print(f"error: {error}", file=sys.stderr)
         return 1
     finally:
         if args.keep:

@@ -35,6 +35,7 @@ from pravega_wire.errors import (
     ProtocolError,
     RetriesExhaustedError,
     SegmentSealedError,
+    ServerEndedError,
     TlsError,
     TokenExpiredError,
     UnexpectedReplyError,
@@ -621,6 +622,7 @@ _FINAL: Final[Sequence[type[PravegaError]]] = (
     ClosedError,
     InvalidArgumentError,
     NotFoundError,
+    ServerEndedError,
 )
 
 

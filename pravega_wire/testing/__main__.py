@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
+import time
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from pravega_wire.errors import ServerStartError
+
+if TYPE_CHECKING:
+    from pravega_wire.testing.server import PravegaServer
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
@@ -23,39 +29,68 @@ def main(argv: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     one = commands.add_parser("standalone", help="everything in one process, in memory")
     one.add_argument("--kind", choices=("address", "containers", "jars"))
+    one.add_argument("--memory", default="2g", help="heap; about half of it can be events (default 2g)")
     many = commands.add_parser("cluster", help="separate processes, data on disk")
     many.add_argument("--stores", type=int, default=2, help="segment stores (default 2)")
+    many.add_argument("--memory", default="1g", help="heap of each process (default 1g)")
     commands.add_parser("fetch", help="only fetch the jars")
     arguments = parser.parse_args(argv)
     signal.signal(signal.SIGTERM, _stop)
     from pravega_wire.testing.jars import fetch
-    from pravega_wire.testing.server import cluster, standalone
+    from pravega_wire.testing.server import choose_kind, cluster, standalone
 
     try:
         if arguments.command == "fetch":
             print(fetch())
             return 0
-        manager = (
-            standalone(kind=arguments.kind)
-            if arguments.command == "standalone"
-            else cluster(segment_stores=arguments.stores)
-        )
-        print("starting ...", file=sys.stderr, flush=True)
-        with manager as server:
-            print(server.controller_uri, flush=True)
-            print(
-                f"ready; use it with\n  export PRAVEGA_CONTROLLER_URI={server.controller_uri}\n"
-                f"logs: {server.log_dir}\nCtrl-C ends it",
-                file=sys.stderr,
-                flush=True,
-            )
-            signal.pause()
+        if arguments.command == "standalone":
+            kind = choose_kind(arguments.kind)
+            if kind == "address" and arguments.kind is None:
+                _say_why(os.environ.get("PRAVEGA_CONTROLLER_URI"))
+            else:
+                _say("starting ...")
+            with standalone(kind=kind, memory=arguments.memory) as server:
+                return _serve(server)
+        _say("starting ...")
+        with cluster(segment_stores=arguments.stores, memory=arguments.memory) as server:
+            return _serve(server)
     except ServerStartError as error:
-        print(f"error: {error}", file=sys.stderr)
+        _say(f"error: {error}")
         return 1
     except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
+        _say("stopped")
     return 0
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _say_why(uri: str | None) -> None:
+    if uri:
+        _say(
+            f"PRAVEGA_CONTROLLER_URI is set to {uri}: that server is used, and none is started "
+            "(to start one, unset it or give --kind jars)"
+        )
+
+
+def _serve(server: PravegaServer) -> int:
+    """Say where it is, and wait until it ends or the user has had enough."""
+    print(server.controller_uri, flush=True)
+    if server.kind == "address":
+        _say("it answers; Ctrl-C ends this command, not the server")
+    else:
+        _say(
+            f"ready; use it with\n  export PRAVEGA_CONTROLLER_URI={server.controller_uri}\n"
+            f"logs: {server.log_dir}\nCtrl-C ends it"
+        )
+    while True:
+        for process in server.processes:
+            if not process.alive:
+                _say(f"error: {process.ending() or f'{process.name} has ended; see {process.log}'}")
+                return 1
+        # Nobody can wait for several processes and for the user at once.
+        time.sleep(0.5)
 
 
 if __name__ == "__main__":

@@ -3,35 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from typing import TYPE_CHECKING, TypeVar
 from uuid import uuid4
 
 import pytest
+
+from pravega_wire.errors import ServerStartError
 
 if TYPE_CHECKING:
     from pravega_wire.testing.proxy import FaultProxy
     from pravega_wire.testing.server import PravegaCluster, PravegaServer
 
+S = TypeVar("S")
+
+
+def _started(request: pytest.FixtureRequest, context: AbstractContextManager[S]) -> Iterator[S]:
+    """Enter a server's context, with what it says on the screen: the first time it fetches files."""
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+    with ExitStack() as stack:
+        try:
+            with nullcontext() if capture is None else capture.global_and_fixture_disabled():
+                server = stack.enter_context(context)
+        except ServerStartError as error:
+            pytest.fail(str(error), pytrace=False)
+        yield server
+
 
 @pytest.fixture(scope="session")
-def pravega_server() -> Iterator[PravegaServer]:
+def pravega_server(request: pytest.FixtureRequest) -> Iterator[PravegaServer]:
     """A standalone server for the whole session.
 
     Without one the fixture fails with a sentence that says what to do; it never skips.
     """
     from pravega_wire.testing.server import standalone
 
-    with standalone() as server:
-        yield server
+    yield from _started(request, standalone())
 
 
 @pytest.fixture(scope="session")
-def pravega_cluster() -> Iterator[PravegaCluster]:
+def pravega_cluster(request: pytest.FixtureRequest) -> Iterator[PravegaCluster]:
     """A cluster of separate processes, for the whole session; a test may kill and restart them."""
     from pravega_wire.testing.server import cluster
 
-    with cluster() as server:
-        yield server
+    yield from _started(request, cluster())
 
 
 @pytest.fixture

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import atexit
+import fcntl
 import os
+import re
 import shutil
 import signal
 import socket
@@ -21,10 +23,11 @@ from typing import IO, TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-from pravega_wire.errors import PravegaError, ServerStartError
+from pravega_wire.errors import PravegaError, ServerEndedError, ServerStartError
 from pravega_wire.testing.jars import cache_directory, server_classpath
 from pravega_wire.testing.java import find_java
 from pravega_wire.testing.security import make_account, make_security
+from pravega_wire.transport.stream import endings
 
 if TYPE_CHECKING:
     from pravega_wire.config import PravegaConfig
@@ -38,6 +41,7 @@ _OPENS = [
     for package in ("java.lang", "java.nio", "sun.nio.ch", "java.util", "java.util.concurrent")
 ]
 _READY_SECONDS = 120.0
+_ADDRESS_SECONDS = 20.0
 
 _LOGBACK = """<configuration>
 <appender name="F" class="ch.qos.logback.core.FileAppender"><file>{file}</file>
@@ -103,6 +107,21 @@ class ServerProcess:
     def alive(self) -> bool:
         """Whether the process is there."""
         return self._process is not None and self._process.poll() is None
+
+    def ending(self) -> ServerEndedError | None:
+        """Why it has ended by itself for want of memory; None if it has not."""
+        if self._process is None or self.alive:
+            return None
+        out = self.log.with_suffix(".out").read_text(errors="replace")
+        found = re.search(r"java\.lang\.OutOfMemoryError.*", out[out.rfind("Terminating due to ") :])
+        if "Terminating due to " not in out or found is None:
+            return None
+        heap = next((each.removeprefix("-Xmx") for each in self.command if each.startswith("-Xmx")), "")
+        return ServerEndedError(
+            f"the test server {self.name} has ended: it ran out of memory ({found[0].strip()}, with "
+            f"memory={heap}); give it more (memory=, --memory of pravega-wire-server) or let cluster() keep "
+            f"the data on disk; its logs are in {self.log.parent}"
+        )
 
     def start(self) -> None:
         """Start it. Whether it is ready is another matter."""
@@ -301,25 +320,56 @@ def wait_ready(
         if time.monotonic() > deadline:
             tails = "\n".join(process.explain() for process in processes)
             raise ServerStartError(
-                f"the server at {uri} did not get ready within {seconds:g} s: {last}\n{tails}"
+                f"the server at {uri} did not get ready within {seconds:g} s: {last}\n{tails}".rstrip()
             )
         # There is nothing to wait on: the server tells nobody when it is ready.
         time.sleep(0.25)
 
 
+_MARK = "in-use"
+_marks: dict[Path, IO[bytes]] = {}
+"""Open files that say which logs are in use; each is locked, until it is released or this process ends."""
+
+
 def new_log_dir(name: str) -> Path:
-    """A fresh directory for one server's logs."""
+    """A fresh directory for one server's logs.
+
+    It is not pruned before :func:`release_log_dir`, or before this process has ended.
+    """
     base = cache_directory() / "logs"
     base.mkdir(parents=True, exist_ok=True)
     _prune(base)
-    return Path(tempfile.mkdtemp(prefix=f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-", dir=base))
+    made = Path(tempfile.mkdtemp(prefix=f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-", dir=base))
+    _marks[made] = (made / _MARK).open("wb")
+    fcntl.flock(_marks[made], fcntl.LOCK_EX)
+    return made
+
+
+def release_log_dir(directory: Path) -> None:
+    """The server has ended: its logs are kept as long as they are among the last."""
+    mark = _marks.pop(directory, None)
+    if mark is not None:
+        (directory / _MARK).unlink(missing_ok=True)
+        mark.close()
+
+
+def _in_use(directory: Path) -> bool:
+    try:
+        with (directory / _MARK).open("rb") as mark:
+            fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
 
 
 def _prune(base: Path, keep: int = 20) -> None:
-    """Forget the oldest logs."""
+    """Forget the oldest logs, but none of a server that runs."""
     directories = sorted((each for each in base.iterdir() if each.is_dir()), key=os.path.getmtime)
     for old in directories[:-keep]:
-        shutil.rmtree(old, ignore_errors=True)
+        if not _in_use(old):
+            shutil.rmtree(old, ignore_errors=True)
 
 
 @contextmanager
@@ -337,14 +387,22 @@ def data_directory(name: str) -> Iterator[Path]:
 @contextmanager
 def _running(server: PravegaServer) -> Iterator[None]:
     """The processes of a server, started in this order and killed in the other; inside, it answers."""
+    mine = {process.address[1]: process.ending for process in server.processes}
+    if len(server.processes) == 1:
+        mine[server.controller_address[1]] = server.processes[0].ending
     try:
         for process in server.processes:
             process.start()
         wait_ready(server.config(), processes=server.processes)
+        endings.update(mine)
         yield
     finally:
+        for port in mine:
+            endings.pop(port, None)
         for process in reversed(server.processes):
             process.kill()
+        if server.log_dir is not None:
+            release_log_dir(server.log_dir)
 
 
 def java_process(
@@ -368,6 +426,8 @@ def java_process(
         str(find_java().executable),
         f"-Xmx{memory}",
         f"-XX:MaxDirectMemorySize={direct_memory}",
+        # Without it a server that has run out of memory stays up and answers nothing.
+        "-XX:+ExitOnOutOfMemoryError",
         *_OPENS,
         f"-Dlogback.configurationFile={logback}",
         # Journals, ZooKeeper's data and native libraries go there, and no server deletes them.
@@ -391,7 +451,9 @@ def standalone(
 ) -> Iterator[PravegaServer]:
     """A whole Pravega in one process, gone when the context ends.
 
-    Everything is held in memory: use :func:`cluster` for more than a few hundred megabytes.
+    Everything is held in memory, events in two fifths of ``memory``. A server that has none left ends, and
+    calls of clients in this process say so (``ServerEndedError``): raise ``memory``,
+    or use :func:`cluster`, whose data is on disk.
 
     :param kind: ``"address"`` (``PRAVEGA_CONTROLLER_URI``; nothing is started or stopped),
         ``"containers"`` or ``"jars"``; default: see :func:`choose_kind`.
@@ -464,7 +526,13 @@ def _at_address() -> PravegaServer:
         raise ServerStartError(
             "PRAVEGA_TEST_SERVER=address needs PRAVEGA_CONTROLLER_URI, for instance tcp://localhost:9090"
         )
-    wait_ready(uri, seconds=20)
+    try:
+        wait_ready(uri, seconds=_ADDRESS_SECONDS)
+    except ServerStartError as error:
+        raise ServerStartError(
+            f"PRAVEGA_CONTROLLER_URI={uri} is set, so no server is started, and none answers there "
+            f"({error}): unset it to have one started"
+        ) from error
     return PravegaServer("address", uri)
 
 
