@@ -98,9 +98,27 @@ def _java_for_spark(directory: Path, home: Path) -> Path:
     return java.parent.parent
 
 
+_SPARK_CALLS = ("bash", "chmod", "dirname", "id", "ls", "ps", "readlink", "rm", "uname", "whoami")
+
+
+def _tools_for_spark(directory: Path, path: str) -> Path | None:
+    """A directory with what Spark calls and ``path`` lacks, from the system's own directories."""
+    tools = directory / "tools"
+    for name in _SPARK_CALLS:
+        found = None if shutil.which(name, path=path) else shutil.which(name, path=os.defpath)
+        if found is not None and not (tools / name).is_symlink():
+            tools.mkdir(exist_ok=True)
+            (tools / name).symlink_to(found)
+    return tools if tools.is_dir() else None
+
+
 def run(python: Path, *arguments: str) -> int:
     """Run the environment's Python in the repository, with its commands first on ``PATH``."""
     variables = dict(os.environ)
+    # Where PATH has Python alone: Spark is started by a shell script.
+    tools = _tools_for_spark(python.parent.parent, variables.get("PATH", ""))
+    if tools is not None:
+        variables["PATH"] = f"{variables.get('PATH', '')}{os.pathsep}{tools}"
     variables["PATH"] = f"{python.parent}{os.pathsep}{variables.get('PATH', '')}"
     variables["VIRTUAL_ENV"] = str(python.parent.parent)
     variables["PYTHONUNBUFFERED"] = "1"
