@@ -6,7 +6,11 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
+from importlib import metadata
 from pathlib import Path
+
+from packaging.requirements import Requirement
 
 from pravega_wire import sync
 from pravega_wire.testing import PravegaServer
@@ -18,11 +22,34 @@ def blocks(document: str) -> list[str]:
     return re.findall(r"```python\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
 
 
-def run(server: PravegaServer, *command: str) -> str:
-    """In a process of its own, which finds the server by its address."""
+def installed(extra: str, site: Path) -> Path:
+    """A directory with what ``pip install 'pravega-wire[extra]'`` installs, and nothing else."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    waiting = [*project["dependencies"], *project["optional-dependencies"][extra]]
+    done = set()
+    while waiting:
+        requirement = Requirement(waiting.pop())
+        if requirement.name in done or not (requirement.marker is None or requirement.marker.evaluate()):
+            continue
+        done.add(requirement.name)
+        found = metadata.distribution(requirement.name)
+        waiting += found.requires or []
+        for file in found.files or ():
+            if ".." not in file.parts and file.suffix != ".pyc":
+                (site / file).parent.mkdir(parents=True, exist_ok=True)
+                (site / file).symlink_to(found.locate_file(file))
+    (site / "pravega_wire").symlink_to(ROOT / "pravega_wire")
+    return site
+
+
+def run(server: PravegaServer, *command: str, site: Path | None = None) -> str:
+    """In a process of its own, which finds the server by its address.
+
+    :param site: the only packages there are.
+    """
     done = subprocess.run(
-        [sys.executable, *command],
-        env=os.environ | {"PRAVEGA_CONTROLLER_URI": server.controller_uri, "PYTHONPATH": str(ROOT)},
+        [sys.executable, *(() if site is None else ("-S",)), *command],
+        env=os.environ | {"PRAVEGA_CONTROLLER_URI": server.controller_uri, "PYTHONPATH": str(site or ROOT)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -124,7 +151,9 @@ def test_the_examples_of_observability_md(pravega_server: PravegaServer, tmp_pat
     script.write_text(observer)
     assert run(pravega_server, str(script)).startswith("1000 events, ")
     script.write_text(telemetry)
-    printed = run(pravega_server, str(script)).splitlines()
+    # It runs with what the extra that it names installs.
+    site = installed("telemetry", tmp_path / "site")
+    printed = run(pravega_server, str(script), site=site).splitlines()
     assert {"pravega.client.events.written {event}", "pravega.client.write.duration s"} <= set(printed)
 
 

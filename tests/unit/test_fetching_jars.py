@@ -525,6 +525,67 @@ def test_the_command_prints_only_the_sentence(
     assert "404" in lines[-1]
 
 
+PLUGIN_TEST = """
+import hashlib
+from pravega_wire.testing import jars
+from pravega_wire.testing.maven import Jar
+
+jars.locked_jars = lambda: (
+    Jar("org.example", "two", "1", "", hashlib.sha256(b"2" * 1000).hexdigest(), 1000, frozenset({"server"})),
+)
+
+
+def test_one(pravega_server):
+    pass
+
+
+def test_two(pravega_scope):
+    pass
+"""
+
+
+def test_the_fixture_shows_progress_and_one_sentence(published: Published, tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(PLUGIN_TEST)
+
+    def run() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "pytest",
+                "-p",
+                "no:cacheprovider",
+                "-rE",
+                "--rootdir",
+                tmp_path,
+                tmp_path,
+            ],
+            cwd=tmp_path,
+            env=os.environ
+            | {
+                "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+                "PRAVEGA_TEST_SERVER": "jars",
+            },
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+
+    published.files.clear()
+    refused = run()
+    assert "[pravega jars] fetching 1 files" in refused.stderr  # past pytest's capturing
+    assert "2 errors" in refused.stdout
+    assert "two-1.jar cannot be fetched from 127.0.0.1:" in refused.stdout
+    assert "Error: " not in refused.stdout
+    assert "pravega_wire/testing/" not in refused.stdout  # no line of a stack trace
+    published.files[jar_of("two", b"").path] = FILES["two"]
+    fetched = run()
+    assert "1 of 1 files" in fetched.stderr
+    assert "[pravega jars] done in " in fetched.stderr
+    assert "standalone has ended while it was starting" in fetched.stdout  # no server is in that jar
+
+
 # --- trust ----------------------------------------------------------------------------------------
 
 

@@ -206,14 +206,105 @@ def test_ports_differ() -> None:
 def test_the_last_twenty_logs_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PRAVEGA_WIRE_CACHE", str(tmp_path))
     made = [server.new_log_dir("x") for _ in range(30)]
+    assert all(each.is_dir() for each in made)  # none of those servers has ended
     for number, each in enumerate(made):
-        if each.exists():
-            os.utime(each, (number, number))
+        server.release_log_dir(each)
+        os.utime(each, (number, number))
     last = server.new_log_dir("x")
     assert last.is_dir()
     left = sorted((tmp_path / "logs").iterdir())
     assert len(left) == 21
     assert set(made[10:]) < set(left)
+
+
+def test_logs_of_running_servers_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PRAVEGA_WIRE_CACHE", str(tmp_path))
+    maker = subprocess.Popen(
+        [
+            sys.executable, "-c",
+            "import sys; from pravega_wire.testing.server import new_log_dir\n"
+            "print(new_log_dir('elsewhere'), flush=True); sys.stdin.read()",
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    try:
+        assert maker.stdout is not None
+        elsewhere = Path(maker.stdout.readline().strip())
+        mine = server.new_log_dir("mine")
+        for each in (elsewhere, mine):
+            os.utime(each, (1, 1))
+
+        def many() -> None:
+            for _ in range(25):
+                server.release_log_dir(server.new_log_dir("x"))
+
+        many()
+        assert elsewhere.is_dir()
+        assert mine.is_dir()
+    finally:
+        maker.kill()
+        maker.communicate()
+    many()
+    assert not elsewhere.exists()
+    assert mine.is_dir()
+    server.release_log_dir(mine)
+    os.utime(mine, (1, 1))
+    many()
+    assert not mine.exists()
+
+
+# --- servers that have ended ----------------------------------------------------------------------
+
+
+OUT_OF_MEMORY = "Terminating due to java.lang.OutOfMemoryError: Java heap space"
+
+
+def ended(tmp_path: Path, says: str) -> ServerProcess:
+    """A process that has ended by itself."""
+    command = [sys.executable, "-c", f"print({says!r}); raise SystemExit(3)", "-Xmx123m"]
+    process = ServerProcess("standalone", command, ("127.0.0.1", 1), tmp_path / "standalone.log")
+    process.start()
+    assert process._process is not None
+    process._process.wait(60)
+    return process
+
+
+def test_a_process_that_ran_out_of_memory_says_so(tmp_path: Path) -> None:
+    process = ended(tmp_path, f"before\n{OUT_OF_MEMORY}\nafter")
+    found = str(process.ending())
+    assert "standalone has ended: it ran out of memory (java.lang.OutOfMemoryError: Java heap space" in found
+    assert "memory=123m" in found
+    assert str(tmp_path) in found
+    process.kill()
+    assert process.ending() is None  # that was a test's doing
+
+
+def test_a_process_that_ended_otherwise_or_runs(tmp_path: Path, process: ServerProcess) -> None:
+    other = ended(tmp_path, "java.lang.OutOfMemoryError was caught")
+    assert other.ending() is None
+    other.kill()
+    assert process.ending() is None
+    process.start()
+    assert process.ending() is None
+
+
+@pytest.mark.parametrize(
+    ("says", "error"),
+    [(OUT_OF_MEMORY, "it ran out of memory"), ("good bye", "standalone has ended; see ")],
+)
+def test_the_command_ends_with_its_server(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], says: str, error: str
+) -> None:
+    process = ended(tmp_path, says)
+    found = server.PravegaServer("jars", "tcp://127.0.0.1:1", tmp_path, [process])
+    assert command._serve(found) == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("error: ")
+    assert error in last
+    process.kill()
 
 
 # --- which server ---------------------------------------------------------------------------------
@@ -266,6 +357,30 @@ def test_without_a_container_engine(no_settings: pytest.MonkeyPatch, tmp_path: P
     with pytest.raises(ServerStartError, match=r"container"):
         with server.standalone(kind="containers"):
             raise AssertionError
+
+
+def test_the_command_says_why_it_starts_nothing(
+    no_settings: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    no_settings.setattr(server, "_ADDRESS_SECONDS", 0.0)
+    before = signal.getsignal(signal.SIGTERM)
+    with socket.socket() as dead:
+        dead.bind(("127.0.0.1", 0))
+        uri = f"tcp://127.0.0.1:{dead.getsockname()[1]}"
+        no_settings.setenv("PRAVEGA_CONTROLLER_URI", uri)
+        try:
+            assert command.main(["standalone"]) == 1
+        finally:
+            signal.signal(signal.SIGTERM, before)
+    why, error = capsys.readouterr().err.splitlines()
+    assert why == (
+        f"PRAVEGA_CONTROLLER_URI is set to {uri}: that server is used, and none is started "
+        "(to start one, unset it or give --kind jars)"
+    )
+    assert error.startswith(
+        f"error: PRAVEGA_CONTROLLER_URI={uri} is set, so no server is started, and none answers"
+    )
+    assert error.endswith("unset it to have one started")
 
 
 def test_the_command_says_what_is_wrong(
