@@ -341,7 +341,7 @@ class _Transfer:
                 f"{what}; {source} requires an account: give it in {VARIABLE} "
                 "(https://name:password@host/path) or among the servers of Maven's settings.xml"
             )
-        if status == 407:
+        if status == 407 and self.proxy is not None:
             return self._proxy_sentence(jar, f"{status} {reason}".rstrip())
         return ServerStartError(
             f"{what}; {source} does not hold {jar.group}:{jar.artifact}:{jar.version} at this address: set "

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -434,7 +435,8 @@ def test_the_next_process_resumes_what_a_killed_one_has_left(
         assert published.cut.wait(120)
         part = jars._directory() / "one-1.jar.part"
         while not part.exists() or part.stat().st_size < 65_536:
-            assert first.poll() is None  # what was sent is on its way
+            assert first.poll() is None
+            time.sleep(0.01)  # what was sent is on its way; a file tells nobody that it grows
         first.send_signal(number)
         assert "fetched" not in first.communicate(timeout=120)[0]
     finally:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
@@ -485,3 +486,25 @@ def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     assert jars.cache_directory() == tmp_path / "xdg" / "pravega-wire"
     monkeypatch.setenv("PRAVEGA_WIRE_CACHE", str(tmp_path / "own"))
     assert jars.cache_directory() == tmp_path / "own"
+
+
+# --- scripts --------------------------------------------------------------------------------------
+
+
+def test_spark_s_launcher_finds_a_shell_where_path_has_none(tmp_path: Path) -> None:
+    spec = spec_from_file_location("bootstrap", ROOT / "scripts" / "_bootstrap.py")
+    assert spec is not None
+    assert spec.loader is not None
+    bootstrap = module_from_spec(spec)
+    spec.loader.exec_module(bootstrap)
+    assert bootstrap._tools_for_spark(tmp_path, os.defpath) is None
+    for _ in range(2):
+        assert bootstrap._tools_for_spark(tmp_path, str(tmp_path / "nothing")) == tmp_path / "tools"
+    done = subprocess.run(
+        ["/usr/bin/env", "bash", "-c", "echo $(dirname /a/b)"],
+        env={"PATH": str(tmp_path / "tools")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "/a\n"
