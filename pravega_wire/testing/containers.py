@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import json
+import os
+import sys
+import tarfile
+import tempfile
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import resources
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from pravega_wire.errors import ServerStartError
-from pravega_wire.testing.server import PravegaServer, free_ports, new_log_dir, wait_ready
+from pravega_wire.testing.server import PravegaServer, _Guard, free_ports, new_log_dir, wait_ready
 
-__all__ = ["container_server", "engine_answers"]
+__all__ = ["LABEL", "container_server", "image_is_there"]
+
+LABEL = "io.pravega-wire.testing"
+"""Every container that is started here has this label; its value is the process id of the program."""
+
+_INSTEAD = "set PRAVEGA_TEST_SERVER=jars to use the published jars instead"
 
 
-def engine_answers() -> bool:
-    """Whether a container engine can be talked to."""
+def image_is_there(name: str = "standalone") -> bool:
+    """Whether a container engine answers and has the image of a service, so that nothing must be pulled."""
     try:
         import docker
     except ImportError:
@@ -23,11 +35,12 @@ def engine_answers() -> bool:
     try:
         client = docker.from_env(timeout=3)
         try:
-            return bool(client.ping())
+            client.images.get(_service(name)["image"])
         finally:
             client.close()
     except (docker.errors.DockerException, OSError):
         return False
+    return True
 
 
 def _service(name: str) -> dict[str, Any]:
@@ -45,18 +58,36 @@ def _service(name: str) -> dict[str, Any]:
 STANDALONE = "/opt/pravega/bin/pravega-standalone"
 """What the image's own entry point runs in the end."""
 
+STANDALONE_LOG = "/opt/pravega/standalone.log"
+"""Where the image's standalone server writes its log: little of it goes to the container's output."""
 
-def standalone_options(service: dict[str, Any], controller: int, store: int) -> str:
+
+def standalone_options(
+    service: dict[str, Any],
+    controller: int,
+    store: int,
+    *,
+    memory: str | None = None,
+    cache_bytes: int | None = None,
+) -> str:
     """``JAVA_OPTS`` of a standalone service on these ports, the same inside the container and outside.
 
     The store tells clients the port it listens to, so a mapped port would not do; and the image's own
     entry point appends fixed ports to whatever it is given, so it has to be left out.
+
+    :param memory: heap and direct memory; default: those of the service.
+    :param cache_bytes: cache of the segment store; default: that of the service.
     """
     environment = service.get("environment", {})
     host = environment.get("HOST_IP", "127.0.0.1")
+    # Of two options for the same thing Java takes the last.
+    own = [] if memory is None else [f"-Xmx{memory}", f"-XX:MaxDirectMemorySize={memory}"]
+    if cache_bytes is not None:
+        own.append(f"-Dpravegaservice.cache.size.max={cache_bytes}")
     return " ".join(
         (
             *str(environment.get("JAVA_OPTS", "")).split(),
+            *own,
             f"-Dpravegaservice.service.published.host.nameOrIp={host}",
             "-Dpravegaservice.service.listener.host.nameOrIp=0.0.0.0",
             f"-Dsinglenode.controller.rpc.port={controller}",
@@ -65,10 +96,97 @@ def standalone_options(service: dict[str, Any], controller: int, store: int) -> 
     )
 
 
+class _Watched:
+    """A container that starts: whether it still runs, and its last words."""
+
+    def __init__(self, name: str, container: Any, log_dir: Path) -> None:
+        self.name = name
+        self._container = container
+        self._log_dir = log_dir
+
+    @property
+    def alive(self) -> bool:
+        from docker.errors import DockerException
+
+        try:
+            self._container.reload()
+        except (DockerException, OSError):
+            return False
+        return self._container.status not in ("exited", "dead", "removing")
+
+    def explain(self) -> str:
+        """The end of its logs, for an error message. All of them are kept in the directory of logs."""
+        self.save_logs()
+        lines: list[str] = []
+        for path in sorted(self._log_dir.glob("*.log")):
+            lines += path.read_text(errors="replace").splitlines()[-20:]
+        return "\n".join(lines)
+
+    def save_logs(self) -> None:
+        """Copy what it has written into the directory of logs, as far as the engine still gives it."""
+        from docker.errors import DockerException
+
+        try:
+            (self._log_dir / "container.log").write_bytes(self._container.logs())
+            with tempfile.TemporaryFile() as packed:
+                pieces, _ = self._container.get_archive(STANDALONE_LOG)
+                for piece in pieces:
+                    packed.write(piece)
+                packed.seek(0)
+                with tarfile.open(fileobj=packed) as archive:
+                    member = archive.extractfile(Path(STANDALONE_LOG).name)
+                    if member is not None:
+                        with (self._log_dir / "standalone.log").open("wb") as file:
+                            while piece := member.read(1 << 20):
+                                file.write(piece)
+        except (DockerException, OSError, KeyError, tarfile.TarError):
+            pass  # an image that writes no such file, or a container or an engine that is gone
+
+
+_REMOVE = """
+import sys, time
+import docker
+client = docker.from_env()
+for _ in range(20):
+    try:
+        client.containers.get(sys.argv[1]).remove(force=True, v=True)
+        break
+    except docker.errors.NotFound:
+        time.sleep(0.5)  # the engine may still be about to create it
+    except docker.errors.APIError:
+        time.sleep(0.5)  # it is being removed, or started
+"""
+
+
+def _removal(name: str) -> str:
+    """A word for the guard: what removes this container when this process has died."""
+    environment = {key: value for key, value in os.environ.items() if key.startswith("DOCKER_")}
+    # The guard was started earlier, and knows neither these nor where this process finds its packages.
+    environment["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, sys.path))
+    return json.dumps({"run": [sys.executable, "-c", _REMOVE, name], "environment": environment})
+
+
+def _create(client: Any, image: str, **options: Any) -> Any:
+    """A container that is not started yet; its image is pulled if the engine does not have it."""
+    from docker.errors import ImageNotFound
+
+    try:
+        return client.containers.create(image, **options)
+    except ImageNotFound:
+        client.images.pull(image)
+        return client.containers.create(image, **options)
+
+
 @contextmanager
-def container_server(name: str) -> Iterator[PravegaServer]:
+def container_server(
+    name: str, *, memory: str | None = None, cache_bytes: int | None = None
+) -> Iterator[PravegaServer]:
     """Run one self-contained service of ``compose.yaml`` on free ports of this machine.
 
+    It is removed when the context ends, or when this process does.
+
+    :param memory: heap and direct memory of the Java process; default: those of the service.
+    :param cache_bytes: cache of the segment store; default: that of the service.
     :raises ServerStartError: no engine, no image, or the service does not get ready.
     """
     try:
@@ -80,30 +198,59 @@ def container_server(name: str) -> Iterator[PravegaServer]:
     service = _service(name)
     log_dir = new_log_dir(f"container-{name}")
     controller, store = free_ports(2)
-    options = standalone_options(service, controller, store)
+    options = standalone_options(service, controller, store, memory=memory, cache_bytes=cache_bytes)
     try:
         client = docker.from_env()
     except docker.errors.DockerException as error:
-        raise ServerStartError(f"no container engine answers: {error}") from error
+        raise ServerStartError(f"no container engine answers: {error}; {_INSTEAD}") from error
+    container_name = f"pravega-wire-{uuid4().hex[:8]}"
+    removal = _removal(container_name)
     container = None
     try:
-        container = client.containers.run(
-            service["image"],
-            entrypoint=[STANDALONE],
-            name=f"pravega-wire-{uuid4().hex[:8]}",
-            environment={"JAVA_OPTS": options},
-            ports={f"{port}/tcp": ("127.0.0.1", port) for port in (controller, store)},
-            detach=True,
-        )
+        # Before it is created: this process may be killed at any moment.
+        _Guard.tell(f"+{removal}")
+        try:
+            container = _create(
+                client,
+                service["image"],
+                entrypoint=[STANDALONE],
+                name=container_name,
+                labels={LABEL: str(os.getpid())},
+                environment={"JAVA_OPTS": options},
+                ports={f"{port}/tcp": ("127.0.0.1", port) for port in (controller, store)},
+            )
+            container.start()
+        except (docker.errors.DockerException, OSError) as error:
+            raise ServerStartError(
+                f"the container of service {name} ({service['image']}) cannot be started: {error}; {_INSTEAD}"
+            ) from error
+        watched = _Watched(f"the container of service {name}", container, log_dir)
         uri = f"tcp://127.0.0.1:{controller}"
-        wait_ready(uri)
+        wait_ready(uri, processes=[watched])
         yield PravegaServer("containers", uri, log_dir)
-    except docker.errors.DockerException as error:
-        raise ServerStartError(
-            f"the container of service {name} ({service['image']}) does not start: {error}"
-        ) from error
     finally:
-        if container is not None:
-            (log_dir / "container.log").write_bytes(container.logs())
-            container.remove(force=True)
+        if container is None:
+            _Guard.tell(f"-{removal}")
+        else:
+            _Watched(name, container, log_dir).save_logs()
+            if _removed(container):
+                _Guard.tell(f"-{removal}")
         client.close()
+
+
+def _removed(container: Any) -> bool:
+    """Remove it. Errors only warn, for they would hide why the context ends; the guard tries again later."""
+    import docker
+
+    try:
+        container.remove(force=True, v=True)
+    except docker.errors.NotFound:
+        return True  # somebody else was faster
+    except (docker.errors.DockerException, OSError) as error:
+        warnings.warn(
+            f"container {container.name} cannot be removed yet; this is tried again at exit: {error}",
+            ResourceWarning,
+            stacklevel=2,
+        )
+        return False
+    return True

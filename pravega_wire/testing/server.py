@@ -19,7 +19,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Literal
+from typing import IO, TYPE_CHECKING, Literal, Protocol
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -259,7 +259,7 @@ def free_ports(count: int) -> list[int]:
 
 def choose_kind(kind: Kind | None) -> Kind:
     """What a server is made of: the argument, ``PRAVEGA_TEST_SERVER``, an address, a container
-    engine that answers, the published jars."""
+    engine that has the image, the published jars."""
     chosen = kind or os.environ.get("PRAVEGA_TEST_SERVER") or None
     if chosen is not None:
         if chosen not in ("address", "containers", "jars"):
@@ -267,13 +267,23 @@ def choose_kind(kind: Kind | None) -> Kind:
         return chosen  # type: ignore[return-value]  # checked above
     if os.environ.get("PRAVEGA_CONTROLLER_URI"):
         return "address"
-    from pravega_wire.testing.containers import engine_answers
+    from pravega_wire.testing.containers import image_is_there
 
-    return "containers" if engine_answers() else "jars"
+    return "containers" if image_is_there() else "jars"
+
+
+class Watched(Protocol):
+    """What may end while it starts, and then says why."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def alive(self) -> bool: ...
+    def explain(self) -> str: ...
 
 
 def wait_ready(
-    server: str | PravegaConfig, *, processes: Sequence[ServerProcess] = (), seconds: float = _READY_SECONDS
+    server: str | PravegaConfig, *, processes: Sequence[Watched] = (), seconds: float = _READY_SECONDS
 ) -> None:
     """Wait until a scope can be created: ports answer long before that.
 
@@ -457,7 +467,8 @@ def standalone(
 
     :param kind: ``"address"`` (``PRAVEGA_CONTROLLER_URI``; nothing is started or stopped),
         ``"containers"`` or ``"jars"``; default: see :func:`choose_kind`.
-    :param memory: heap of the Java process. :param cache_bytes: cache of the segment store.
+    :param memory: heap of the Java process. :param cache_bytes: cache of the segment store. Neither is
+        changed at an address.
     :param tls: with certificates made for it, from a certificate authority that
         :meth:`PravegaServer.config` trusts; only from the published jars, as ``auth``.
     :param auth: it demands the account that :meth:`PravegaServer.config` has.
@@ -474,7 +485,7 @@ def standalone(
     if chosen == "containers":
         from pravega_wire.testing.containers import container_server
 
-        with container_server("standalone") as server:
+        with container_server("standalone", memory=memory, cache_bytes=cache_bytes) as server:
             yield server
         return
     log_dir = new_log_dir("standalone")

@@ -1,8 +1,12 @@
-"""``compose.yaml`` by reading: there may be no container engine where the tests run."""
+"""``compose.yaml`` by reading, for machines without a container engine; ``tests/container`` runs it."""
 
 from __future__ import annotations
 
+import os
 import re
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
@@ -27,11 +31,12 @@ def test_the_packaged_file_is_the_one_in_the_root() -> None:
     assert packaged == (ROOT / "compose.yaml").read_bytes()
 
 
-def test_only_standalone_starts_without_a_profile(services: dict[str, Any]) -> None:
-    assert [name for name, service in services.items() if not service.get("profiles")] == ["standalone"]
-    assert {name for name, service in services.items() if service.get("profiles") == ["cluster"]} == {
-        "zookeeper", "bookie", "controller", "store-0", "store-1",
-    }  # fmt: skip
+def test_no_profile_starts_a_service_of_the_other(services: dict[str, Any]) -> None:
+    """A service without a profile would start with every profile, and take the other's ports."""
+    profiles = {name: service.get("profiles") for name, service in services.items()}
+    assert profiles.pop("standalone") == ["standalone"]
+    assert profiles.keys() == {"zookeeper", "bookie", "controller", "store-0", "store-1"}
+    assert all(each == ["cluster"] for each in profiles.values())
 
 
 def test_every_pravega_image_is_of_the_protocol_s_version(services: dict[str, Any]) -> None:
@@ -63,14 +68,54 @@ def test_every_dependency_is_a_service_with_a_health_check(services: dict[str, A
 
 
 def test_health_checks_ask_for_the_service_s_own_port(services: dict[str, Any]) -> None:
-    ports = {"standalone": 9090, "controller": 9090, "zookeeper": 2181, "bookie": 3181}
-    checked = {name: service["healthcheck"]["test"] for name, service in services.items() if name in ports}
-    assert checked.keys() == ports.keys()
-    for name, (kind, program, option, script) in checked.items():
+    for name, port in {"standalone": 9090, "zookeeper": 2181, "bookie": 3181}.items():
+        kind, program, option, script = services[name]["healthcheck"]["test"]
         assert (kind, option) == ("CMD", "-c")
         # pravega/pravega is built on Alpine with python3 and without bash.
-        assert program == ("python3" if services[name]["image"].startswith("pravega/pravega:") else "bash")
-        assert str(ports[name]) in script
+        assert program == ("python3" if name == "standalone" else "bash")
+        assert str(port) in script
+
+
+def own_port_check(services: dict[str, Any], name: str) -> list[str]:
+    """The check as a command of this machine."""
+    kind, program, option, script = services[name]["healthcheck"]["test"]
+    assert (kind, program, option) == ("CMD", "python3", "-c")
+    return [sys.executable, "-c", script]
+
+
+@pytest.mark.parametrize("name", ["controller", "store-0", "store-1"])
+def test_services_in_the_machine_s_network_look_for_their_own_listening_socket(
+    services: dict[str, Any], name: str
+) -> None:
+    check = own_port_check(services, name)
+    assert "9090" in check[2]  # the default, which is the controller's
+    assert "PUBLISHED_PORT" not in services["controller"]["environment"]
+    assert ("PUBLISHED_PORT" in services[name]["environment"]) == (name != "controller")
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        environment = os.environ | {"PUBLISHED_PORT": str(listener.getsockname()[1])}
+        assert subprocess.run(check, env=environment, check=False).returncode == 1
+        listener.listen()
+        # Every process of this machine counts here; tests/container shows that another container's do not.
+        assert subprocess.run(check, env=environment, check=False).returncode == 0
+
+
+def test_the_bookie_takes_no_port_for_its_web_server(services: dict[str, Any]) -> None:
+    assert services["bookie"]["environment"]["BK_httpServerEnabled"] == "false"
+
+
+def test_zookeeper_s_third_volume_is_not_one_without_a_name(services: dict[str, Any]) -> None:
+    assert services["zookeeper"]["tmpfs"] == ["/logs"]
+
+
+def test_the_header_names_every_port_of_the_cluster(services: dict[str, Any]) -> None:
+    text = (ROOT / "compose.yaml").read_text()
+    header = text[: text.index("x-store")]
+    ports = {"9090", "9091", "2181", "3181"}
+    for name in ("store-0", "store-1"):
+        found = dict(options(services[name]))
+        ports |= {found["pravegaservice.service.listener.port"], found["pravegaservice.rest.listener.port"]}
+    assert set(re.findall(r"\b\d{4,5}\b", header)) == ports
 
 
 def test_the_fixture_s_ports_are_the_same_inside_and_outside(services: dict[str, Any]) -> None:
@@ -79,6 +124,16 @@ def test_the_fixture_s_ports_are_the_same_inside_and_outside(services: dict[str,
     assert "-Dsinglenode.segmentStore.port=2222" in words
     assert "-Dpravegaservice.service.published.host.nameOrIp=127.0.0.1" in words
     assert "-Xmx2g" in words
+
+
+def test_the_fixture_s_memory_and_cache_win_over_the_file_s(services: dict[str, Any]) -> None:
+    words = containers.standalone_options(
+        services["standalone"], 1, 2, memory="3g", cache_bytes=5 << 20
+    ).split()
+    for option, value in {
+        "-Xmx": "3g", "-XX:MaxDirectMemorySize=": "3g", "-Dpravegaservice.cache.size.max=": str(5 << 20),
+    }.items():  # fmt: skip
+        assert [word for word in words if word.startswith(option)][-1] == option + value
 
 
 def test_a_service_that_is_not_there_is_named() -> None:

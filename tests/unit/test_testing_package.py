@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -139,6 +140,28 @@ def test_the_guard_kills_and_deletes_what_was_not_taken_back(tmp_path: Path) -> 
         for each in (kept, killed, guard):
             each.kill()
             each.wait()
+
+
+def test_the_guard_runs_the_commands_that_were_not_taken_back(tmp_path: Path) -> None:
+    def command(name: str) -> str:
+        script = f"import os; open(os.environ['DIRECTORY'] + '/{name}', 'w').close()"
+        return json.dumps(
+            {"run": [sys.executable, "-c", script], "environment": {"DIRECTORY": str(tmp_path)}}
+        )
+
+    guard = subprocess.Popen(
+        [sys.executable, "-I", str(Path(server.__file__).with_name("_guard.py"))],
+        stdin=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        words = [f"+{command('left')}", f"+{command('taken back')}", f"-{command('taken back')}"]
+        guard.communicate("".join(f"{word}\n" for word in words), timeout=60)
+        assert guard.returncode == 0
+        assert [each.name for each in tmp_path.iterdir()] == ["left"]
+    finally:
+        guard.kill()
+        guard.wait()
 
 
 def test_kill_restart_suspend_resume(process: ServerProcess) -> None:
@@ -318,9 +341,9 @@ def no_settings(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-@pytest.mark.parametrize(("engine", "kind"), [(True, "containers"), (False, "jars")])
-def test_what_a_server_is_made_of(no_settings: pytest.MonkeyPatch, engine: bool, kind: server.Kind) -> None:
-    no_settings.setattr(containers, "engine_answers", lambda: engine)
+@pytest.mark.parametrize(("image", "kind"), [(True, "containers"), (False, "jars")])
+def test_what_a_server_is_made_of(no_settings: pytest.MonkeyPatch, image: bool, kind: server.Kind) -> None:
+    no_settings.setattr(containers, "image_is_there", lambda: image)
     assert server.choose_kind(None) == kind
     no_settings.setenv("PRAVEGA_CONTROLLER_URI", "tcp://somewhere:9090")
     assert server.choose_kind(None) == "address"
@@ -354,8 +377,8 @@ def test_what_only_the_jars_can(no_settings: pytest.MonkeyPatch, kind: server.Ki
 def test_without_a_container_engine(no_settings: pytest.MonkeyPatch, tmp_path: Path) -> None:
     no_settings.setenv("PRAVEGA_WIRE_CACHE", str(tmp_path))
     no_settings.setenv("DOCKER_HOST", f"unix://{tmp_path}/nonesuch.sock")
-    assert not containers.engine_answers()
-    with pytest.raises(ServerStartError, match=r"container"):
+    assert not containers.image_is_there()
+    with pytest.raises(ServerStartError, match=r"no container engine answers(?s:.*)PRAVEGA_TEST_SERVER=jars"):
         with server.standalone(kind="containers"):
             raise AssertionError
 
