@@ -229,26 +229,25 @@ def container_server(
         wait_ready(uri, processes=[watched])
         yield PravegaServer("containers", uri, log_dir)
     finally:
-        if container is None:
-            _Guard.tell(f"-{removal}")
-        else:
+        if container is not None:
             _Watched(name, container, log_dir).save_logs()
-            if _removed(container):
-                _Guard.tell(f"-{removal}")
+        if _removed(client, container_name):
+            _Guard.tell(f"-{removal}")
         client.close()
 
 
-def _removed(container: Any) -> bool:
-    """Remove it. Errors only warn, for they would hide why the context ends; the guard tries again later."""
+def _removed(client: Any, name: str) -> bool:
+    """Remove a container, if there is one. Errors only warn: they would hide why the context ends."""
     import docker
 
     try:
-        container.remove(force=True, v=True)
+        # By its name: if creating it was broken off, nothing else is known of it.
+        client.containers.get(name).remove(force=True, v=True)
     except docker.errors.NotFound:
-        return True  # somebody else was faster
+        return True
     except (docker.errors.DockerException, OSError) as error:
         warnings.warn(
-            f"container {container.name} cannot be removed yet; this is tried again at exit: {error}",
+            f"container {name} cannot be removed yet; this is tried again when the program ends: {error}",
             ResourceWarning,
             stacklevel=2,
         )
