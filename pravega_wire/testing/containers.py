@@ -30,12 +30,14 @@ def image_is_there(name: str = "standalone") -> bool:
     """Whether a container engine answers and has the image of a service, so that nothing must be pulled."""
     try:
         import docker
+
+        image = _service(name)["image"]
     except ImportError:
         return False
     try:
         client = docker.from_env(timeout=3)
         try:
-            client.images.get(_service(name)["image"])
+            client.images.get(image)
         finally:
             client.close()
     except (docker.errors.DockerException, OSError):
@@ -191,11 +193,12 @@ def container_server(
     """
     try:
         import docker
+
+        service = _service(name)
     except ImportError as error:
         raise ServerStartError(
-            "containers need the docker package: pip install 'pravega-wire[testing]'"
+            "containers need the docker and PyYAML packages: pip install 'pravega-wire[testing]'"
         ) from error
-    service = _service(name)
     log_dir = new_log_dir(f"container-{name}")
     controller, store = free_ports(2)
     options = standalone_options(service, controller, store, memory=memory, cache_bytes=cache_bytes)

@@ -152,6 +152,60 @@ def test_the_engine_s_errors_in_the_caller_s_code_are_the_caller_s(
             engine.containers.get("nonesuch")
 
 
+WAY = """
+import socket, sys
+import trio
+
+async def pass_on(source, sink):
+    async for data in source:
+        await sink.send_all(data)
+    await sink.send_eof()
+
+async def lead(near):
+    async with await trio.open_unix_socket(sys.argv[2]) as far, trio.open_nursery() as nursery:
+        nursery.start_soon(pass_on, near, far)
+        nursery.start_soon(pass_on, far, near)
+
+async def main():
+    listener = trio.socket.socket(socket.AF_UNIX)
+    await listener.bind(sys.argv[1])
+    listener.listen()
+    print("ready", flush=True)
+    await trio.serve_listeners(lead, [trio.SocketListener(listener)])
+
+trio.run(main)
+"""
+
+
+def lose_the_engine(way: subprocess.Popen[str]) -> None:
+    with pytest.raises(ZeroDivisionError):
+        with standalone(kind="containers"):
+            way.kill()
+            way.wait()
+            raise ZeroDivisionError
+
+
+def test_the_error_of_the_caller_arrives_though_the_engine_is_gone(
+    no_settings: pytest.MonkeyPatch, engine: Any, tmp_path: Path
+) -> None:
+    before = ours(engine)
+    kind, _, real = os.environ["DOCKER_HOST"].partition("://")
+    assert kind == "unix"
+    near = str(tmp_path / "engine")
+    way = subprocess.Popen([sys.executable, "-c", WAY, near, real], stdout=subprocess.PIPE, text=True)
+    try:
+        assert way.stdout is not None
+        assert way.stdout.readline() == "ready\n"
+        no_settings.setenv("DOCKER_HOST", f"unix://{near}")
+        with pytest.warns(ResourceWarning, match=r"container pravega-wire-\w+ cannot be removed yet"):
+            lose_the_engine(way)
+        (name,) = ours(engine) - before
+        engine.containers.get(name).remove(force=True)
+    finally:
+        way.kill()
+        way.communicate()
+
+
 RUN = """
 import signal
 
