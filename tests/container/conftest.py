@@ -36,7 +36,7 @@ def until() -> Callable[[Callable[[], Any], str], Any]:
 
     def wait(condition: Callable[[], Any], what: str) -> Any:
         async def main() -> Any:
-            with trio.move_on_after(180):
+            with trio.move_on_after(600):
                 while not (found := condition()):
                     await trio.sleep(0.2)
                 return found

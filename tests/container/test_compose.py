@@ -104,7 +104,7 @@ def test_standalone(compose: Compose) -> None:
     compose("up", "-d", "standalone")
     assert compose.containers().keys() == {"standalone"}
     compose.wait_healthy()
-    wait_ready(URI)
+    wait_ready(URI, seconds=600)
     events = sorted(b"event %d" % number for number in range(1000))
     write("alone", events)
     assert read("alone") == events
@@ -129,7 +129,7 @@ def test_a_cluster_keeps_its_data_when_it_is_taken_down(compose: Compose) -> Non
     compose("--profile", "cluster", "up", "-d")
     assert compose.containers().keys() == CLUSTER
     compose.wait_healthy()
-    wait_ready(URI)
+    wait_ready(URI, seconds=600)
     taken = listening() - ports
     assert {2181, 3181, 9090, 9091, 12345, 12346, 6061, 6062} <= taken
     # ZooKeeper and BookKeeper take one more port each, wherever one is free.
@@ -142,7 +142,7 @@ def test_a_cluster_keeps_its_data_when_it_is_taken_down(compose: Compose) -> Non
 
     compose("--profile", "cluster", "up", "-d")
     compose.wait_healthy()
-    wait_ready(URI)
+    wait_ready(URI, seconds=600)
     assert read("kept") == events
     write("more", events)
     assert read("more") == events
