@@ -16,7 +16,14 @@ from typing import Any
 from uuid import uuid4
 
 from pravega_wire.errors import ServerStartError
-from pravega_wire.testing.server import PravegaServer, _Guard, free_ports, new_log_dir, wait_ready
+from pravega_wire.testing.server import (
+    PravegaServer,
+    _Guard,
+    free_ports,
+    new_log_dir,
+    release_log_dir,
+    wait_ready,
+)
 
 __all__ = ["LABEL", "container_server", "image_is_there"]
 
@@ -237,6 +244,7 @@ def container_server(
         if _removed(client, container_name):
             _Guard.tell(f"-{removal}")
         client.close()
+        release_log_dir(log_dir)
 
 
 def _removed(client: Any, name: str) -> bool:
