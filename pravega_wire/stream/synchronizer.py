@@ -15,7 +15,7 @@ from pravega_wire.protocol.state_records import InitialRecord, UpdateRecord, dec
 from pravega_wire.serializers import Serializer
 from pravega_wire.stream.callers import CallingThread, calling_thread, in_caller
 from pravega_wire.stream.revisioned import RevisionedStream, RevisionReader
-from pravega_wire.transport.limits import limited
+from pravega_wire.transport.limits import limited, note_progress
 from pravega_wire.types import Revision
 
 __all__ = ["StateFormat", "StateSynchronizer", "Synchronized"]
@@ -160,6 +160,8 @@ class StateSynchronizer(Generic[S, I, U]):
                     try:
                         while batch := await reader.next_values():
                             await self._take(batch)
+                            # There may be any number of them.
+                            note_progress()
                     finally:
                         self._readers.discard(reader)
                         await reader.aclose()

@@ -18,7 +18,7 @@ import trio
 
 from pravega_wire.errors import PravegaError, PravegaTimeoutError, RetriesExhaustedError
 
-__all__ = ["DEFAULT_LIMITS", "Limits", "limit", "limited", "note_failure"]
+__all__ = ["DEFAULT_LIMITS", "Limits", "limit", "limited", "note_failure", "note_progress"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -58,25 +58,35 @@ class Limits:
 DEFAULT_LIMITS = Limits.of(120.0)
 
 
-class _Failures:
-    """What went wrong so far in an operation: how often, and the last time how."""
+class _Operation:
+    """An operation that is being carried out: its limits, and how attempts have failed."""
 
-    __slots__ = ("count", "last")
+    __slots__ = ("failures", "last", "limits")
 
     def __init__(self) -> None:
-        self.count = 0
+        self.limits: list[tuple[trio.CancelScope, float]] = []
+        self.failures = 0
         self.last: PravegaError | None = None
 
 
-_failures: ContextVar[_Failures | None] = ContextVar("pravega operation", default=None)
+_operation: ContextVar[_Operation | None] = ContextVar("pravega operation", default=None)
 
 
 def note_failure(error: PravegaError) -> None:
     """Remember why an attempt failed, for the message of the operation that it belongs to."""
-    failures = _failures.get()
-    if failures is not None:
-        failures.count += 1
-        failures.last = error
+    operation = _operation.get()
+    if operation is not None:
+        operation.failures += 1
+        operation.last = error
+
+
+def note_progress() -> None:
+    """Something has arrived of what may be any number of bytes: the clock of the operation starts again."""
+    operation = _operation.get()
+    if operation is not None:
+        now = trio.current_time()
+        for scope, seconds in operation.limits:
+            scope.deadline = now + seconds
 
 
 @contextmanager
@@ -87,24 +97,27 @@ def limit(seconds: float, doing: str, *, setting: str = "operation_timeout") -> 
     :raises RetriesExhaustedError: the time is over and an attempt had failed, which is the cause.
     :raises PravegaTimeoutError: the time is over and nothing was heard.
     """
-    outer = _failures.get()
-    failures = outer or _Failures()
-    token = _failures.set(failures) if outer is None else None
+    outer = _operation.get()
+    operation = outer or _Operation()
+    token = _operation.set(operation) if outer is None else None
     started = trio.current_time()
+    entry = trio.CancelScope(deadline=started + seconds), seconds
+    operation.limits.append(entry)
     try:
-        with trio.move_on_after(seconds) as scope:
+        with entry[0]:
             yield
     finally:
+        operation.limits.remove(entry)
         if token is not None:
-            _failures.reset(token)
-    if scope.cancelled_caught:
+            _operation.reset(token)
+    if entry[0].cancelled_caught:
         taken = trio.current_time() - started
-        last = failures.last
+        last = operation.last
         if last is None:
             raise PravegaTimeoutError(f"{doing}: no answer after {taken:.1f} s ({setting})")
         raise RetriesExhaustedError(
-            f"{doing}: gave up after {taken:.1f} s ({setting}) and {failures.count} failed "
-            f"{'attempt' if failures.count == 1 else 'attempts'}, the last failed with: {last.message}",
+            f"{doing}: gave up after {taken:.1f} s ({setting}) and {operation.failures} failed "
+            f"{'attempt' if operation.failures == 1 else 'attempts'}, the last failed with: {last.message}",
             scope=last.scope,
             stream=last.stream,
             segment=last.segment,
