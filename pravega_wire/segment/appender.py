@@ -43,6 +43,7 @@ from pravega_wire.errors import (
 from pravega_wire.protocol import codec
 from pravega_wire.protocol import commands as c
 from pravega_wire.segment.failures import error_of
+from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.store import Backoff, SegmentStores, SegmentTarget
 from pravega_wire.transport.connection import Flow
 
@@ -298,6 +299,7 @@ class SegmentAppender:
         self._progress = False
         self._failure: PravegaError | None = None
         self._trouble_for: float | None = None
+        self._sessions = 0
         self._disrupted = trio.Event()
         self._work = trio.Event()
         self._setup: c.AppendSetup | None = None
@@ -475,7 +477,13 @@ class SegmentAppender:
             if self._finished:
                 return
             if isinstance(failure, SegmentSealedError | NoSuchSegmentError):
-                await self._owner.sealed(self, failure)
+                try:
+                    await self._settle_sealed()
+                except PravegaError as error:
+                    self._owner.failed(self, error)
+                    return
+                if not self._finished:
+                    await self._owner.sealed(self, failure)
                 return
             if self._progress:
                 self._progress = False
@@ -589,6 +597,21 @@ class SegmentAppender:
         if self._trouble_for is None and flow.connection.closed:
             self._trouble_for = flow.connection.silent_for
 
+    async def _settle_sealed(self) -> None:
+        """Find out which blocks a segment holds that was sealed, before the others go to another one.
+
+        What was sent on a connection that was lost may have been stored after the next set-up was answered,
+        and before the segment was sealed.
+        """
+        if self._sessions > 1 and self._under_way:
+            try:
+                number = await SegmentMetadata(self._stores, self.target).final_number(self.writer_id)
+            except NoSuchSegmentError:
+                # It was truncated away as well, or merged; there is nothing to ask any more.
+                return
+            self._settle_through(number)
+            self.leave_out(lambda each, _: each <= number)
+
     def _begin_session(self) -> None:
         self._failure = None
         self._disrupted = trio.Event()
@@ -598,6 +621,7 @@ class SegmentAppender:
         """Take up after the set-up reply: drop what is stored, send the rest again."""
         assert self._setup is not None
         assert self._flow is not None
+        self._sessions += 1
         last = self._setup.last_event_number
         self.last_stored_number = max(last, 0)
         # What was stored meanwhile tells no length.

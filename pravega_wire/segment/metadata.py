@@ -12,7 +12,8 @@ from pravega_wire.errors import (
     SegmentSealedError,
 )
 from pravega_wire.protocol import commands as c
-from pravega_wire.segment.store import SegmentStores, SegmentTarget
+from pravega_wire.segment.store import Backoff, SegmentStores, SegmentTarget
+from pravega_wire.transport.limits import limit
 
 __all__ = ["NULL_ATTRIBUTE", "SegmentMetadata"]
 
@@ -139,6 +140,21 @@ class SegmentMetadata:
             doing="reading an attribute of",
         )
         return reply.value
+
+    async def final_number(self, writer_id: UUID) -> int:
+        """The last event number of a writer on a segment that is being sealed or is sealed; 0 for none.
+
+        A store refuses appends already while it is sealing. What came before on a connection that was lost
+        meanwhile may not be stored yet then; it is once the store says that the segment is sealed.
+
+        :raises NoSuchSegmentError: the segment is gone.
+        """
+        backoff = Backoff(self._stores.operation_timeout)
+        with limit(self._stores.operation_timeout, f"waiting for the seal of {self.target.name}"):
+            while not (await self.info()).is_sealed:
+                await backoff.wait()
+            number = await self.attribute(writer_id)
+        return 0 if number == NULL_ATTRIBUTE else number
 
     async def compare_and_set_attribute(self, attribute_id: UUID, expected: int, new: int) -> bool:
         """Set an attribute if it still has the expected value; False when it has not.
