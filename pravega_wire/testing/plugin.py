@@ -30,15 +30,22 @@ def _started(request: pytest.FixtureRequest, context: AbstractContextManager[S])
         yield server
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The plugin's setting."""
+    parser.addini(
+        "pravega_server_memory", "heap of the server of pravega_server, which holds all data", default="2g"
+    )
+
+
 @pytest.fixture(scope="session")
 def pravega_server(request: pytest.FixtureRequest) -> Iterator[PravegaServer]:
-    """A standalone server for the whole session.
+    """A standalone server for the whole session, with ``pravega_server_memory`` of pytest's settings (2g).
 
     Without one the fixture fails with a sentence that says what to do; it never skips.
     """
     from pravega_wire.testing.server import standalone
 
-    yield from _started(request, standalone())
+    yield from _started(request, standalone(memory=request.config.getini("pravega_server_memory")))
 
 
 @pytest.fixture(scope="session")
