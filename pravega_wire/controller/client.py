@@ -279,9 +279,19 @@ class ControllerClient:
     # --- calling --------------------------------------------------------------------------------
 
     async def _call(
-        self, rpc: str, request: Message, reply_type: type[M], about: str, *, attempts: int | None = None
+        self,
+        rpc: str,
+        request: Message,
+        reply_type: type[M],
+        about: str,
+        *,
+        attempts: int | None = None,
+        long: bool = False,
     ) -> M:
-        """:param attempts: at most so many, where fewer than usual are wanted."""
+        """
+        :param attempts: at most so many, where fewer than usual are wanted.
+        :param long: it may take any time, and another controller would not be quicker.
+        """
         if self._discovery:
             await self._discover()
         return await self._counted(
@@ -291,6 +301,7 @@ class ControllerClient:
             about,
             describe=f"controller call {rpc} for {about}",
             attempts=attempts,
+            long=long,
         )
 
     async def _counted(
@@ -302,6 +313,7 @@ class ControllerClient:
         *,
         describe: str,
         attempts: int | None = None,
+        long: bool = False,
     ) -> M:
         policy = self._policy_now()
         if attempts is not None:
@@ -311,7 +323,7 @@ class ControllerClient:
         async def attempt() -> M:
             nonlocal made
             made += 1
-            return await self._attempt(rpc, request, reply_type, about)
+            return await self._attempt(rpc, request, reply_type, about, long=long)
 
         started = time.perf_counter()
         failure: str | None = None
@@ -337,7 +349,7 @@ class ControllerClient:
             return self._policy
         return replace(self._policy, total=min(self._policy.total, _FIRST_CONTACT_SECONDS))
 
-    async def _attempt(self, rpc: str, request: Message, reply_type: type[M], about: str) -> M:
+    async def _attempt(self, rpc: str, request: Message, reply_type: type[M], about: str, *, long: bool) -> M:
         channel = await self._channels.get()
         metadata = []
         header = self._credentials()
@@ -346,14 +358,14 @@ class ControllerClient:
         # Another controller may be quicker. Where there is none, waiting is all that can be done with one
         # that answers pings; the channel fails when it does not.
         several = len(self._channels.endpoints) > 1
-        patience = self._channels.limits.attempt if several else self._deadline
+        patience = self._channels.limits.attempt if several and not long else math.inf
         result: CallResult | None = None
         try:
             with trio.move_on_after(patience):
                 result = await channel.call(
                     _SERVICE + rpc,
                     request.SerializeToString(),
-                    timeout=self._deadline,
+                    timeout=None if long else self._deadline,
                     metadata=metadata,
                 )
         except TransportError as error:
@@ -481,6 +493,7 @@ class ControllerClient:
             pb.ScopeInfo(scope=scope),
             pb.DeleteScopeStatus,
             f"scope {scope}",
+            long=True,
         )
         return self._scope_deleted("deleteScopeRecursive", scope, reply)
 

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, Protocol, TypeVar, TypeVarTuple, Unpack
 
+from pravega_wire.transport.limits import unlimited
+
 __all__ = ["CallingThread", "calling_thread", "in_caller", "in_place"]
 
 R = TypeVar("R")
@@ -32,11 +34,15 @@ calling_thread: ContextVar[CallingThread | None] = ContextVar("calling_thread", 
 
 
 async def in_caller(function: Callable[[Unpack[A]], R], *args: *A) -> R:
-    """Call a function of the user. Without a calling thread this is a plain call, without a checkpoint."""
+    """Call a function of the user. Without a calling thread this is a plain call, without a checkpoint.
+
+    The time that it takes does not count for the limit of the operation that needs it.
+    """
     thread = calling_thread.get()
     if thread is None:
         return function(*args)
-    result: R = await thread.run(lambda: function(*args))
+    with unlimited():
+        result: R = await thread.run(lambda: function(*args))
     return result
 
 

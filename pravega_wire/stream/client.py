@@ -214,6 +214,7 @@ class PravegaClient:
         self._core.check_open()
         return await self._core.controller.create_scope(scope)
 
+    @limited("deleting scope {}")
     async def delete_scope(self, scope: str, *, recursive: bool = False) -> bool:
         """Delete a scope; False when it did not exist (with ``recursive`` a 0.13.0 server does not tell).
 

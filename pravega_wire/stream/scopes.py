@@ -22,6 +22,7 @@ from pravega_wire.policies import StreamConfiguration
 from pravega_wire.stream.batch import lone_errors
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.group_link import STATE_PREFIX
+from pravega_wire.transport.limits import note_progress
 from pravega_wire.types import ScopedStream
 
 __all__ = ["delete", "delete_recursively", "update_stream"]
@@ -138,6 +139,8 @@ async def _watch_deletion(core: ClientCore, scope: str) -> PravegaError:
             continue
         if now != left:
             left, since, helped = now, trio.current_time(), False
+            # However much there is to delete.
+            note_progress()
             continue
         idle = trio.current_time() - since
         if idle >= _STUCK_SECONDS:

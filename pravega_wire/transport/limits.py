@@ -7,6 +7,7 @@ not use up the whole of it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -18,7 +19,15 @@ import trio
 
 from pravega_wire.errors import PravegaError, PravegaTimeoutError, RetriesExhaustedError
 
-__all__ = ["DEFAULT_LIMITS", "Limits", "limit", "limited", "note_failure", "note_progress"]
+__all__ = [
+    "DEFAULT_LIMITS",
+    "Limits",
+    "limit",
+    "limited",
+    "note_failure",
+    "note_progress",
+    "unlimited",
+]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -61,9 +70,11 @@ DEFAULT_LIMITS = Limits.of(120.0)
 class _Operation:
     """An operation that is being carried out: its limits, and how attempts have failed."""
 
-    __slots__ = ("failures", "last", "limits")
+    __slots__ = ("ended", "failures", "last", "limits")
 
     def __init__(self) -> None:
+        # A task that an operation has started may outlive it, and still have it in its context.
+        self.ended = False
         self.limits: list[tuple[trio.CancelScope, float]] = []
         self.failures = 0
         self.last: PravegaError | None = None
@@ -72,9 +83,14 @@ class _Operation:
 _operation: ContextVar[_Operation | None] = ContextVar("pravega operation", default=None)
 
 
+def _current() -> _Operation | None:
+    operation = _operation.get()
+    return None if operation is None or operation.ended else operation
+
+
 def note_failure(error: PravegaError) -> None:
     """Remember why an attempt failed, for the message of the operation that it belongs to."""
-    operation = _operation.get()
+    operation = _current()
     if operation is not None:
         operation.failures += 1
         operation.last = error
@@ -82,11 +98,26 @@ def note_failure(error: PravegaError) -> None:
 
 def note_progress() -> None:
     """Something has arrived of what may be any number of bytes: the clock of the operation starts again."""
-    operation = _operation.get()
+    operation = _current()
     if operation is not None:
         now = trio.current_time()
         for scope, seconds in operation.limits:
             scope.deadline = now + seconds
+
+
+@contextmanager
+def unlimited() -> Iterator[None]:
+    """Stop the clock of the operation: what happens inside is not its work, but a function of its user."""
+    operation = _current()
+    limits = [] if operation is None else list(operation.limits)
+    left = [scope.deadline - trio.current_time() for scope, _ in limits]
+    for scope, _ in limits:
+        scope.deadline = math.inf
+    try:
+        yield
+    finally:
+        for (scope, _), seconds in zip(limits, left, strict=True):
+            scope.deadline = trio.current_time() + seconds
 
 
 @contextmanager
@@ -97,7 +128,7 @@ def limit(seconds: float, doing: str, *, setting: str = "operation_timeout") -> 
     :raises RetriesExhaustedError: the time is over and an attempt had failed, which is the cause.
     :raises PravegaTimeoutError: the time is over and nothing was heard.
     """
-    outer = _operation.get()
+    outer = _current()
     operation = outer or _Operation()
     token = _operation.set(operation) if outer is None else None
     started = trio.current_time()
@@ -109,6 +140,7 @@ def limit(seconds: float, doing: str, *, setting: str = "operation_timeout") -> 
     finally:
         operation.limits.remove(entry)
         if token is not None:
+            operation.ended = True
             _operation.reset(token)
     if entry[0].cancelled_caught:
         taken = trio.current_time() - started

@@ -7,7 +7,14 @@ import trio
 import trio.testing
 
 from pravega_wire.errors import ConnectionLostError, PravegaTimeoutError, RetriesExhaustedError
-from pravega_wire.transport.limits import Limits, limit, limited, note_failure, note_progress
+from pravega_wire.transport.limits import (
+    Limits,
+    limit,
+    limited,
+    note_failure,
+    note_progress,
+    unlimited,
+)
 
 
 def run(main: object) -> object:
@@ -114,3 +121,33 @@ def test_there_is_time_for_several_attempts(operation: float) -> None:
     assert limits.connect * 4 <= operation
     assert limits.stall < operation
     assert limits.silence <= 15.0
+
+
+def test_a_task_that_outlives_an_operation_has_limits_of_its_own() -> None:
+    async def main() -> None:
+        async def background() -> None:
+            await trio.sleep(10.0)
+            with pytest.raises(PravegaTimeoutError, match=r"^later: no answer"):
+                with limit(4.0, "later"):
+                    await trio.sleep_forever()
+
+        async with trio.open_nursery() as nursery:
+            with limit(4.0, "starting"):
+                note_failure(ConnectionLostError("long ago"))
+                nursery.start_soon(background)
+
+    run(main)
+
+
+def test_functions_of_the_user_do_not_count() -> None:
+    async def main() -> None:
+        started = trio.current_time()
+        with pytest.raises(PravegaTimeoutError, match=r"updating: no answer after 104.0 s"):
+            with limit(4.0, "updating"):
+                await trio.sleep(3.0)
+                with unlimited():
+                    await trio.sleep(100.0)
+                await trio.sleep_forever()
+        assert trio.current_time() == started + 104.0
+
+    run(main)
