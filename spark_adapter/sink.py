@@ -171,8 +171,9 @@ class ForeachBatchSink:
         :raises FencedError: another driver runs this query (``exactly_once``).
         :raises TransactionUnknownError: see ``if_forgotten`` (``exactly_once``).
         :raises InvalidArgumentError: a column is missing or of the wrong type. With ``exactly_once`` also:
-            the query has no checkpoint or name; the batch was written under the same query, stream and sink
-            name in this run of the query already; the ledger does not know them and the batch is above 0.
+            the query has no checkpoint or name; the batch was written, or is being written by another thread,
+            under the same query, stream and sink name in this run of the query; the ledger does not know them
+            and the batch is above 0.
         """
         self._check_columns(df)
         if self._plan.mode == "exactly_once":
@@ -300,16 +301,18 @@ def _run_tasks(df: DataFrame, plan: PartitionWriter) -> list[AttemptResult]:
 
 
 class _Calls:
-    """The batches that sinks have finished in this process, to tell a replay from a second write.
+    """The batches that sinks write or have finished in this process, to tell a replay from a second write.
 
     A batch that is DONE is skipped when Spark runs it again: in a new process, or in this one when the query
     was started again. Within one run of a query Spark asks for each batch once, so a second call for it with
-    the same key comes from a function that writes twice, and what it has would be dropped.
+    the same key comes from a function that writes twice, and what it has would be dropped: also while the
+    first call is still at work, whose transaction the second one would finish as that of a dead driver.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._finished: dict[tuple[str, ScopedStream, SinkKey], tuple[str, int]] = {}
+        self._running: set[tuple[tuple[str, ScopedStream, SinkKey], str]] = set()
 
     @contextmanager
     def one(
@@ -318,21 +321,32 @@ class _Calls:
         """Around one call; one that raises may be repeated.
 
         :param run: equal for all calls between which Spark does not repeat a batch.
-        :raises InvalidArgumentError: this run has finished that batch or a later one already.
+        :raises InvalidArgumentError: this run has finished that batch or a later one already, or another call
+            of it has not returned yet.
         """
         place = (controller, ledger, key)
         with self._lock:
             last_run, last = self._finished.get(place, ("", -1))
-        if last_run == run and batch <= last:
+            if (place, run) in self._running:
+                found = "another call of this driver is still writing there"
+            elif last_run == run and batch <= last:
+                found = f"this driver has already written batch {last} there"
+            else:
+                found = ""
+                self._running.add((place, run))
+        if found:
             raise InvalidArgumentError(
-                f"batch {batch} was given to ledger {ledger} for {key}, and this driver has already written "
-                f"batch {last} there: what a second call has would be lost. Give each sink of the query that "
-                "writes to this stream a sink_name of its own, and call each once for a batch, with rising "
-                "numbers"
+                f"batch {batch} was given to ledger {ledger} for {key}, and {found}: what a second call has "
+                "would be lost. Give each sink of the query that writes to this stream a sink_name of its "
+                "own, and call each once for a batch, with rising numbers"
             )
-        yield
-        with self._lock:
-            self._finished[place] = (run, batch)
+        try:
+            yield
+            with self._lock:
+                self._finished[place] = (run, batch)
+        finally:
+            with self._lock:
+                self._running.remove((place, run))
 
 
 _calls = _Calls()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark import TaskContext
+from pyspark import TaskContext, inheritable_thread_target
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
@@ -24,6 +25,7 @@ from pravega_wire.errors import (
 from pravega_wire.sync import PravegaClient
 from spark_adapter import STEPS, ForeachBatchSink
 from spark_adapter.clients import client_for
+from spark_adapter.commit import BatchReport
 from spark_adapter.ledger import Done, Prepared, Preparing, Snapshot, encode_record
 from tests.spark.helpers import (
     assert_exactly,
@@ -153,6 +155,30 @@ def test_second_call_for_a_batch_is_refused(
     with pytest.raises(InvalidArgumentError, match="already written batch 1 there"):
         sink(frame_of(spark, 2), 0)
     assert_exactly(client, stream, [0, 1])
+
+
+def test_second_call_during_the_first_is_refused(
+    spark: SparkSession, client: PravegaClient, stream: str, exactly_once: SinkFactory
+) -> None:
+    refused: list[str] = []
+
+    def call_again(reached: str) -> None:
+        # once PREPARED is in the ledger, another driver would finish the first call's transaction as its own
+        if reached == "prepared" and not refused:
+            with ThreadPoolExecutor(1) as threads:
+                second = threads.submit(sink, frame_of(spark, 1), 0)
+                with pytest.raises(InvalidArgumentError, match=r"still writing there: .*sink_name") as caught:
+                    second.result()
+            refused.append(str(caught.value))
+            raise RuntimeError("the first call fails too")
+
+    sink = exactly_once(crash_hook=call_again)
+    with pytest.raises(RuntimeError, match="fails too"):
+        sink(frame_of(spark, 0), 0)
+    assert refused
+    # a call that failed is over: the batch may be given again
+    sink(frame_of(spark, 0), 0)
+    assert_exactly(client, stream, [0])
 
 
 def test_ledger_that_does_not_know_the_query_refuses_later_batches(
@@ -485,6 +511,41 @@ def test_second_write_of_a_batch_to_one_stream_is_refused(
     found = read_all(client, stream)
     wanted = [event for event, _ in rows_of(0)]
     assert sorted(found) == sorted(wanted + [f"more {event}" for event in wanted])
+
+
+def test_parallel_write_of_a_batch_to_one_stream_is_refused(
+    spark: SparkSession, client: PravegaClient, stream: str, exactly_once: SinkFactory, tmp_path: Path
+) -> None:
+    put_file(tmp_path / "files", 0)
+    second = exactly_once(query=None)
+    reports: list[BatchReport | None] = []
+
+    def write(frame: DataFrame, number: int) -> None:
+        def write_more() -> None:
+            second(frame.selectExpr("concat('more ', event) as event", "key"), number)
+            reports.append(second.last_batch)
+
+        inherits = inheritable_thread_target(frame.sparkSession)
+
+        def start_second(reached: str) -> None:
+            if reached == "prepared":
+                with ThreadPoolExecutor(1) as threads:
+                    threads.submit(inherits(write_more)).result()
+
+        exactly_once(query=None, crash_hook=start_second)(frame, number)
+
+    with pytest.raises(StreamingQueryException, match=r"still writing there: .*sink_name"):
+        run_query(spark, tmp_path / "files", write, tmp_path / "checkpoint")
+    assert reports == []
+    # As the message says: a name for the second. The restart finishes batch 0 of the first without reaching
+    # the step at which it starts the second.
+    second = exactly_once(query=None, sink_name="second", new_ledger=True)
+    put_file(tmp_path / "files", 1)
+    run_query(spark, tmp_path / "files", write, tmp_path / "checkpoint")
+    assert [(each.outcome, each.batch) for each in reports if each] == [("written", 1)]
+    wanted = [event for batch in range(2) for event, _ in rows_of(batch)]
+    wanted += [f"more {event}" for event, _ in rows_of(1)]
+    assert sorted(read_all(client, stream)) == sorted(wanted)
 
 
 def test_query_started_again_in_one_process_may_replay_with_the_same_sink(
