@@ -311,6 +311,10 @@ class Transaction:
         :meth:`wait_committed`. On a 0.13.0 server a commit that races with somebody else's abort of the same
         transaction may stay COMMITTING, so that readers never see the events; :meth:`wait_committed` tells.
 
+        Cancelled while it was flushing, it has not sent the commit: call it again inside the ``async with``
+        block, as leaving the block aborts. Cancelled later it may have committed, and leaving the block does
+        not abort.
+
         :param timestamp: event time to note with the commit, milliseconds.
         :raises TransactionAbortedError: it was aborted or its lease ran out; nothing is visible.
         """

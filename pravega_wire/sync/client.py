@@ -432,8 +432,10 @@ class Transaction(_Writer):
     def commit(self, timestamp: int | None = None, *, timeout: float | None = None) -> None:
         """Flush, then make the events visible together.
 
-        :param timeout: seconds. It may be committed all the same: :meth:`status` tells, and to commit it
-            again is harmless. Leaving the context does not abort it then.
+        :param timeout: seconds. If the limit was reached while it was still flushing, the commit has not been
+            sent: call this again inside the block, as leaving the block aborts the transaction. Otherwise it
+            may be committed all the same: :meth:`status` tells, to commit it again is harmless, and leaving
+            the block does not abort it.
         """
         self._portal.within(timeout, self._twin.commit, timestamp)
 

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -17,12 +18,13 @@ import pyarrow as pa
 import pytest
 import trio
 
-from pravega_wire import PravegaConfig, ReaderGroupConfig, StateFormat, WatermarkAssigner
+from pravega_wire import PravegaConfig, ReaderGroupConfig, StateFormat, TxnStatus, WatermarkAssigner
 from pravega_wire.controller.types import KeyValueTableConfiguration
 from pravega_wire.errors import (
     ClosedError,
     InvalidArgumentError,
     PravegaTimeoutError,
+    TransactionAbortedError,
 )
 from pravega_wire.metrics import ControllerCalled
 from pravega_wire.serializers import FunctionSerializer
@@ -529,6 +531,45 @@ def test_a_flush_that_timed_out_may_be_repeated(paused: tuple[PravegaClient, Fau
         writer.flush(timeout=60)
         ack.wait(timeout=60)
     assert all_events(client, "s") == [b"0", b"1", b"2"]
+
+
+def test_a_commit_that_timed_out_while_it_flushed_is_aborted_on_leaving(
+    paused: tuple[PravegaClient, FaultProxy],
+) -> None:
+    client, proxy = paused
+    with client.begin_transaction("s") as txn:
+        txn.write_event(b"1")
+        txn.flush()
+        proxy.pause()
+        txn.write_event(b"2")
+        with pytest.raises(PravegaTimeoutError, match=r"Transaction\.commit"):
+            txn.commit(timeout=0.3)
+        assert txn.status() is TxnStatus.OPEN
+    with pytest.raises(TransactionAbortedError):
+        txn.wait_committed()
+    proxy.resume()
+    assert all_events(client, "s") == []
+
+
+def test_a_commit_that_timed_out_after_it_was_sent_is_not_aborted_on_leaving(
+    config: PravegaConfig, fault_proxy: FaultProxy
+) -> None:
+    port = fault_proxy.endpoint(*config.endpoints[0])
+    with open_client(replace(config, controller_uri=f"tcp://127.0.0.1:{port}")) as client:
+        client.create_stream("s", 1)
+        with client.begin_transaction("s") as txn:
+            txn.write_event(b"1")
+            txn.flush()
+            # The controller gets the commit, and its answer is held.
+            fault_proxy.pause(up=False)
+            with pytest.raises(PravegaTimeoutError, match=r"Transaction\.commit"):
+                txn.commit(timeout=2)
+            fault_proxy.resume()
+            while txn.status() is TxnStatus.OPEN:
+                time.sleep(0.05)
+        # An abort would have been refused, loudly.
+        txn.wait_committed()
+        assert all_events(client, "s") == [b"1"]
 
 
 @pytest.mark.parametrize("timeout", [-1, float("nan"), "1", True])
