@@ -16,7 +16,7 @@ import os
 import re
 import ssl
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, Self
 
 from pravega_wire.checks import INT32_MAX, check_count, check_flag, check_seconds, check_text
@@ -59,10 +59,21 @@ class Credentials:
     :param token: the encoded token; for ``Basic`` the base64 of ``user:password``.
     :raises InvalidArgumentError: one of them cannot be sent (control characters, a line end, letters outside
         of ASCII), or a ``Basic`` token is not such a base64. The message does not show the token.
+
+    Neither the message nor ``repr`` shows a method other than these two: it may be the token, if the two
+    arguments were exchanged.
     """
 
     method: str
-    token: str = field(repr=False)
+    token: str
+
+    def __repr__(self) -> str:
+        method = repr(self.method) if self._method_is_known else "[hidden]"
+        return f"Credentials(method={method})"
+
+    @property
+    def _method_is_known(self) -> bool:
+        return isinstance(self.method, str) and self.method.lower() in ("basic", "bearer")
 
     def __post_init__(self) -> None:
         if not isinstance(self.method, str) or not _METHOD.fullmatch(self.method):
@@ -70,8 +81,9 @@ class Credentials:
                 "credentials: the method must be one word without control characters, such as Basic"
             )
         if not isinstance(self.token, str) or not _TOKEN.fullmatch(self.token):
+            name = f"{self.method} token" if self._method_is_known else "token"
             raise InvalidArgumentError(
-                f"credentials: the {self.method} token is empty, or has white space around it, control "
+                f"credentials: the {name} is empty, or has white space around it, control "
                 "characters (a line end?) or characters outside of ASCII"
             )
         if self.method == "Basic" and not _is_pair(self.token):

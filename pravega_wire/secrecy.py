@@ -24,6 +24,8 @@ def secrets_of(authorization: str | None) -> list[str]:
         return []
     method, _, token = authorization.partition(" ")
     found = [token.strip()]
+    if method.lower() not in ("basic", "bearer"):
+        found.append(method)  # it may be the token, if they were exchanged
     if method == "Basic":
         try:
             pair = base64.b64decode(token + "=" * (-len(token) % 4)).decode("utf-8", "replace")

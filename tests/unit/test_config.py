@@ -249,6 +249,9 @@ def test_a_password_in_the_controller_uri_is_refused_and_not_shown() -> None:
         ("Bearer hunter2", "x"),
         ("", "hunter2"),
         (None, "hunter2"),
+        ("hunter2", ""),  # exchanged
+        ("hunter2", "Basic\n"),
+        ("hunter2", None),
     ],
 )
 def test_credentials_that_cannot_be_sent_are_refused_and_not_shown(method: str, token: str) -> None:
@@ -260,6 +263,16 @@ def test_credentials_that_cannot_be_sent_are_refused_and_not_shown(method: str, 
         with pytest.raises(InvalidArgumentError, match="pravega_client_auth_token") as caught:
             PravegaConfig.from_defaults(env=env)
         assert "hunter2" not in repr(caught.value)
+
+
+def test_a_method_is_shown_only_if_it_cannot_be_a_token() -> None:
+    assert repr(Credentials.basic("user", "hunter2")) == "Credentials(method='Basic')"
+    assert repr(Credentials("bearer", "hunter2")) == "Credentials(method='bearer')"
+    config = PravegaConfig(credentials=Credentials("hunter2", "Bearer"))
+    for text in (repr(config), str(config), repr(config.credentials)):
+        assert "hunter2" not in text
+    with pytest.raises(InvalidArgumentError, match="the BASIC token is empty"):
+        Credentials("BASIC", "")
 
 
 @pytest.mark.parametrize(

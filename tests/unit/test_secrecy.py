@@ -154,6 +154,8 @@ def test_secrets_are_hidden_in_a_text() -> None:
         == "[hidden] bad [hidden]"
     )
     assert without_secrets("x Bearer tok-1", secrets_of("Bearer tok-1")) == "x Bearer [hidden]"
+    # Method and token were exchanged.
+    assert without_secrets("no method tok-1-tok-1", secrets_of("tok-1-tok-1 bearer")) == "no method [hidden]"
 
 
 def test_no_command_shows_its_delegation_token() -> None:
