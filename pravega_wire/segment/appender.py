@@ -299,6 +299,7 @@ class SegmentAppender:
         self._progress = False
         self._failure: PravegaError | None = None
         self._trouble_for: float | None = None
+        self._last_ack = 0.0
         self._sessions = 0
         self._disrupted = trio.Event()
         self._work = trio.Event()
@@ -436,12 +437,13 @@ class SegmentAppender:
 
     def _settle_through(self, number: int) -> None:
         under_way = self._under_way
+        now = self._last_ack = perf_counter()
         while under_way and under_way[0].last_number <= number:
             block = under_way.popleft()
             self._progress = True
             self._under_way_bytes -= block.size
             block.settle()
-            self._owner.acknowledged(block.size, block.count, perf_counter() - block.sent)
+            self._owner.acknowledged(block.size, block.count, now - block.sent)
 
     def _disrupt(self, error: PravegaError) -> None:
         if self._failure is None:
@@ -473,6 +475,7 @@ class SegmentAppender:
         failure: PravegaError | None = None
         while True:
             self._trouble_for = None
+            sessions = self._sessions
             failure = await self._session(backoff, failure)
             if self._finished:
                 return
@@ -493,6 +496,9 @@ class SegmentAppender:
             elif self._under_way:
                 # Until it was sent nobody waited for anything, however long ago the session began.
                 backoff.not_before(perf_counter() - self._under_way[0].sent)
+            elif self._sessions > sessions:
+                # It was set up, and nothing had to be sent.
+                backoff.reset()
             garbage += isinstance(failure, ProtocolError)
             if _is_final(failure) or garbage >= _GARBAGE_ATTEMPTS:
                 self._owner.failed(self, failure)
@@ -530,7 +536,7 @@ class SegmentAppender:
         set_up = False
         failure: PravegaError | None = None
         try:
-            with trio.move_on_after(backoff.left) as scope:
+            with trio.move_on_after(backoff.attempt_left(stores.limits.attempt)) as scope:
                 endpoint = await stores.endpoint(self.target)
                 token = await self.target.token()
                 with stores.attempt_limit(
@@ -583,9 +589,14 @@ class SegmentAppender:
             with trio.move_on_after(stall / 2):
                 await self._disrupted.wait()
             first = self._under_way[0] if self._under_way else None
+            if flow.connection.unsent_bytes:
+                # It may not even have left.
+                first = None
             if first is not None and first is oldest and not self._disrupted.is_set():
                 flow.connection.retire()
-                self._trouble_for = perf_counter() - first.sent
+                quiet = perf_counter() - max(first.sent, self._last_ack)
+                # A process that was stopped for an hour has not listened for an hour.
+                self._trouble_for = min(quiet, stall)
                 self._disrupt(
                     ConnectionLostError(
                         f"{flow.connection.host} has acknowledged nothing for {stall / 2:.3g} s or more",

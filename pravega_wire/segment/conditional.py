@@ -11,12 +11,14 @@ from pravega_wire.errors import (
     ConditionalCheckError,
     InvalidEventNumberError,
     PravegaError,
+    SegmentSealedError,
     UnexpectedReplyError,
 )
 from pravega_wire.protocol import commands as c
 from pravega_wire.segment.appender import HEADER_BYTES, MAX_EVENT_BYTES, too_large
 from pravega_wire.segment.failures import error_of
 from pravega_wire.segment.handles import Waiters
+from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.store import Backoff, SegmentStores, SegmentTarget
 from pravega_wire.transport.connection import Flow
 from pravega_wire.transport.limits import limit, note_failure
@@ -100,6 +102,14 @@ class ConditionalAppender:
                 # number, and be what has made the condition fail now: the number tells.
                 self._drop()
                 refused = True
+            except SegmentSealedError:
+                self._drop()
+                if not lost:
+                    raise
+                # Likewise, before the seal.
+                if await SegmentMetadata(self._stores, self.target).final_number(self._writer_id) < number:
+                    raise
+                return expected_offset + len(payload) + HEADER_BYTES
             except PravegaError as error:
                 lost = lost or self._sent
                 note_failure(error)

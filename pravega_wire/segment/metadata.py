@@ -162,6 +162,8 @@ class SegmentMetadata:
         After a lost connection the request is sent again. An attribute that has the new value then counts as
         set by this call; one that was set by it, and since by somebody else, as not set.
         """
+        # A store compares with what is going to be stored, and reads what is stored: an attempt whose answer
+        # was lost may lie between the two.
         name = self.target.name
         attempts = 0
 
@@ -182,7 +184,12 @@ class SegmentMetadata:
         )
         if reply.success or attempts == 1:
             return reply.success
-        return await self.attribute(attribute_id) == new
+        backoff = Backoff(self._stores.operation_timeout)
+        with limit(self._stores.operation_timeout, f"updating an attribute of {name}"):
+            while (found := await self.attribute(attribute_id)) == expected:
+                await backoff.wait()
+            return found == new
+        raise AssertionError("not reached")  # the limit raises when it ends the loop
 
     async def merge_batch(self, sources: Sequence[str]) -> None:
         """Append the source segments, in order, to this one; the sources are gone afterwards.

@@ -35,6 +35,8 @@ __all__ = ["EventRangeReader", "RangeReader"]
 
 CHUNK_BYTES = 1 << 20
 DEPTH = 4
+_PROGRESS_BYTES = 64 * 1024
+# more than keep-alives
 
 
 class RangeReader:
@@ -209,7 +211,12 @@ class RangeReader:
         :raises ClosedError: the reader is closed, or was closed meanwhile.
         """
         with self._alone, self._waiters.waiting():
-            return await self._receive()
+            try:
+                return await self._receive()
+            finally:
+                if self._waiters.closed:
+                    # It was closed while the connection was being made.
+                    self._release()
 
     async def _receive(self) -> memoryview | None:
         self._backoff.reset()
@@ -217,7 +224,8 @@ class RangeReader:
         while self.offset < self.end:
             try:
                 if self._flow is None:
-                    with trio.move_on_after(self._backoff.left) as scope:
+                    left = self._backoff.attempt_left(self._stores.limits.attempt)
+                    with trio.move_on_after(left) as scope:
                         await self._connect()
                     if scope.cancelled_caught:
                         raise last or ConnectionLostError(
@@ -246,21 +254,27 @@ class RangeReader:
 
     async def _wait(self) -> None:
         """Wait for an answer; one that does not come in time is a failure."""
-        if self._patience is None:
-            await self._arrived.wait()
-            return
-        with trio.move_on_after(min(self._patience, self._backoff.left)) as scope:
-            await self._arrived.wait()
-        if scope.cancelled_caught and self._flow is not None:
+        while self._patience is not None and self._flow is not None:
             connection = self._flow.connection
-            connection.retire()
-            self._fail(
-                ConnectionLostError(
-                    f"{connection.host} has sent no data of {self.target.name} for {self._patience:.3g} s",
-                    segment=self.target.name,
-                    host=connection.host,
+            before = connection.received_bytes
+            patience = min(self._patience, self._backoff.attempt_left(self._patience))
+            with trio.move_on_after(patience):
+                await self._arrived.wait()
+            if self._arrived.is_set():
+                return
+            if connection.received_bytes - before < _PROGRESS_BYTES:
+                connection.retire()
+                self._fail(
+                    ConnectionLostError(
+                        f"{connection.host} has sent no data of {self.target.name} for {patience:.3g} s",
+                        segment=self.target.name,
+                        host=connection.host,
+                    )
                 )
-            )
+                return
+            # What others have asked for on this connection comes first.
+            self._backoff.reset()
+        await self._arrived.wait()
 
     def close(self) -> None:
         """Give the connection back; a task that is receiving gets :class:`ClosedError`.
@@ -268,6 +282,9 @@ class RangeReader:
         Replies still under way are dropped when they arrive.
         """
         self._waiters.close()
+        self._release()
+
+    def _release(self) -> None:
         self._chunks.clear()
         if self._flow is not None:
             self._flow.close()

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -135,11 +136,18 @@ class Backoff:
         """Seconds that are left of the total; never negative."""
         return max(0.0, self._total - self.taken)
 
+    def attempt_left(self, attempt: float) -> float:
+        """Seconds for the next attempt: what is left, but enough for one after the first failure."""
+        return self.left if self.attempts > 1 else max(self.left, attempt)
+
     async def wait(self) -> bool:
-        """Pause before the next attempt; False when the total time is used up."""
+        """Pause before the next attempt; False when the total time is used up.
+
+        It is never used up by the first failure, which a process that was stopped may have noticed late.
+        """
         left = self.left
         self.attempts += 1
-        if left <= 0:
+        if left <= 0 and self.attempts > 1:
             return False
         await trio.sleep(min(self._pause, left))
         self._pause = min(self._longest, self._pause * 2 or 0.005)
@@ -172,10 +180,11 @@ class _Request:
 class Attempt:
     """One attempt to reach a store; its owner notes the flow that it uses."""
 
-    __slots__ = ("flow",)
+    __slots__ = ("flow", "scope")
 
-    def __init__(self) -> None:
+    def __init__(self, scope: trio.CancelScope) -> None:
         self.flow: Flow | None = None
+        self.scope = scope
 
 
 class SegmentStores:
@@ -255,16 +264,19 @@ class SegmentStores:
         build: Callable[[int, str], c.Command],
         *expected: type[R],
         doing: str,
+        patient: bool = False,
     ) -> R:
         """One attempt of :meth:`call`; a retriable failure has cleared the way for the next.
 
+        :param patient: wait for the answer as long as the connection lives: sending it again while the store
+            still works on it would do harm.
         :param build: is called only when its command is going to be sent: an attempt that fails without that
             has not reached a store.
         :raises TransportError: no connection, or it was lost. :raises SegmentError: a refusal.
         """
         endpoint = await self.endpoint(target)
         try:
-            reply, host = await self._ask(endpoint, target, build)
+            reply, host = await self._ask(endpoint, target, build, patient=patient)
         except TransportError:
             self.forget(target, endpoint)
             raise
@@ -292,7 +304,12 @@ class SegmentStores:
         raise AssertionError("not reached")  # the limit raises when it ends the loop
 
     async def _ask(
-        self, endpoint: Endpoint, target: SegmentTarget, build: Callable[[int, str], c.Command]
+        self,
+        endpoint: Endpoint,
+        target: SegmentTarget,
+        build: Callable[[int, str], c.Command],
+        *,
+        patient: bool,
     ) -> tuple[c.Command, str]:
         token = await target.token()
         request = _Request()
@@ -301,6 +318,8 @@ class SegmentStores:
             try:
                 request.request_id = flow.next_request_id()
                 flow.send(build(request.request_id, token))
+                if patient:
+                    attempt.scope.deadline = math.inf
                 await request.done.wait()
             finally:
                 flow.close()
@@ -318,8 +337,8 @@ class SegmentStores:
         :param awaited: what is waited for, for the message.
         :raises ConnectionLostError: the time is over.
         """
-        attempt = Attempt()
         with trio.move_on_after(self.limits.attempt) as scope:
+            attempt = Attempt(scope)
             yield attempt
         if scope.cancelled_caught:
             if attempt.flow is not None:

@@ -266,7 +266,7 @@ class TableSegment:
                 )
 
             await self._stores.once(
-                self.target, removal, c.TableKeysRemoved, doing="removing from table segment"
+                self.target, removal, c.TableKeysRemoved, doing="removing from table segment", patient=True
             )
             return [NOT_EXISTS] * len(changes)
         entries = tuple(
@@ -280,7 +280,7 @@ class TableSegment:
             )
 
         reply = await self._stores.once(
-            self.target, putting, c.TableEntriesUpdated, doing="updating table segment"
+            self.target, putting, c.TableEntriesUpdated, doing="updating table segment", patient=True
         )
         versions = list(reply.updated_versions)
         if len(versions) != len(changes):

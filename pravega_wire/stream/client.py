@@ -623,7 +623,6 @@ class PravegaClient:
         segments = await self._transaction_segments(name, txn_id)
         return StagingWriter(self._core, name, segments, staging_id)
 
-    @limited("merging staged events of stream {}")
     async def merge_staging(self, stream: StreamName, txn_id: UUID, staging_ids: Sequence[UUID]) -> None:
         """Move staged events into an open transaction, in the order of the ids.
 
@@ -635,7 +634,6 @@ class PravegaClient:
         segments = await self._transaction_segments(name, txn_id)
         await transaction.merge_staging(self._core, name, txn_id, segments, staging_ids)
 
-    @limited("deleting staged events of stream {}")
     async def delete_staging(self, stream: StreamName, txn_id: UUID, staging_ids: Sequence[UUID]) -> None:
         """Delete staged events that were not merged; missing ones are fine."""
         name = self._resolve(stream)

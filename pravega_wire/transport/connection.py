@@ -43,6 +43,7 @@ WIRE_VERSION_LOW = 5
 # third of that passes before the first is sent.
 _TICKS_OF_SILENCE = 3
 
+_NOTED_BYTES = 256 * 1024
 _SEND_HIGH_WATER = 4 * 1024 * 1024
 _SEQUENCE_MASK = 0x0FFFFFFF
 _MAX_FLOW_ID = 0x7FFFFFFF
@@ -94,7 +95,10 @@ class Flow:
 
 
 class Connection:
-    """A started connection; made by the pool."""
+    """A started connection; made by the pool.
+
+    :ivar received_bytes: how much has arrived.
+    """
 
     def __init__(
         self,
@@ -117,7 +121,8 @@ class Connection:
         self._out_ready.set()
         self._writable = trio.Event()
         self._writable.set()
-        self._received = True
+        self._moved = True
+        self.received_bytes = 0
         self._heard = trio.current_time()
         self.failure: PravegaError | None = None
 
@@ -138,8 +143,11 @@ class Connection:
 
     @property
     def silent_for(self) -> float:
-        """For how many seconds nothing has arrived, to within a third of the longest silence allowed."""
-        return trio.current_time() - self._heard
+        """For how many seconds nothing has arrived or left, to within a third of the longest silence allowed.
+
+        It is never more than that: a process that was stopped for an hour has not listened for an hour.
+        """
+        return min(trio.current_time() - self._heard, self._silence)
 
     @property
     def flow_count(self) -> int:
@@ -237,7 +245,11 @@ class Connection:
             self._writable.set()
             # One big piece (an append block joined before) is not worth another copy.
             for piece in _coalesce(parts):
-                await self._stream.send_all(piece)
+                for start in range(0, len(piece), _NOTED_BYTES):
+                    await self._stream.send_all(memoryview(piece)[start : start + _NOTED_BYTES])
+                    # A peer that takes more and more is there, also when its answer needs all of it. (The
+                    # socket's buffer takes a little without any peer, a keep-alive for instance.)
+                    self._moved = self._moved or start > 0
             self._sending_bytes = 0
 
     # --- receiving ------------------------------------------------------------------------------
@@ -259,7 +271,8 @@ class Connection:
                 raise ConnectionLostError(
                     f"connection to {self.host} was closed by the server", host=self.host
                 )
-            self._received = True
+            self._moved = True
+            self.received_bytes += count
             for reply in decoder.received(count):
                 if type(reply) is KeepAlive:
                     continue
@@ -290,9 +303,9 @@ class Connection:
         # Ticks are counted, not seconds: a process that was stopped for a while has not listened either.
         silent = 0
         while True:
-            self._received = False
+            self._moved = False
             await trio.sleep(tick)
-            if self._received:
+            if self._moved:
                 silent = 0
                 self._heard = trio.current_time()
                 continue
@@ -300,7 +313,7 @@ class Connection:
             if silent >= _TICKS_OF_SILENCE:
                 raise ConnectionLostError(
                     f"{self.host} has sent nothing for {self._silence:.3g} s, not even the answer to a "
-                    "keep-alive",
+                    "keep-alive, and has taken nothing",
                     host=self.host,
                 )
             if self._out_bytes + self._sending_bytes == 0:

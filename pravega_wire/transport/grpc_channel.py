@@ -22,6 +22,7 @@ __all__ = ["GrpcChannel"]
 _RECEIVE_BYTES = 64 * 1024
 _TICKS_OF_SILENCE = 3
 _MOST_PINGS = 3
+_PING_SECONDS = 300.0
 
 
 class _Waiter:
@@ -180,16 +181,23 @@ class GrpcChannel:
     async def _ping_loop(self) -> None:
         # Ticks are counted, not seconds: a process that was stopped for a while has not listened either.
         tick = self._silence / _TICKS_OF_SILENCE
-        pings = silent = waiting = 0
+        pings: list[float] = []
+        silent = waiting = 0
         while True:
             self._received = False
             await trio.sleep(tick)
-            if self._data_received or not self._waiters:
+            if self._data_received:
                 self._data_received = False
-                pings = silent = waiting = 0
+                pings.clear()
+                silent = waiting = 0
+                continue
+            if not self._waiters:
+                silent = waiting = 0
                 continue
             waiting += 1
             silent = 0 if self._received else silent + 1
+            now = trio.current_time()
+            pings = [at for at in pings if at > now - _PING_SECONDS]
             if self._grpc.pings_answered < self._pings_sent:
                 if silent >= _TICKS_OF_SILENCE:
                     self.fell_silent = True
@@ -198,8 +206,8 @@ class GrpcChannel:
                         "the answer to a ping",
                         host=self.host,
                     )
-            elif pings < _MOST_PINGS and waiting >= 4**pings:
-                pings += 1
+            elif len(pings) < _MOST_PINGS and (waiting == 1 or waiting >= 4 ** len(pings)):
+                pings.append(now)
                 self._pings_sent += 1
                 self._grpc.ping()
                 self._wake.set()

@@ -458,7 +458,11 @@ class Script:
         )
         return c.TableRead(request_id=1, segment=target.name, entries=entries)
 
-    async def once(self, target: SegmentTarget, build: Any, *expected: Any, doing: str) -> c.Command:
+    async def once(
+        self, target: SegmentTarget, build: Any, *expected: Any, doing: str, patient: bool
+    ) -> c.Command:
+        # An update that is sent again while the first one is on its way could be made twice.
+        assert patient
         await trio.lowlevel.checkpoint()
         step = self.steps.pop(0) if len(self.steps) > 1 else self.steps[0]
         if step == "unreachable":
@@ -568,10 +572,10 @@ def test_sent_twice_and_the_first_was_made_after_all() -> None:
     script = Script(world, "never arrives", "ok")
     first = script.once
 
-    async def late(target: SegmentTarget, build: Any, *expected: Any, doing: str) -> c.Command:
+    async def late(target: SegmentTarget, build: Any, *expected: Any, doing: str, patient: bool) -> c.Command:
         if len(script.sent) == 1:
             world.make(script.sent[0])
-        return await first(target, build, *expected, doing=doing)
+        return await first(target, build, *expected, doing=doing, patient=patient)
 
     script.once = late  # type: ignore[method-assign]
     for sole_writer in (True, False):
