@@ -9,7 +9,6 @@ from uuid import uuid4
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
 
 from pravega_wire import PravegaConfig, StreamCut
 from pravega_wire.errors import DataLossError, InvalidArgumentError
@@ -239,7 +238,8 @@ def test_truncated_data_fails_unless_told_otherwise(
     caplog.clear()
     options = {**config_options(config), "stream": str(config.resolve(stream)), "failOnDataLoss": "false"}
     source = PravegaDataSource({**options, "start_stream_cut": beginning.to_text()})
-    assert len(source.reader(StructType()).partitions()) == 2
+    schema = spark.createDataFrame([], EVENT_SCHEMA).schema
+    assert len(source.reader(schema).partitions()) == 2
     assert {each.getMessage() for each in caplog.records if "skipping" in each.name} == lost
     with pytest.raises(Exception, match="truncated"):
         stale.count()
