@@ -296,12 +296,16 @@ class StateSynchronizer(Generic[S, I, U]):
         await self._advance(created)
         return True
 
-    async def _current(self) -> S:
-        if self._state is None or self._revision is None:
-            await self.fetch_updates()
-        if self._state is None:
-            raise InvalidArgumentError(f"the state on {self.stream} has not been initialized")
-        return self._state
+    async def _current(self) -> tuple[S, Revision]:
+        """The state, and the revision that a write for exactly this state is conditional on.
+
+        They belong together: while a function of the user runs in its own thread, another thread's call may
+        move both on.
+        """
+        while self._state is None or self._revision is None:
+            if await self.fetch_updates() is None:
+                raise InvalidArgumentError(f"the state on {self.stream} has not been initialized")
+        return self._state, Revision(self._revision.segment, self._revision.offset, 0)
 
     @limited("updating the state of {self.stream}")
     async def update(self, generate: Callable[[S], Sequence[U] | None]) -> S:
@@ -314,14 +318,15 @@ class StateSynchronizer(Generic[S, I, U]):
         :raises RetriesExhaustedError: no answer; whether the updates are written shows the next fetch.
         """
         while True:
-            state = await self._current()
+            state, known = await self._current()
             updates, payload = await self._run(self._generated, generate, state)
             if not updates:
                 return state
-            written = await self._write(payload)
+            written = await self._write(payload, known)
             if written is not None:
                 await self._advance(partial(self._after_updates, updates=updates, revision=written))
-                return await self._current()
+                state, _ = await self._current()
+                return state
 
     def _generated(
         self, generate: Callable[[S], Sequence[U] | None], state: S
@@ -333,10 +338,8 @@ class StateSynchronizer(Generic[S, I, U]):
         serializer = self._format.update_serializer
         return UpdateRecord([serializer.serialize(update) for update in updates]).encode()
 
-    async def _write(self, payload: bytes) -> Revision | None:
-        """Append to exactly the known state; None, with newer records read, when there are some."""
-        assert self._revision is not None
-        known = Revision(self._revision.segment, self._revision.offset, 0)
+    async def _write(self, payload: bytes, known: Revision) -> Revision | None:
+        """Append to exactly this revision's state; None, with newer records read, when there are some."""
         revision = await self._log.write_conditionally(known, payload)
         if revision is None:
             await self._catch_up(known)
@@ -372,13 +375,11 @@ class StateSynchronizer(Generic[S, I, U]):
         :raises InvalidArgumentError: nobody has initialized the state.
         """
         while True:
-            state = await self._current()
-            assert self._revision is not None
-            start = Revision(self._revision.segment, self._revision.offset, 0)
+            state, start = await self._current()
             payload = await self._run(self._summarized, summarize, state)
             if payload is None:
                 return
-            written = await self._write(payload)
+            written = await self._write(payload, start)
             if written is not None:
                 # The state itself is the same: only the place to read on from has moved.
                 if self._revision is not None and self._revision < written:

@@ -435,6 +435,53 @@ def test_a_function_that_would_wait_for_itself_is_refused(config: PravegaConfig)
             assert again.state == "a"
 
 
+@pytest.mark.parametrize("who", ["the function itself", "another thread"])
+def test_no_update_is_lost_while_a_function_runs(config: PravegaConfig, who: str) -> None:
+    """A function's result is for the state that it was given, whatever is fetched before it returns."""
+    text = FunctionSerializer(str.encode, bytes.decode)
+    format = StateFormat(text, text, str.__add__)
+    with open_client(config) as client:
+        client.create_stream("s", 1)
+        with (
+            client.state_synchronizer("s", format) as shared,
+            client.state_synchronizer("s", format) as elsewhere,
+        ):
+            seen: list[str] = []
+
+            def interfere(update: str) -> None:
+                elsewhere.fetch_updates()
+                elsewhere.update(lambda state: [update])
+                assert shared.fetch_updates() == elsewhere.state
+
+            def given(state: str, update: str) -> None:
+                first = not seen
+                seen.append(state)
+                if first and who == "another thread":
+                    in_a_thread(lambda: interfere(update)).result(60)
+                elif first:
+                    interfere(update)
+
+            def generate(state: str) -> list[str]:
+                given(state, "b")
+                # It would be too long with the other one's update.
+                return ["c"] if len(state) < 2 else []
+
+            def summarize(state: str) -> str:
+                given(state, "d")
+                return state
+
+            shared.initialize("a")
+            assert shared.update(generate) == "ab"
+            assert seen == ["a", "ab"]
+
+            seen.clear()
+            shared.compact(summarize)
+            assert seen == ["ab", "abd"]
+            assert shared.state == elsewhere.fetch_updates() == "abd"
+        with client.state_synchronizer("s", format) as new:
+            assert new.fetch_updates() == "abd"
+
+
 # --- limits of time -------------------------------------------------------------------------------
 
 
