@@ -42,7 +42,7 @@ from pravega_wire.stream.key_value_table import KeyValueTable as AsyncKeyValueTa
 from pravega_wire.stream.resumable import ResumableWriter as AsyncResumableWriter
 from pravega_wire.stream.revisioned import RevisionedStream as AsyncRevisionedStream
 from pravega_wire.stream.revisioned import RevisionReader
-from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES, Partitioner
+from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES, Partitioner, check_lengths
 from pravega_wire.stream.synchronizer import StateSynchronizer as AsyncStateSynchronizer
 from pravega_wire.stream.synchronizer import Synchronized
 from pravega_wire.stream.together import RangesReader as AsyncRangesReader
@@ -254,6 +254,7 @@ class _Writer:
             stored; how many they are, ``events_written`` of the writer tells. An iterable that blocks is not
             interrupted by it.
         """
+        check_lengths(events, routing_keys)
         keys: Any = routing_keys
         write: Callable[..., Awaitable[AsyncAck]] = self._writer.write_events
         if keys is None or isinstance(keys, str) or not is_arrow(events):

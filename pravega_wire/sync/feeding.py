@@ -10,12 +10,11 @@ from typing import Any, Final
 
 import trio
 
-from pravega_wire.errors import InvalidArgumentError
 from pravega_wire.hashing import routing_key_position
 from pravega_wire.segment.appender import BLOCK_BYTES, HEADER_BYTES, Ack
 from pravega_wire.stream.arrow import is_arrow, key_column
 from pravega_wire.stream.callers import calling_thread
-from pravega_wire.stream.routing import Partitioner
+from pravega_wire.stream.routing import Partitioner, fewer_keys, more_keys
 from pravega_wire.sync.portal import Call
 
 __all__ = ["Feed", "Placing", "is_plain", "plain_keys"]
@@ -64,15 +63,24 @@ class Feed:
     ) -> None:
         self._paired = keys is not None
         source: Iterable[Any] = iter(events)
+        end: Iterable[Any] = (_END,)
         if keys is not None:
-            source = zip(source, chain(keys, repeat(_MISSING)), strict=False)
-        self._source: Iterator[Any] = chain(source, (_END,))
+            rest = iter(keys)
+            source = zip(source, chain(rest, repeat(_MISSING)), strict=False)
+            end = self._look_for_more(rest)
+        self._source: Iterator[Any] = chain(source, end)
+        self._more_keys = False
         self._one_key = one_key
         # The calling thread appends, the client's thread takes from the front: each in one operation.
         self._items: list[Any] = []
         self._limit = _FIRST_EVENTS
         self._ended = False
         self._stopped = False
+
+    def _look_for_more(self, keys: Iterator[Any]) -> Iterator[Any]:
+        """The end, after a look at the keys that events have not taken; in the calling thread."""
+        self._more_keys = next(keys, _MISSING) is not _MISSING
+        yield _END
 
     def _pull(self) -> None:
         """Read until there is enough; in the calling thread."""
@@ -117,6 +125,9 @@ class Feed:
         if taken and taken[-1] is _END:
             self._ended = True
             taken.pop()
+            if self._more_keys:
+                # These are the last events; they are not written either.
+                raise more_keys()
         if not taken:
             return
         keys: Any = self._one_key
@@ -129,7 +140,7 @@ class Feed:
                 taken, keys = taken[:count], keys[:count]
         ack = await write(taken, keys)
         if short:
-            raise InvalidArgumentError("fewer routing keys than events were given")
+            raise fewer_keys()
         # Most are there already: a long call keeps only those that are awaited, or have failed.
         acks[:] = [each for each in acks if not each.done or each.error is not None]
         acks.append(ack)

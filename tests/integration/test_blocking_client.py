@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import replace
@@ -433,6 +434,41 @@ def test_a_function_that_would_wait_for_itself_is_refused(config: PravegaConfig)
             with pytest.raises(InvalidArgumentError, match="uses the synchronizer"):
                 again.fetch_updates()
             assert again.state == "a"
+
+
+@pytest.mark.parametrize("kind", [list, deque, pa.array])
+def test_keys_that_are_not_as_many_as_the_events(config: PravegaConfig, kind: Callable[[Any], Any]) -> None:
+    events = [b"1", b"2", b"3"]
+    with open_client(config) as client:
+        client.create_stream("s", 1)
+        with client.event_writer("s") as writer:
+            for count, refused in ((2, "fewer"), (4, "more")):
+                for keys in (list, deque, tuple):
+                    with pytest.raises(InvalidArgumentError, match=f"{refused} routing keys than events"):
+                        writer.write_events(kind(events), keys(["a"] * count))
+            writer.flush()
+            assert all_events(client, "s") == []
+            for keys in (list, deque, iter):
+                writer.write_events(kind(events), keys(["a", "b", "c"])).wait()
+            assert all_events(client, "s") == events * 3
+
+
+@pytest.mark.parametrize("count", [0, 3, 20_000])
+def test_more_keys_than_an_iterator_has_events(config: PravegaConfig, count: int) -> None:
+    events = [b"%d" % number for number in range(count)]
+    with open_client(config) as client:
+        client.create_stream("s", 1)
+        with client.event_writer("s") as writer:
+            for keys in (list, iter):
+                before = len(all_events(client, "s"))
+                with pytest.raises(InvalidArgumentError, match="more routing keys than events"):
+                    writer.write_events(iter(events), keys(["k"] * (count + 1)))
+                writer.flush()
+                # It turned out on the way: those that were written until then stay so.
+                written = all_events(client, "s")[before:]
+                assert written == events[: len(written)]
+                writer.write_events(iter(events), keys(["k"] * count)).wait()
+                assert all_events(client, "s")[before + len(written) :] == events
 
 
 @pytest.mark.parametrize("who", ["the function itself", "another thread"])
