@@ -221,6 +221,10 @@ class Call(Generic[R]):
                     request.serve(self._portal)
                 finally:
                     _serving.call = self._outer
+            # After a process was stopped, the time may be over although the result has come.
+            while not self._inbox.empty():
+                if self._inbox.get_nowait() is None:
+                    return True
             self._portal.soon(self.abandon)
             return False
         except ClosedError:
