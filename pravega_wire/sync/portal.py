@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from queue import Empty, SimpleQueue
 from typing import Any, Final, Generic, ParamSpec, TypeVar
 
@@ -306,11 +306,7 @@ class Held(Generic[R]):
 
     def wait_entered(self) -> None:
         """Wait until it is entered."""
-        try:
-            self.value = _patiently(self._entered)
-        except KeyboardInterrupt:
-            self.break_off(patience=_GRACE_SECONDS)
-            raise
+        self.value = _patiently(self._entered)
 
     def leave(self, *, failed: bool = False) -> None:
         """Leave it, and wait until that is done.
@@ -323,11 +319,16 @@ class Held(Generic[R]):
             self._portal.soon(self._leave.set)
             _patiently(self._left)
         except KeyboardInterrupt:
-            self.break_off(patience=_GRACE_SECONDS)
+            self.give_up()
             raise
         except PravegaError:
             if not failed:
                 raise
+
+    def give_up(self) -> None:
+        """Break it off because of an exception in this thread, which goes on whatever comes of this."""
+        with suppress(Exception):
+            self.break_off(patience=_GRACE_SECONDS)
 
     def break_off(self, *, patience: float = math.inf) -> None:
         """Cancel it, whether it is entered or not, and wait until that is done.
@@ -491,8 +492,15 @@ class Portal:
             self._nursery.start_soon(held.run)
             await trio.lowlevel.checkpoint()
 
-        self.call(begin)
-        held.wait_entered()
+        try:
+            self.call(begin)
+            held.wait_entered()
+        except ClosedError:
+            # The thread that closes the client leaves what is entered.
+            raise
+        except BaseException:
+            held.give_up()
+            raise
         return held
 
     def break_off(self, *, but: Held[Any]) -> None:
