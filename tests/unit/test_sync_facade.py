@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 import trio
@@ -15,6 +17,7 @@ import trio
 from pravega_wire import PravegaConfig, open_client
 from pravega_wire.errors import ClosedError, InvalidArgumentError
 from pravega_wire.segment.appender import Ack
+from pravega_wire.stream.callers import calling_thread
 from pravega_wire.stream.client import PravegaClient
 from pravega_wire.stream.event_reader import EventReader
 from pravega_wire.stream.event_writer import EventWriter
@@ -27,7 +30,7 @@ from pravega_wire.stream.together import RangesReader
 from pravega_wire.stream.transaction import StagingWriter, Transaction
 from pravega_wire.sync import client as blocking
 from pravega_wire.sync import key_value_table as blocking_tables
-from pravega_wire.sync.portal import Portal
+from pravega_wire.sync.portal import Call, Portal
 
 INTERNAL = {
     # what the appenders call
@@ -259,3 +262,69 @@ def test_many_threads_enter_while_one_closes() -> None:
             with pytest.raises(ClosedError):
                 thread.result(60)
         assert entered.count("in") == entered.count("out") > 0
+
+
+class InterruptedPortal(Portal):
+    """Ctrl-C comes as soon as a call has ended, while :attr:`comes` is True."""
+
+    comes = False
+
+    def call(self, *args: Any, **kwargs: Any) -> Any:
+        result = super().call(*args, **kwargs)
+        if self.comes:
+            raise KeyboardInterrupt
+        return result
+
+
+@pytest.mark.parametrize("what", ["entering", "entered", "leaving fails"])
+def test_what_was_being_entered_at_ctrl_c_is_left(what: str) -> None:
+    left = threading.Event()
+
+    @asynccontextmanager
+    async def manager() -> AsyncIterator[None]:
+        try:
+            if what == "entering":
+                await trio.sleep_forever()
+            yield
+        finally:
+            left.set()
+            if what == "leaving fails":
+                raise ValueError("another error")
+
+    portal = InterruptedPortal("test")
+    portal.comes = True
+    with pytest.raises(KeyboardInterrupt):
+        portal.enter(manager())
+    portal.comes = False
+    assert left.wait(60)
+    # It has said so in its last step.
+    while portal._held:
+        portal.call(trio.sleep, 0)
+    held = portal.enter(nothing())
+    held.leave()
+    portal.close()
+
+
+def test_a_result_is_taken_although_the_thread_comes_for_it_late() -> None:
+    """As when a process is stopped: the call has ended in time, and its thread looks up much later."""
+    portal = Portal("test")
+
+    async def ends_before_its_function() -> str:
+        call = calling_thread.get()
+        assert isinstance(call, Call)
+        begun = trio.Event()
+
+        def late() -> None:
+            portal.soon(begun.set)
+            while not call.ended:
+                portal.call(trio.sleep, 0)
+            # Longer than the calling thread waits after the time limit.
+            time.sleep(3)
+
+        with trio.CancelScope(shield=True):
+            call.ask(late)
+            await begun.wait()
+        return "in time"
+
+    assert portal.carry_out(None, 0, ends_before_its_function) == "in time"
+    portal.close()
