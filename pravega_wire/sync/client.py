@@ -566,7 +566,7 @@ class RevisionedStream(Generic[T]):
 class StateSynchronizer(Generic[S, I, U]):
     """Blocking twin of :class:`pravega_wire.StateSynchronizer`.
 
-    Functions given to it run in the client's thread.
+    Functions given to it run in the caller's thread.
     """
 
     def __init__(self, portal: Portal | Line, synchronizer: AsyncStateSynchronizer[S, I, U]) -> None:
