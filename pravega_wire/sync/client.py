@@ -58,7 +58,7 @@ from pravega_wire.stream.transaction import (
 from pravega_wire.sync.byte_stream import ByteStreamReader, ByteStreamWriter
 from pravega_wire.sync.feeding import Feed, Placing, is_plain, plain_keys
 from pravega_wire.sync.key_value_table import KeyValueTable
-from pravega_wire.sync.portal import Held, Line, Portal
+from pravega_wire.sync.portal import Held, Line, Named, Portal
 from pravega_wire.sync.reader_group import EventReader, ReaderGroup, listed
 from pravega_wire.transport.pool import AddressMap
 from pravega_wire.types import Revision, ScopedStream, SegmentRange, StreamCut
@@ -251,8 +251,9 @@ class _Writer:
         raises, the events before that are written, and what it raised leaves this call.
 
         :param timeout: seconds for all of it. The events that were queued until then stay so and may be
-            stored; how many they are, ``events_written`` of the writer tells. An iterable that blocks is not
-            interrupted by it.
+            stored; how many they are, ``events_written`` of the writer tells. An iterable was read further
+            than that, also when Ctrl-C ends this call: to write the rest, make a new iterable without the
+            events that were written. An iterable that blocks is not interrupted by it.
         """
         check_lengths(events, routing_keys)
         keys: Any = routing_keys
@@ -263,10 +264,12 @@ class _Writer:
             keys = keys if plain_keys(keys) else list(keys)
             write = self._placing.of_array(write, events, keys)
         if is_plain(events) and plain_keys(keys):
-            return Ack(self._portal, self._portal.within(timeout, write, events, keys))
+            writing = Named(self._writer.write_events, write)
+            return Ack(self._portal, self._portal.within(timeout, writing, events, keys))
         one_key = keys if isinstance(keys, str) else None
         feed = Feed(events, None if keys is None or one_key is not None else keys, one_key)
-        return Ack(self._portal, *self._portal.within(timeout, feed.write_to, self._writer.write_events))
+        feeding = Named(self._writer.write_events, feed.write_to)
+        return Ack(self._portal, *self._portal.within(timeout, feeding, self._writer.write_events))
 
     def flush(self, *, timeout: float | None = None) -> None:
         """Wait until every event written before this call is stored.

@@ -19,7 +19,7 @@ from pravega_wire.stream.batch import without_cancelled
 from pravega_wire.stream.callers import calling_thread
 from pravega_wire.types import ScopedStream
 
-__all__ = ["Call", "Held", "Line", "Portal"]
+__all__ = ["Call", "Held", "Line", "Named", "Portal"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -616,8 +616,7 @@ class Line:
         self, timeout: float | None, function: Callable[..., Any], close: Callable[[], Awaitable[None]]
     ) -> None:
         # The name and the owner of what is called are for the error that says what has not ended.
-        named = _Named(function, close)
-        self.portal.carry_out(self, timeout, named)
+        self.portal.carry_out(self, timeout, Named(function, close))
 
     def _end_others(self) -> None:
         mine = calling_thread.get()
@@ -626,13 +625,13 @@ class Line:
                 call.cancel(ClosedError("the call did not end: what it was made on was closed during it"))
 
 
-class _Named:
-    """A function with the name and the owner of another one."""
+class Named(Generic[P, R]):
+    """A function with the name and the owner of another one, for the error when it takes too long."""
 
-    def __init__(self, like: Callable[..., Any], function: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, like: Callable[..., Any], function: Callable[P, Awaitable[R]]) -> None:
         self.__self__ = getattr(like, "__self__", None)
         self.__name__ = getattr(like, "__name__", "close")
         self._function = function
 
-    async def __call__(self) -> None:
-        await self._function()
+    async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return await self._function(*args, **kwargs)

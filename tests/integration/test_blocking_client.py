@@ -586,6 +586,9 @@ def test_calls_end_when_their_time_is_over(
             assert isinstance(failed.value, TimeoutError)
             messages[name] = str(failed.value)
         assert "EventWriter.flush did not end within 0.3 s" in messages["flush"]
+        about = f"within 0.3 s (of {config.resolve('s')})"
+        for name in ("write", "write an iterable"):
+            assert f"EventWriter.write_events did not end {about}" in messages[name]
         for name in ("flush", "ack", "write", "commit", "tail"):
             assert "/s" in messages[name] or " s)" in messages[name], messages[name]
         proxy.resume()
@@ -653,6 +656,28 @@ def test_a_commit_that_timed_out_after_it_was_sent_is_not_aborted_on_leaving(
         # An abort would have been refused, loudly.
         txn.wait_committed()
         assert all_events(client, "s") == [b"1"]
+
+
+@pytest.mark.parametrize("segments", [1, 3])
+def test_an_iterable_whose_writing_timed_out_is_written_from_where_it_stopped(
+    paused: tuple[PravegaClient, FaultProxy], segments: int
+) -> None:
+    client, proxy = paused
+    events = [b"%05d" % number + bytes(1000) for number in range(5_000)]
+    client.create_stream("many", segments)
+    with client.event_writer("many", max_outstanding_bytes=500_000) as writer:
+        proxy.pause()
+        source = iter(events)
+        with pytest.raises(PravegaTimeoutError):
+            writer.write_events(source, map(str, range(5_000)), timeout=0.5)
+        written = writer.events_written
+        assert 0 < written < 5_000
+        # It was read further than that.
+        assert next(source) > events[written]
+        proxy.resume()
+        writer.write_events(iter(events[written:]), map(str, range(written, 5_000))).wait(timeout=120)
+        assert writer.events_written == 5_000
+    assert sorted(all_events(client, "many")) == events
 
 
 @pytest.mark.parametrize("timeout", [-1, float("nan"), "1", True])
