@@ -178,6 +178,7 @@ class Engine:
         """Find out how the last record's transaction ended, or end it; True when its part is done.
 
         :raises TransactionOutcomeUnknownError: the server has forgotten it.
+        :raises FencedError: another ingester is at work.
         """
         for _ in range(_ATTEMPTS):
             record = self.journal.seen
@@ -199,6 +200,9 @@ class Engine:
                 if self._options.if_unknown == "fail":
                     raise self._unknown(record)
                 action = Action.GO_ON if self._options.if_unknown == "committed" else Action.REDO
+            if action is Action.GO_ON and record.phase == Phase.BEGUN:
+                # Its owner may be alive, and have written the end record since this one was read.
+                await self.journal.check()
             self._committed = action in (Action.GO_ON, Action.COMMIT_AND_GO_ON)
             await self._observe(Stage.RECOVERED, record)
             return self._committed

@@ -233,6 +233,28 @@ async def ingest_three(client: FakeClient, journal: FakeJournal, **options: Any)
 ALL_SIX = [b"%d-%d" % (part, number) for part in range(3) for number in range(2)]
 
 
+def test_owner_that_writes_its_end_record_meanwhile_has_the_work() -> None:
+    """Its transaction is committed, and the record that was read before says nothing of its end."""
+
+    class Overtaken(FakeJournal):
+        async def check(self) -> None:
+            await super().check()
+            raise FencedError("another ingester is at work")
+
+    async def run() -> None:
+        client, journal = FakeClient(), Overtaken()
+        txn = FakeTransaction(client, UUID(int=1))
+        journal.seen = IngestRecord(
+            str(STREAM), Kind.SOURCE, transaction=txn.txn_id, phase=Phase.BEGUN, length=UNKNOWN_LENGTH
+        )
+        client.controller.states[txn.txn_id] = TxnStatus.COMMITTED
+        async with Engine(client, STREAM, journal, Options()) as engine:  # type: ignore[arg-type]
+            with pytest.raises(FencedError):
+                await engine.settle()
+
+    trio.run(run, clock=MockClock(autojump_threshold=0))
+
+
 @pytest.mark.parametrize("stuck", [0, 1, 2], ids=lambda stuck: f"file {stuck}")
 def test_transaction_that_stays_committing_ends_the_run(stuck: int) -> None:
     """The run names file and transaction, and nothing is recorded or visible beyond it; the next goes on."""
