@@ -180,7 +180,11 @@ class SegmentMetadata:
             )
 
         reply = await self._stores.call(
-            self.target, updating, c.SegmentAttributeUpdated, doing="updating an attribute of"
+            self.target,
+            updating,
+            c.SegmentAttributeUpdated,
+            doing="updating an attribute of",
+            patient=True,
         )
         if reply.success or attempts == 1:
             return reply.success
@@ -236,7 +240,10 @@ class SegmentMetadata:
             )
 
         try:
-            await self._stores.call(self.target, merging, c.SegmentsMerged, doing="merging into")
+            # Patient: whether a merge that is still being made was made cannot be told.
+            await self._stores.call(
+                self.target, merging, c.SegmentsMerged, doing="merging into", patient=True
+            )
         except NoSuchSegmentError as error:
             if error.segment != source:
                 raise

@@ -242,19 +242,21 @@ class SegmentStores:
         build: Callable[[int, str], c.Command],
         *expected: type[R],
         doing: str,
+        patient: bool = False,
     ) -> R:
         """Send one request and return its reply, trying again after passing failures.
 
         :param build: makes the command from a request id and a delegation token.
         :param expected: reply classes that mean success; any other becomes an error.
         :param doing: what is being asked, for messages ("truncating").
+        :param patient: see :meth:`once`.
         :raises SegmentError: a refusal (the subclass says which).
         :raises RetriesExhaustedError: no attempt succeeded within ``operation_timeout``.
         :raises PravegaTimeoutError: nothing answered within it.
         """
 
         async def attempt() -> R:
-            return await self.once(target, build, *expected, doing=doing)
+            return await self.once(target, build, *expected, doing=doing, patient=patient)
 
         return await self.retrying(attempt, target.name, doing)
 

@@ -317,7 +317,9 @@ def test_an_attribute_that_is_being_set_is_waited_for() -> None:
     class Stores:
         operation_timeout = 30.0
 
-        async def call(self, target: object, build: Any, *expected: Any, doing: str) -> c.Command:
+        async def call(
+            self, target: object, build: Any, *expected: Any, doing: str, patient: bool = False
+        ) -> c.Command:
             command = build(1, "")
             if isinstance(command, c.UpdateSegmentAttribute):
                 build(2, "")  # sent again after a lost connection
