@@ -285,14 +285,14 @@ def test_ranges_while_the_controller_fails_now_and_then(
     attempt = ControllerClient._attempt
     answers: list[str] = []
 
-    async def failing(client: ControllerClient, rpc: str, *rest: Any) -> Any:
+    async def failing(client: ControllerClient, rpc: str, *rest: Any, **named: Any) -> Any:
         if rpc == "getSegmentsBetween" and answers:
             error = _CallFailedError(answers[0])
             error.status = answers.pop(0)
             raise error
         if rpc == "getEpochSegments" and denied:
             raise PermissionDeniedError("reading only")
-        return await attempt(client, rpc, *rest)
+        return await attempt(client, rpc, *rest, **named)
 
     denied: list[bool] = []
 

@@ -546,9 +546,9 @@ def test_sealed_stream_is_named_at_once(config: PravegaConfig, tmp_path: Path) -
             asked: list[int] = []
             call = client._core.controller._attempt
 
-            async def count(rpc: str, *more: Any) -> Any:
+            async def count(rpc: str, *more: Any, **named: Any) -> Any:
                 asked.append(rpc == "createTransaction")
-                return await call(rpc, *more)
+                return await call(rpc, *more, **named)
 
             client._core.controller._attempt = count  # type: ignore[method-assign,assignment]
             with pytest.raises(
