@@ -274,9 +274,9 @@ class RoutedWriter:
         of them take; one that blocks does. When it raises, what it gave before is written and will be stored,
         and what it raised leaves this call.
         """
-        check_lengths(events, routing_keys)
         if is_arrow(events):
             return await self._write_arrow(events, routing_keys)
+        check_lengths(events, routing_keys)
         ack = Ack()
         # Nothing of these takes time.
         ready = type(events) in (list, tuple)
