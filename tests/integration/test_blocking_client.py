@@ -236,7 +236,8 @@ def test_keys_go_where_the_partitioner_says(config: PravegaConfig) -> None:
             return [f"{kind} {key}".encode() for key in keys]
 
         with client.event_writer("s", partitioner=float) as writer:
-            writer.write_events(events("before"), keys)
+            # Stored before the scale, or they would be moved with the others.
+            writer.write_events(events("before"), keys).wait()
             [only] = client.active_segments("s")
             client.scale_stream("s", [only.segment_id], [(0.0, 0.5), (0.5, 1.0)])
             writer.write_events(events("list"), keys)
