@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 import trio
@@ -111,7 +111,8 @@ async def all_end(world: object, operations: dict[str, Operation]) -> dict[str, 
 
 CUT = StreamCut(ScopedStream("s", "t"), {0: 0})
 POINTER = EventPointer("s/t/0.#epoch.0", 0, 10)
-TXN = uuid4()
+# The high half of a transaction's id begins with its epoch.
+TXN = UUID(int=1)
 TABLE = KeyValueTableConfiguration(partition_count=1, primary_key_length=1, secondary_key_length=0)
 
 
