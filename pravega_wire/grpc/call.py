@@ -109,11 +109,6 @@ class GrpcConnection:
         """Whether the peer has sent anything."""
         return bool(self._beginning)
 
-    @property
-    def calls_under_way(self) -> int:
-        """Calls without a result."""
-        return len(self._calls)
-
     @silencing_hpack
     def start_call(
         self,

@@ -212,6 +212,10 @@ class FieldSpec:
     default: Any
 
 
+WIRE_VERSION_HIGH = 16
+WIRE_VERSION_LOW = 5
+
+
 @dataclass(frozen=True, slots=True)
 class Hello(Command):
     """Both directions; Hello."""

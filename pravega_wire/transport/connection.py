@@ -24,6 +24,8 @@ from pravega_wire.errors import (
 )
 from pravega_wire.protocol import codec
 from pravega_wire.protocol.commands import (
+    WIRE_VERSION_HIGH,
+    WIRE_VERSION_LOW,
     AuthTokenCheckFailed,
     Command,
     Hello,
@@ -35,9 +37,6 @@ from pravega_wire.transport.limits import DEFAULT_LIMITS
 from pravega_wire.transport.stream import NetworkStream
 
 __all__ = ["WIRE_VERSION_HIGH", "WIRE_VERSION_LOW", "Connection", "Flow", "FlowHandler"]
-
-WIRE_VERSION_HIGH = 16
-WIRE_VERSION_LOW = 5
 
 # A store echoes each keep-alive message: one that sends nothing at all for ``Limits.silence`` is gone. A
 # third of that passes before the first is sent.

@@ -17,7 +17,7 @@ import trio
 from pravega_wire.errors import ConnectError, HostNotFoundError, TlsError, TransportError, WrongProtocolError
 from pravega_wire.grpc.diagnosis import STORE, TLS, diagnose_first_bytes
 from pravega_wire.protocol import codec
-from pravega_wire.protocol.commands import Hello
+from pravega_wire.protocol.commands import WIRE_VERSION_HIGH, WIRE_VERSION_LOW, Hello
 
 __all__ = ["NOT_TLS", "connect_failure", "handshake_failure", "who_is_silent"]
 
@@ -59,7 +59,7 @@ _CERTIFICATE: Final = {
 }
 
 _PROBE_SECONDS: Final = 2.0
-_HELLO: Final = codec.encode(Hello(high_version=16, low_version=5))
+_HELLO: Final = codec.encode(Hello(high_version=WIRE_VERSION_HIGH, low_version=WIRE_VERSION_LOW))
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:
