@@ -1,4 +1,4 @@
-"""Options of ``spark.read.format("pravega")``: one table for parsing, checking and documents."""
+"""Options of the format ``pravega``: one table for parsing, checking and documents."""
 
 from __future__ import annotations
 
@@ -6,77 +6,151 @@ import difflib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Literal, Self, TypeAlias, get_args
 
 from pravega_wire import Credentials, PravegaConfig, ScopedStream, SegmentRange
 from pravega_wire.boundaries import check_bytes
 from pravega_wire.errors import InvalidArgumentError
 
 __all__ = [
+    "EVERYWHERE",
     "OPTIONS",
+    "READS",
+    "WRITES",
     "Option",
     "ReadOptions",
+    "Use",
+    "boolean",
+    "byte_count",
+    "canonical",
     "check_end",
+    "config_of",
     "config_options",
     "decode_ranges",
     "encode_ranges",
+    "option_table",
+    "stream_of",
 ]
+
+
+Use: TypeAlias = Literal["read", "readStream", "write", "writeStream"]
+"""Where an option is given: ``spark.read``, ``spark.readStream``, ``DataFrame.write``, ``DataFrame.writeStream``."""
+
+EVERYWHERE: tuple[Use, ...] = get_args(Use)
+READS: tuple[Use, ...] = ("read", "readStream")
+WRITES: tuple[Use, ...] = ("write", "writeStream")
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
     """One option.
 
-    :ivar name: as users write it; case does not matter. :ivar aliases: other names for it.
-    :ivar default: shown in the documents. :ivar meaning: one sentence.
+    :ivar name: as users write it; case does not matter. :ivar default: shown in the documents.
+    :ivar meaning: one sentence. :ivar aliases: other names for it. :ivar uses: where it can be given.
+    :ivar shown: whether users give it; False for what this package gives itself.
     """
 
     name: str
     default: str
     meaning: str
     aliases: tuple[str, ...] = ()
+    uses: tuple[Use, ...] = EVERYWHERE
+    shown: bool = True
 
 
 OPTIONS = (
-    Option("controller", "tcp://localhost:9090", "controller URI", ("controller_uri",)),
+    Option("controller", "`tcp://localhost:9090`", "controller URI", ("controller_uri",)),
     Option("scope", "", "scope of a stream that is named without one"),
     Option("stream", "(required)", "`scope/stream`, or `stream` with the option `scope`"),
     Option(
         "start_stream_cut",
-        "earliest",
+        "`earliest`",
         "where to begin: `earliest`, `latest`, `unbounded` or the text of a cut",
         ("startingOffsets",),
+        uses=READS,
     ),
     Option(
         "end_stream_cut",
-        "latest",
+        "`latest`",
         "where to end: `latest`, `unbounded` or the text of a cut",
         ("endingOffsets",),
+        uses=READS,
     ),
     Option(
         "fail_on_data_loss",
-        "true",
+        "`true`",
         "`false`: begin at the stream's head when data after the start was truncated",
         ("failOnDataLoss",),
+        uses=READS,
     ),
     Option(
         "max_partition_bytes",
         "(no limit)",
         "divide what lies in one segment into partitions of at most so many bytes; costs a pass over it",
+        uses=READS,
     ),
     Option("auth_method", "", "`Basic` or `Bearer`"),
-    Option("auth_token", "", "the encoded token (Spark hides it where it shows options)"),
+    Option("auth_token", "", 'the encoded token (Spark hides options with "token" in their name)'),
     Option("trust_store", "", "PEM file of trusted certificates"),
-    Option("validate_hostname", "true", "check the names in the servers' certificates"),
-    Option("max_connections_per_store", "10", "connections to each segment store"),
-    Option("controller_deadline", "120", "seconds that one controller call may take with all its attempts"),
-    Option("operation_timeout", "120", "seconds that an operation may take with all its attempts"),
-    Option("segment_ranges", "", "set by `read_df`: what to read, resolved already"),
+    Option("validate_hostname", "`true`", "check the names in the servers' certificates"),
+    Option("max_connections_per_store", "`10`", "connections to each segment store"),
+    Option("controller_deadline", "`120`", "seconds that one controller call may take with all its attempts"),
+    Option("operation_timeout", "`120`", "seconds that an operation may take with all its attempts"),
+    Option(
+        "segment_ranges", "", "set by `read_df`: what to read, resolved already", uses=("read",), shown=False
+    ),
 )
 
-_CANONICAL = {
-    spelling.lower(): option.name for option in OPTIONS for spelling in (option.name, *option.aliases)
-}
+_SPELLINGS = {spelling.lower(): option for option in OPTIONS for spelling in (option.name, *option.aliases)}
+
+# What Spark itself puts beside a query's options.
+_OF_SPARK = frozenset({"checkpointlocation", "queryname"})
+
+
+def option_table(*uses: Use) -> str:
+    """The options that can be given in any of these places as a Markdown table, for the documents."""
+    lines = ["| option | default | meaning |", "|---|---|---|"]
+    for option in OPTIONS:
+        if option.shown and not set(uses).isdisjoint(option.uses):
+            names = ", ".join(f"`{name}`" for name in (option.name, *option.aliases))
+            lines.append(f"| {names} | {option.default} | {option.meaning} |")
+    return "\n".join(lines)
+
+
+def canonical(options: Mapping[str, str], use: Use) -> dict[str, str]:
+    """What a user gave, by the names of :data:`OPTIONS`; Spark's own options are left out.
+
+    :raises InvalidArgumentError: an option is unknown (the nearest name is suggested), belongs elsewhere, or
+        is given twice under two names.
+    """
+    given: dict[str, str] = {}
+    for key, value in options.items():
+        if use in ("readStream", "writeStream") and key.lower() in _OF_SPARK:
+            continue
+        option = _SPELLINGS.get(key.lower())
+        if option is None:
+            usable = [spelling for spelling, each in _SPELLINGS.items() if use in each.uses]
+            near = difflib.get_close_matches(key.lower(), usable, 1)
+            hint = f"; did you mean {_SPELLINGS[near[0]].name!r}?" if near else ""
+            raise InvalidArgumentError(f"unknown option {key!r}{hint}")
+        if use not in option.uses:
+            raise InvalidArgumentError(
+                f"option {option.name!r} is for {' and '.join(option.uses)}, not for {use}"
+            )
+        if option.name in given:
+            raise InvalidArgumentError(f"option {option.name!r} is given twice, under two names")
+        given[option.name] = value
+    return given
+
+
+def stream_of(given: Mapping[str, str], config: PravegaConfig) -> ScopedStream:
+    """The stream that the options name.
+
+    :raises InvalidArgumentError: there is none, or it has no scope.
+    """
+    if not given.get("stream"):
+        raise InvalidArgumentError("option 'stream' is required")
+    return config.resolve(given["stream"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,20 +176,9 @@ class ReadOptions:
         :raises InvalidArgumentError: an option is unknown (the nearest name is suggested), given
             twice under two names, missing or malformed.
         """
-        given: dict[str, str] = {}
-        for key, value in options.items():
-            name = _CANONICAL.get(key.lower())
-            if name is None:
-                near = difflib.get_close_matches(key.lower(), list(_CANONICAL), 1)
-                hint = f"; did you mean {_CANONICAL[near[0]]!r}?" if near else ""
-                raise InvalidArgumentError(f"unknown option {key!r}{hint}")
-            if name in given:
-                raise InvalidArgumentError(f"option {name!r} is given twice, under two names")
-            given[name] = value
-        config = _config(given)
-        if not given.get("stream"):
-            raise InvalidArgumentError("option 'stream' is required")
-        stream = config.resolve(given["stream"])
+        given = canonical(options, "read")
+        config = config_of(given)
+        stream = stream_of(given, config)
         end = given.get("end_stream_cut", "latest")
         check_end("option 'end_stream_cut'", end)
         return cls(
@@ -123,9 +186,9 @@ class ReadOptions:
             stream,
             given.get("start_stream_cut", "earliest"),
             end,
-            _boolean("fail_on_data_loss", given.get("fail_on_data_loss", "true")),
+            boolean("fail_on_data_loss", given.get("fail_on_data_loss", "true")),
             decode_ranges(stream, given["segment_ranges"]) if "segment_ranges" in given else None,
-            _bytes("max_partition_bytes", given.get("max_partition_bytes")),
+            byte_count("max_partition_bytes", given.get("max_partition_bytes")),
         )
 
 
@@ -144,7 +207,11 @@ _NUMBERS: Mapping[str, Callable[[str], int | float]] = {
 }
 
 
-def _config(given: Mapping[str, str]) -> PravegaConfig:
+def config_of(given: Mapping[str, str]) -> PravegaConfig:
+    """The configuration that the options give; environment variables fill what is missing.
+
+    :raises InvalidArgumentError: a value is malformed.
+    """
     props = {_PROPERTIES[name]: given[name] for name in _PROPERTIES if given.get(name)}
     base = PravegaConfig.from_defaults(props=props)
     numbers: dict[str, Any] = {}
@@ -197,7 +264,8 @@ def check_end(name: str, end: object) -> None:
         )
 
 
-def _bytes(name: str, text: str | None) -> int | None:
+def byte_count(name: str, text: str | None) -> int | None:
+    """The number of bytes that an option gives, or None without it."""
     if not text:
         return None
     try:
@@ -208,7 +276,8 @@ def _bytes(name: str, text: str | None) -> int | None:
         raise InvalidArgumentError(f"option {name!r}: {text!r} is not a whole number") from None
 
 
-def _boolean(name: str, text: str) -> bool:
+def boolean(name: str, text: str) -> bool:
+    """What an option says that is true or false."""
     if text.lower() not in ("true", "false"):
         raise InvalidArgumentError(f"option {name!r}: {text!r} is neither true nor false")
     return text.lower() == "true"

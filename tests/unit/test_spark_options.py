@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,10 +18,13 @@ from spark_adapter import ForeachBatchSink
 from spark_adapter.commit import AttemptResult
 from spark_adapter.options import (
     OPTIONS,
+    READS,
     ReadOptions,
+    canonical,
     config_options,
     decode_ranges,
     encode_ranges,
+    option_table,
 )
 from spark_adapter.tasks import PartitionWriter, _encode_result, decode_result
 
@@ -94,6 +98,23 @@ def test_ranges_round_trip(numbers: list[tuple[int, int, int]]) -> None:
     stream = ScopedStream("a", "b")
     ranges = tuple(SegmentRange(stream, each[0], *sorted(each[1:])) for each in numbers)
     assert decode_ranges(stream, encode_ranges(ranges)) == ranges
+
+
+def test_the_documents_have_the_table_of_options() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
+    assert option_table(*READS) in text
+
+
+def test_an_option_of_another_place_is_refused() -> None:
+    with pytest.raises(
+        InvalidArgumentError, match="'start_stream_cut' is for read and readStream, not for write"
+    ):
+        canonical({"startingOffsets": "latest"}, "write")
+    assert canonical({"Scope": "a", "checkpointLocation": "/b", "queryName": "q"}, "writeStream") == {
+        "scope": "a"
+    }
+    with pytest.raises(InvalidArgumentError, match="unknown option 'checkpointLocation'"):
+        canonical({"checkpointLocation": "/b"}, "read")
 
 
 def test_option_names_are_unique() -> None:
