@@ -34,7 +34,7 @@ __all__ = [
 
 
 Use: TypeAlias = Literal["read", "readStream", "write", "writeStream"]
-"""Where an option is given: ``spark.read``, ``spark.readStream``, ``DataFrame.write``, ``DataFrame.writeStream``."""
+"""Where it is given: ``spark.read``, ``spark.readStream``, ``DataFrame.write``, ``DataFrame.writeStream``."""
 
 EVERYWHERE: tuple[Use, ...] = get_args(Use)
 READS: tuple[Use, ...] = ("read", "readStream")
