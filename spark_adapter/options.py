@@ -13,6 +13,7 @@ from pravega_wire.boundaries import check_bytes
 from pravega_wire.errors import InvalidArgumentError
 
 __all__ = [
+    "COLUMNS",
     "EVERYWHERE",
     "OPTIONS",
     "READS",
@@ -24,11 +25,14 @@ __all__ = [
     "byte_count",
     "canonical",
     "check_end",
+    "columns_given",
+    "columns_of",
     "config_of",
     "config_options",
     "decode_ranges",
     "encode_ranges",
     "option_table",
+    "schema_of",
     "stream_of",
 ]
 
@@ -39,6 +43,17 @@ Use: TypeAlias = Literal["read", "readStream", "write", "writeStream"]
 EVERYWHERE: tuple[Use, ...] = get_args(Use)
 READS: tuple[Use, ...] = ("read", "readStream")
 WRITES: tuple[Use, ...] = ("write", "writeStream")
+
+_COLUMN_TYPES = {
+    "event": "binary",
+    "scope": "string",
+    "stream": "string",
+    "segment_id": "bigint",
+    "offset": "bigint",
+}
+
+COLUMNS = tuple(_COLUMN_TYPES)
+"""What is known of each event: its bytes, the stream, and the place of its header in a segment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +102,18 @@ OPTIONS = (
         "max_partition_bytes",
         "(no limit)",
         "divide what lies in one segment into partitions of at most so many bytes; costs a pass over it",
+        uses=READS,
+    ),
+    Option(
+        "columns",
+        "(all)",
+        "columns to read, separated by commas: `event`, `scope`, `stream`, `segment_id`, `offset`",
+        uses=READS,
+    ),
+    Option(
+        "include_metadata",
+        "`true`",
+        "`false`: read the column `event` alone, which is faster",
         uses=READS,
     ),
     Option("auth_method", "", "`Basic` or `Bearer`"),
@@ -159,6 +186,7 @@ class ReadOptions:
 
     :ivar max_partition_bytes: of a partition that has several events; None for one partition a segment.
     :ivar ranges: what to read where it is resolved already, else None.
+    :ivar columns: names of the columns, in order.
     """
 
     config: PravegaConfig
@@ -168,6 +196,7 @@ class ReadOptions:
     fail_on_data_loss: bool = True
     ranges: tuple[SegmentRange, ...] | None = None
     max_partition_bytes: int | None = None
+    columns: tuple[str, ...] = COLUMNS
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> Self:
@@ -189,6 +218,7 @@ class ReadOptions:
             boolean("fail_on_data_loss", given.get("fail_on_data_loss", "true")),
             decode_ranges(stream, given["segment_ranges"]) if "segment_ranges" in given else None,
             byte_count("max_partition_bytes", given.get("max_partition_bytes")),
+            columns_given(given),
         )
 
 
@@ -262,6 +292,48 @@ def check_end(name: str, end: object) -> None:
         raise InvalidArgumentError(
             f"{name}: nothing comes before 'earliest'; an end is 'latest', 'unbounded' or the text of a cut"
         )
+
+
+def columns_of(name: str, columns: str | Iterable[str] | None) -> tuple[str, ...]:
+    """The columns that are asked for, in the order given; all of them without any.
+
+    :param name: of the argument or option, for messages. :param columns: names, or a text with commas.
+    :raises InvalidArgumentError: no column has a name (the nearest one is suggested), or one is named twice.
+    """
+    if columns is None:
+        return COLUMNS
+    split = columns.split(",") if isinstance(columns, str) else columns
+    found = tuple(each.strip().lower() if isinstance(each, str) else each for each in split)
+    for each in found:
+        if each not in _COLUMN_TYPES:
+            near = difflib.get_close_matches(str(each), COLUMNS, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise InvalidArgumentError(
+                f"{name}: there is no column {each!r}, the columns are {', '.join(COLUMNS)}{hint}"
+            )
+    if len(set(found)) < len(found):
+        raise InvalidArgumentError(f"{name}: a column is named twice in {', '.join(found)}")
+    if not found:
+        raise InvalidArgumentError(f"{name}: name at least one of {', '.join(COLUMNS)}")
+    return found
+
+
+def columns_given(given: Mapping[str, str]) -> tuple[str, ...]:
+    """The columns that the options ``columns`` and ``include_metadata`` ask for.
+
+    :raises InvalidArgumentError: they contradict each other; others as :func:`columns_of`.
+    """
+    with_metadata = boolean("include_metadata", given.get("include_metadata", "true"))
+    if "columns" in given and not with_metadata:
+        raise InvalidArgumentError(
+            "option 'include_metadata' is false and the columns are named by 'columns': give one of the two"
+        )
+    return columns_of("option 'columns'", given.get("columns")) if with_metadata else ("event",)
+
+
+def schema_of(columns: Iterable[str] = COLUMNS) -> str:
+    """The columns with their types, as Spark says it."""
+    return ", ".join(f"{name} {_COLUMN_TYPES[name]}" for name in columns)
 
 
 def byte_count(name: str, text: str | None) -> int | None:

@@ -9,18 +9,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, TypeVar, overload
 
-import pyarrow as pa
 from pyspark import RDD, SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pravega_wire import EventBatch, PravegaConfig, ScopedStream, SegmentRange, StreamCut
+from pravega_wire import PravegaConfig, ScopedStream, SegmentRange, StreamCut
 from pravega_wire.errors import InvalidArgumentError
 from spark_adapter.clients import client_for
-from spark_adapter.options import ReadOptions, check_end, config_options, encode_ranges
+from spark_adapter.options import (
+    ReadOptions,
+    check_end,
+    columns_of,
+    config_options,
+    encode_ranges,
+    schema_of,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["EVENT_SCHEMA", "Bound", "PravegaDataSource", "read_df", "read_rdd", "register"]
 
@@ -33,19 +42,6 @@ OnTruncated: TypeAlias = Literal["fail", "skip_to_head"]
 
 EVENT_SCHEMA = "event binary, scope string, stream string, segment_id long, offset long"
 """Columns of a DataFrame of events."""
-
-_SIMPLE_SCHEMA = "event binary, scope string, stream string, segment_id bigint, offset bigint"
-# The same as Spark says it.
-
-_ARROW_SCHEMA = pa.schema(
-    [
-        ("event", pa.binary()),
-        ("scope", pa.string()),
-        ("stream", pa.string()),
-        ("segment_id", pa.int64()),
-        ("offset", pa.int64()),
-    ]
-)
 
 
 # --- RDD ------------------------------------------------------------------------------------------
@@ -151,22 +147,23 @@ class PravegaDataSource(DataSource):  # type: ignore[misc]  # pyspark is Any to 
         return "pravega"
 
     def schema(self) -> str:
-        """The columns of every event; looks at the options, so that a wrong one is found by ``load()``."""
-        self._parsed()
-        return EVENT_SCHEMA
+        """The columns asked for; looks at the options, so that a wrong one is found by ``load()``."""
+        return schema_of(self._parsed().columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader, which plans partitions on the driver and reads them on the workers.
 
-        :raises InvalidArgumentError: the user gave another schema than the format's.
+        :raises InvalidArgumentError: the user gave another schema than the columns asked for.
         """
+        options = self._parsed()
+        wanted = schema_of(options.columns)
         given = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema.fields)
-        if given != _SIMPLE_SCHEMA:
+        if given != wanted:
             raise InvalidArgumentError(
-                f"format 'pravega' has the columns {_SIMPLE_SCHEMA}, not {given}: leave out schema(), and "
-                "select or cast columns of the frame"
+                f"format 'pravega' has the columns {wanted}, not {given}: leave out schema(), and "
+                "select or cast columns of the frame (the option 'columns' leaves some out)"
             )
-        return _Reader(self._parsed())
+        return _Reader(options)
 
     def _parsed(self) -> ReadOptions:
         return ReadOptions.parse(dict(self.options))
@@ -216,24 +213,10 @@ class _Reader(DataSourceReader):  # type: ignore[misc]  # pyspark is Any to mypy
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # Spark makes one partition without a value of an empty list
         if isinstance(getattr(partition, "value", None), SegmentRange):
-            with client_for(self.options.config).read_range(partition.value) as batches:
-                for batch in batches:
-                    yield _record_batch(partition.value, batch)
+            # Imported by the workers alone: Spark starts a process for each plan.
+            from spark_adapter.arrow_reader import arrow_batches
 
-
-def _record_batch(segment_range: SegmentRange, batch: EventBatch) -> pa.RecordBatch:
-    count = len(batch)
-    stream = segment_range.stream
-    return pa.RecordBatch.from_arrays(
-        [
-            batch.to_arrow().cast(pa.binary()),
-            pa.repeat(pa.scalar(stream.scope, pa.string()), count),
-            pa.repeat(pa.scalar(stream.name, pa.string()), count),
-            pa.repeat(pa.scalar(segment_range.segment_id, pa.int64()), count),
-            pa.array(batch.offsets(), pa.int64()),
-        ],
-        schema=_ARROW_SCHEMA,
-    )
+            yield from arrow_batches(self.options.config, partition.value, self.options.columns)
 
 
 def register(spark: SparkSession) -> None:
@@ -250,14 +233,20 @@ def read_df(
     *,
     on_truncated: OnTruncated = "fail",
     max_partition_bytes: int | None = None,
+    columns: Iterable[str] | str | None = None,
 ) -> DataFrame:
     """The events between two cuts as a DataFrame, one partition for each segment range.
 
     Columns: ``event`` (binary), ``scope``, ``stream`` (string), ``segment_id`` and ``offset``
     (long; the offset in bytes of the event's header in its segment). Arguments and errors as
     :func:`read_rdd`.
+
+    :param columns: those to read, in this order: names, or a text with commas. Spark leaves out none by
+        itself, and ``columns="event"`` is a good deal faster than all.
+    :raises InvalidArgumentError: there is no such column.
     """
     check_end("end", end)
+    chosen = columns_of("columns", columns)
     name = config.resolve(stream)
     ranges = client_for(config).segment_ranges(
         name, start, end, on_truncated=on_truncated, max_range_bytes=max_partition_bytes
@@ -269,6 +258,7 @@ def read_df(
             **config_options(config),
             stream=f"{name.scope}/{name.name}",
             segment_ranges=encode_ranges(ranges),
+            columns=",".join(chosen),
         )
         .load()
     )

@@ -112,6 +112,20 @@ class EventBatch:
         """Segment offset of each event's header."""
         return [begin + self.base_offset for begin in self.begins[:-1]]
 
+    def offsets_arrow(self) -> pyarrow.Array:
+        """As :meth:`offsets`, as an Arrow ``int64`` array (needs pyarrow)."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        count = self._count
+        if isinstance(self._begins, int):
+            numbers = _numbers(1 << count.bit_length())
+            steps = pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(numbers)])
+            begins = pc.multiply(steps, pa.scalar(self._begins, pa.int64()))
+        else:
+            begins = pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(self._begins)])
+        return pc.add(begins, pa.scalar(self.base_offset, pa.int64()))
+
     def after(self, count: int) -> EventBatch:
         """The events after the first ``count``, without copying their bytes."""
         begin = self.begins[count]
@@ -168,6 +182,11 @@ def _bounds(stride: int, count: int) -> array[int]:
     bounds[0::2] = array("i", range(_HEADER_BYTES, _HEADER_BYTES + count * stride, stride))
     bounds[1::2] = array("i", range(stride, stride + count * stride, stride))
     return bounds
+
+
+@lru_cache(maxsize=8)
+def _numbers(count: int) -> array[int]:
+    return array("q", range(count))
 
 
 @lru_cache(maxsize=8)

@@ -255,6 +255,9 @@ def test_arrow_has_the_same_payloads(payloads: list[bytes]) -> None:
     found = batch.to_arrow()
     found.validate(full=True)
     assert found.to_pylist() == payloads
+    offsets = batch.offsets_arrow()
+    offsets.validate(full=True)
+    assert offsets.to_pylist() == batch.offsets()
 
 
 LONG_RUNS = st.lists(
@@ -285,6 +288,7 @@ def test_runs_of_equal_lengths(payloads: list[bytes], cut: int, base: int, data:
     assert [bytes(view) for view in batch.memoryviews()] == payloads[:count]
     assert batch.nbytes == sum(map(len, payloads[:count]))
     assert batch.to_arrow().to_pylist() == payloads[:count]
+    assert batch.offsets_arrow().to_pylist() == batch.offsets()
     assert batch[1:-1:3] == payloads[:count][1:-1:3]
     if count:
         at = data.draw(st.integers(0, count - 1))
@@ -293,6 +297,7 @@ def test_runs_of_equal_lengths(payloads: list[bytes], cut: int, base: int, data:
         assert (rest.to_list(), rest.offsets()) == (payloads[at:count], batch.offsets()[at:])
         assert (rest.next_offset, rest.nbytes) == (batch.next_offset, sum(map(len, payloads[at:count])))
         assert rest.to_arrow().to_pylist() == payloads[at:count]
+        assert rest.offsets_arrow().to_pylist() == rest.offsets()
     with pytest.raises(IndexError):
         batch[count]
 

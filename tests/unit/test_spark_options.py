@@ -17,14 +17,17 @@ from pravega_wire.errors import InvalidArgumentError
 from spark_adapter import ForeachBatchSink
 from spark_adapter.commit import AttemptResult
 from spark_adapter.options import (
+    COLUMNS,
     OPTIONS,
     READS,
     ReadOptions,
     canonical,
+    columns_of,
     config_options,
     decode_ranges,
     encode_ranges,
     option_table,
+    schema_of,
 )
 from spark_adapter.tasks import PartitionWriter, _encode_result, decode_result
 
@@ -81,6 +84,11 @@ def test_case_and_aliases_are_accepted() -> None:
         ({"stream": "a/b", "auth_method": "Basic", "auth_token": "user:password"}, "auth.token"),
         ({"stream": "a/b", "max_partition_bytes": "1e6"}, "'1e6' is not a whole number"),
         ({"stream": "a/b", "max_partition_bytes": "0"}, "'max_partition_bytes' must be a whole number"),
+        ({"stream": "a/b", "columns": "event,ofset"}, "no column 'ofset', .*did you mean 'offset'"),
+        ({"stream": "a/b", "columns": "event,Event"}, "'columns': a column is named twice"),
+        ({"stream": "a/b", "columns": ""}, "'columns': there is no column ''"),
+        ({"stream": "a/b", "include_metadata": "0"}, "'include_metadata': '0' is neither"),
+        ({"stream": "a/b", "include_metadata": "false", "columns": "event"}, "give one of the two"),
         ({"stream": "a/b", "segment_ranges": "[[1]]"}, "segment_ranges"),
         ({"stream": "a/b", "segment_ranges": "{"}, "segment_ranges"),
     ],
@@ -91,6 +99,18 @@ def test_wrong_options_are_named(
     monkeypatch.delenv("PRAVEGA_SCOPE", raising=False)
     with pytest.raises(InvalidArgumentError, match=message):
         ReadOptions.parse(options)
+
+
+def test_columns_are_chosen_by_name_or_without_metadata() -> None:
+    def chosen(**options: str) -> tuple[str, ...]:
+        return ReadOptions.parse({"stream": "a/b", **options}).columns
+
+    assert chosen() == chosen(include_metadata="true") == COLUMNS
+    assert chosen(columns=" Offset, event") == ("offset", "event")
+    assert chosen(include_metadata="false") == ("event",)
+    assert schema_of(("offset", "event")) == "offset bigint, event binary"
+    with pytest.raises(InvalidArgumentError, match="columns: name at least one"):
+        columns_of("columns", [])
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 2**63 - 1)] * 3), max_size=5))

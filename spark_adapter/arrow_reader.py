@@ -1,0 +1,63 @@
+"""What a worker does to read: a range of a segment as Arrow record batches.
+
+Needs no Spark, and makes no Python object for any event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+
+import pyarrow as pa
+
+from pravega_wire import EventBatch, PravegaConfig, SegmentRange
+from spark_adapter.clients import client_for
+from spark_adapter.options import COLUMNS
+
+__all__ = ["arrow_batches", "arrow_schema", "record_batch"]
+
+_TYPES = {
+    "event": pa.binary(),
+    "scope": pa.string(),
+    "stream": pa.string(),
+    "segment_id": pa.int64(),
+    "offset": pa.int64(),
+}
+
+
+def arrow_schema(columns: Sequence[str] = COLUMNS) -> pa.Schema:
+    """The columns as Arrow has them; the types are those that Spark asks a Python data source for."""
+    return pa.schema([(name, _TYPES[name]) for name in columns])
+
+
+def arrow_batches(
+    config: PravegaConfig, segment_range: SegmentRange, columns: Sequence[str] = COLUMNS
+) -> Iterator[pa.RecordBatch]:
+    """The events of a range in order, about a megabyte at a time.
+
+    :param columns: some of :data:`spark_adapter.options.COLUMNS`, in any order.
+    :raises DataLossError: bytes of the range were truncated, or the segment deleted.
+    :raises RetriesExhaustedError: the store could not be reached in time.
+    :raises DecodeError: the range does not begin or end between two events.
+    """
+    schema = arrow_schema(columns)
+    with closing(client_for(config).read_range(segment_range)) as batches:
+        for batch in batches:
+            yield record_batch(segment_range, batch, schema)
+
+
+def record_batch(segment_range: SegmentRange, batch: EventBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Some events of a range, with the columns of ``schema``; shares no memory with ``batch``."""
+    return pa.RecordBatch.from_arrays(
+        [_column(name, segment_range, batch) for name in schema.names], schema=schema
+    )
+
+
+def _column(name: str, segment_range: SegmentRange, batch: EventBatch) -> pa.Array:
+    if name == "event":
+        return batch.to_arrow()
+    if name == "offset":
+        return batch.offsets_arrow()
+    stream = segment_range.stream
+    value = {"scope": stream.scope, "stream": stream.name, "segment_id": segment_range.segment_id}[name]
+    return pa.repeat(pa.scalar(value, _TYPES[name]), len(batch))
