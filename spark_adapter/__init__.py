@@ -1,16 +1,29 @@
 """Pravega streams in PySpark: bounded reads, and a sink that is exactly once on request."""
 
+from typing import TYPE_CHECKING, Any
+
 from spark_adapter.commit import STEPS, BatchReport
 from spark_adapter.sink import ForeachBatchSink
-from spark_adapter.source import EVENT_SCHEMA, PravegaDataSource, read_df, read_rdd, register
+from spark_adapter.source import EVENT_SCHEMA, read_df, read_rdd, register
+from spark_adapter.versions import HAS_DATA_SOURCES, needs_data_sources
 
 __all__ = [
     "EVENT_SCHEMA",
     "STEPS",
     "BatchReport",
     "ForeachBatchSink",
-    "PravegaDataSource",
     "read_df",
     "read_rdd",
     "register",
 ]
+
+if TYPE_CHECKING or HAS_DATA_SOURCES:
+    from spark_adapter.datasource import PravegaDataSource
+
+    __all__ += ["PravegaDataSource"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "PravegaDataSource":
+        needs_data_sources(name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,29 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, TypeVar, overload
+from typing import Any, Literal, TypeAlias, TypeVar, overload
 
 from pyspark import RDD, SparkContext
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.types import StructType
 
 from pravega_wire import PravegaConfig, ScopedStream, SegmentRange, StreamCut
-from pravega_wire.errors import InvalidArgumentError
 from spark_adapter.clients import client_for
-from spark_adapter.options import (
-    ReadOptions,
-    check_end,
-    columns_of,
-    config_options,
-    encode_ranges,
-    schema_of,
-)
+from spark_adapter.options import check_end, columns_of, config_options, encode_ranges
+from spark_adapter.versions import check_context, needs_data_sources
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-__all__ = ["EVENT_SCHEMA", "Bound", "PravegaDataSource", "read_df", "read_rdd", "register"]
+__all__ = ["EVENT_SCHEMA", "Bound", "read_df", "read_rdd", "register"]
 
 T = TypeVar("T")
 
@@ -119,7 +107,10 @@ def read_rdd(
         as :meth:`PravegaClient.split_range` does and at its cost.
     :raises DataLossError: data between the cuts was truncated (now, or while reading).
     :raises InvalidStreamCutError: a cut is of another stream or beyond its end.
+    :raises InvalidArgumentError: ``sc`` is not a Spark context (Spark Connect has none), or an argument makes
+        no sense.
     """
+    check_context(sc)
     check_end("end", end)
     ranges = client_for(config).segment_ranges(
         stream, start, end, on_truncated=on_truncated, max_range_bytes=max_partition_bytes
@@ -131,96 +122,14 @@ def read_rdd(
 # --- DataFrame ------------------------------------------------------------------------------------
 
 
-class PravegaDataSource(DataSource):  # type: ignore[misc]  # pyspark is Any to mypy
-    """``spark.read.format("pravega")``; the options are in :mod:`spark_adapter.options`.
-
-    Without ``segment_ranges`` the bounds are resolved when Spark plans the read. What this format cannot do
-    (``write``, ``writeStream``, ``readStream``) ends with an error that says what to use.
-    """
-
-    # Options are parsed where they are used: Spark makes this object for what it cannot do as well, with
-    # options of its own.
-
-    @classmethod
-    def name(cls) -> str:
-        """The format's name."""
-        return "pravega"
-
-    def schema(self) -> str:
-        """The columns asked for; looks at the options, so that a wrong one is found by ``load()``."""
-        return schema_of(self._parsed().columns)
-
-    def reader(self, schema: StructType) -> DataSourceReader:
-        """The reader, which plans partitions on the driver and reads them on the workers.
-
-        :raises InvalidArgumentError: the user gave another schema than the columns asked for.
-        """
-        options = self._parsed()
-        wanted = schema_of(options.columns)
-        given = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema.fields)
-        if given != wanted:
-            raise InvalidArgumentError(
-                f"format 'pravega' has the columns {wanted}, not {given}: leave out schema(), and "
-                "select or cast columns of the frame (the option 'columns' leaves some out)"
-            )
-        return _Reader(options)
-
-    def _parsed(self) -> ReadOptions:
-        return ReadOptions.parse(dict(self.options))
-
-    def streamReader(self, schema: StructType) -> NoReturn:
-        """Refused: there is no ``readStream`` yet."""
-        raise InvalidArgumentError(
-            "format 'pravega' cannot be read by readStream yet: read what lies between two stream cuts with "
-            "read_df or spark.read, and begin the next read at the end of the last; or follow the stream "
-            "outside of Spark with a reader group"
-        )
-
-    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
-        """Refused: there is no ``DataFrame.write`` yet."""
-        raise InvalidArgumentError(
-            "format 'pravega' cannot be written by DataFrame.write yet: call a sink, "
-            "spark_adapter.ForeachBatchSink(config, stream, ...)(frame, number)"
-        )
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:
-        """Refused: there is no ``writeStream.format`` yet."""
-        raise InvalidArgumentError(
-            "format 'pravega' cannot be written by writeStream.format yet: use "
-            "writeStream.foreachBatch(spark_adapter.ForeachBatchSink(config, stream, ...))"
-        )
-
-
-class _Reader(DataSourceReader):  # type: ignore[misc]  # pyspark is Any to mypy
-    # No pushFilters: in PySpark 4.3 the filter of one query stays in the loaded DataFrame and
-    # silently cuts the rows of the next one.
-
-    def __init__(self, options: ReadOptions) -> None:
-        self.options = options
-
-    def partitions(self) -> list[InputPartition]:
-        ranges: Iterable[SegmentRange] | None = self.options.ranges
-        if ranges is None:
-            ranges = client_for(self.options.config).segment_ranges(
-                self.options.stream,
-                self.options.start,
-                self.options.end,
-                on_truncated="fail" if self.options.fail_on_data_loss else "skip_to_head",
-                max_range_bytes=self.options.max_partition_bytes,
-            )
-        return [InputPartition(each) for each in ranges]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        # Spark makes one partition without a value of an empty list
-        if isinstance(getattr(partition, "value", None), SegmentRange):
-            # Imported by the workers alone: Spark starts a process for each plan.
-            from spark_adapter.arrow_reader import arrow_batches
-
-            yield from arrow_batches(self.options.config, partition.value, self.options.columns)
-
-
 def register(spark: SparkSession) -> None:
-    """Make ``spark.read.format("pravega")`` known to a session; again is harmless."""
+    """Make ``spark.read.format("pravega")`` known to a session; again is harmless.
+
+    :raises MissingExtraError: PySpark is older than 4.0.
+    """
+    needs_data_sources('format "pravega"')
+    from spark_adapter.datasource import PravegaDataSource
+
     spark.dataSource.register(PravegaDataSource)
 
 
@@ -244,7 +153,9 @@ def read_df(
     :param columns: those to read, in this order: names, or a text with commas. Spark leaves out none by
         itself, and ``columns="event"`` is a good deal faster than all.
     :raises InvalidArgumentError: there is no such column.
+    :raises MissingExtraError: PySpark is older than 4.0.
     """
+    needs_data_sources("read_df")
     check_end("end", end)
     chosen = columns_of("columns", columns)
     name = config.resolve(stream)
@@ -253,7 +164,7 @@ def read_df(
     )
     register(spark)
     return (
-        spark.read.format(PravegaDataSource.name())
+        spark.read.format("pravega")
         .options(
             **config_options(config),
             stream=f"{name.scope}/{name.name}",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from uuid import UUID
 
 from pyspark.sql import DataFrame, SparkSession
@@ -23,6 +25,31 @@ def frame_of(spark: SparkSession, batch: int, partitions: int = 2) -> DataFrame:
     """The rows of a batch as a frame with columns ``event`` and ``key``, in order."""
     rdd = spark.sparkContext.parallelize(rows_of(batch), partitions)
     return spark.createDataFrame(rdd, "event string, key string")
+
+
+def files_of(spark: SparkSession, folder: Path, batches: int) -> DataFrame:
+    """A streaming frame of files, one for each batch."""
+    folder.mkdir(exist_ok=True)
+    for batch in range(batches):
+        lines = "".join(f"{event},{key}\n" for event, key in rows_of(batch))
+        (folder / f"{batch}.csv").write_text(lines)
+        os.utime(folder / f"{batch}.csv", (batch, batch))  # Spark takes the oldest first
+    files = spark.readStream.schema("event string, key string").option("maxFilesPerTrigger", 1)
+    return files.csv(str(folder))
+
+
+def run_query(
+    spark: SparkSession,
+    sink: Callable[[DataFrame, int], None],
+    folder: Path,
+    batches: int,
+    checkpoint: Path | None,
+) -> None:
+    """A streaming query over the files of so many batches, from its checkpoint to their end."""
+    started = files_of(spark, folder, batches).writeStream.foreachBatch(sink).trigger(availableNow=True)
+    if checkpoint is not None:
+        started = started.option("checkpointLocation", str(checkpoint))
+    started.start().awaitTermination()
 
 
 def read_all(client: PravegaClient, stream: str) -> list[str]:

@@ -14,8 +14,8 @@ from pravega_wire import PravegaConfig, StreamCut
 from pravega_wire.errors import DataLossError, InvalidArgumentError
 from pravega_wire.sync import PravegaClient
 from spark_adapter import EVENT_SCHEMA, read_df, read_rdd, register
+from spark_adapter.datasource import PravegaDataSource
 from spark_adapter.options import config_options
-from spark_adapter.source import PravegaDataSource
 
 
 @dataclass(frozen=True)

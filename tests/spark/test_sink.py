@@ -99,6 +99,7 @@ def test_best_effort_counts_what_was_stored_before_a_failure(
     assert sink.last_batch.dropped == after
 
 
+@pytest.mark.spark_versions
 def test_serializer_and_router_see_rows(
     spark: SparkSession, config: PravegaConfig, client: PravegaClient, stream: str
 ) -> None:
@@ -245,6 +246,7 @@ def test_rows_go_through_the_serializer_as_well(
     assert_exactly(client, stream, [0])
 
 
+@pytest.mark.spark_versions
 def test_failed_attempts_leave_nothing(
     spark: SparkSession,
     client: PravegaClient,
@@ -417,6 +419,7 @@ def run_query(
     query.awaitTermination()
 
 
+@pytest.mark.spark_versions
 def test_query_id_comes_from_the_checkpoint(
     spark: SparkSession,
     client: PravegaClient,
@@ -513,6 +516,7 @@ def test_second_write_of_a_batch_to_one_stream_is_refused(
     assert sorted(found) == sorted(wanted + [f"more {event}" for event in wanted])
 
 
+@pytest.mark.spark_versions
 def test_parallel_write_of_a_batch_to_one_stream_is_refused(
     spark: SparkSession, client: PravegaClient, stream: str, exactly_once: SinkFactory, tmp_path: Path
 ) -> None:
@@ -525,12 +529,12 @@ def test_parallel_write_of_a_batch_to_one_stream_is_refused(
             second(frame.selectExpr("concat('more ', event) as event", "key"), number)
             reports.append(second.last_batch)
 
-        inherits = inheritable_thread_target(frame.sparkSession)
+        inherited = inheritable_thread_target(write_more)
 
         def start_second(reached: str) -> None:
             if reached == "prepared":
                 with ThreadPoolExecutor(1) as threads:
-                    threads.submit(inherits(write_more)).result()
+                    threads.submit(inherited).result()
 
         exactly_once(query=None, crash_hook=start_second)(frame, number)
 

@@ -1,0 +1,110 @@
+"""The data source ``pravega``, for versions of PySpark that have an API for one in Python: from 4.0.
+
+Only :mod:`spark_adapter` and :func:`spark_adapter.register` import this module, where that API is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, NoReturn
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from pravega_wire import SegmentRange
+from pravega_wire.errors import InvalidArgumentError
+from spark_adapter.clients import client_for
+from spark_adapter.options import ReadOptions, schema_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["PravegaDataSource"]
+
+
+class PravegaDataSource(DataSource):  # type: ignore[misc]  # pyspark is Any to mypy
+    """``spark.read.format("pravega")``; the options are in :mod:`spark_adapter.options`.
+
+    Without ``segment_ranges`` the bounds are resolved when Spark plans the read. What this format cannot do
+    (``write``, ``writeStream``, ``readStream``) ends with an error that says what to use.
+    """
+
+    # Options are parsed where they are used: Spark makes this object for what it cannot do as well, with
+    # options of its own.
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "pravega"
+
+    def schema(self) -> str:
+        """The columns asked for; looks at the options, so that a wrong one is found by ``load()``."""
+        return schema_of(self._parsed().columns)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """The reader, which plans partitions on the driver and reads them on the workers.
+
+        :raises InvalidArgumentError: the user gave another schema than the columns asked for.
+        """
+        options = self._parsed()
+        wanted = schema_of(options.columns)
+        given = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema.fields)
+        if given != wanted:
+            raise InvalidArgumentError(
+                f"format 'pravega' has the columns {wanted}, not {given}: leave out schema(), and "
+                "select or cast columns of the frame (the option 'columns' leaves some out)"
+            )
+        return _Reader(options)
+
+    def _parsed(self) -> ReadOptions:
+        return ReadOptions.parse(dict(self.options))
+
+    def streamReader(self, schema: StructType) -> NoReturn:
+        """Refused: there is no ``readStream`` yet."""
+        raise InvalidArgumentError(
+            "format 'pravega' cannot be read by readStream yet: read what lies between two stream cuts with "
+            "read_df or spark.read, and begin the next read at the end of the last; or follow the stream "
+            "outside of Spark with a reader group"
+        )
+
+    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
+        """Refused: there is no ``DataFrame.write`` yet."""
+        raise InvalidArgumentError(
+            "format 'pravega' cannot be written by DataFrame.write yet: call a sink, "
+            "spark_adapter.ForeachBatchSink(config, stream, ...)(frame, number)"
+        )
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:
+        """Refused: there is no ``writeStream.format`` yet."""
+        raise InvalidArgumentError(
+            "format 'pravega' cannot be written by writeStream.format yet: use "
+            "writeStream.foreachBatch(spark_adapter.ForeachBatchSink(config, stream, ...))"
+        )
+
+
+class _Reader(DataSourceReader):  # type: ignore[misc]  # pyspark is Any to mypy
+    # No pushFilters: in PySpark 4.3 the filter of one query stays in the loaded DataFrame and
+    # silently cuts the rows of the next one.
+
+    def __init__(self, options: ReadOptions) -> None:
+        self.options = options
+
+    def partitions(self) -> list[InputPartition]:
+        ranges: Iterable[SegmentRange] | None = self.options.ranges
+        if ranges is None:
+            ranges = client_for(self.options.config).segment_ranges(
+                self.options.stream,
+                self.options.start,
+                self.options.end,
+                on_truncated="fail" if self.options.fail_on_data_loss else "skip_to_head",
+                max_range_bytes=self.options.max_partition_bytes,
+            )
+        return [InputPartition(each) for each in ranges]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        # Spark makes one partition without a value of an empty list
+        if isinstance(getattr(partition, "value", None), SegmentRange):
+            # Imported by the workers alone: Spark starts a process for each plan.
+            from spark_adapter.arrow_reader import arrow_batches
+
+            yield from arrow_batches(self.options.config, partition.value, self.options.columns)

@@ -1,0 +1,55 @@
+"""What an old PySpark, a Spark Connect session or a wrong argument is told, without a session."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+import spark_adapter
+from pravega_wire import PravegaConfig
+from pravega_wire.errors import InvalidArgumentError, MissingExtraError
+from spark_adapter import read_rdd, register, versions
+
+CONFIG = PravegaConfig.from_defaults(controller_uri="tcp://127.0.0.1:1", env={})
+
+
+def test_without_data_sources_it_is_said_what_to_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versions, "HAS_DATA_SOURCES", False)
+    monkeypatch.setattr("pyspark.__version__", "3.5.9")
+    session: Any = object()
+    with pytest.raises(MissingExtraError, match=r'format "pravega" needs PySpark 4\.0 .*is 3\.5\.9.*read_'):
+        register(session)
+    with pytest.raises(MissingExtraError, match=r"PravegaDataSource needs PySpark 4\.0"):
+        spark_adapter.__getattr__("PravegaDataSource")
+    with pytest.raises(AttributeError, match="no attribute 'Pravega'"):
+        spark_adapter.__getattr__("Pravega")
+
+
+def test_a_session_is_not_taken_for_a_context() -> None:
+    for wrong in (None, object(), "local"):
+        context: Any = wrong
+        with pytest.raises(InvalidArgumentError, match=r"not \w+: give it spark\.sparkContext"):
+            read_rdd(context, CONFIG, "a/b")
+
+
+def test_spark_connect_is_told_by_the_class() -> None:
+    class Session:
+        __module__ = "pyspark.sql.connect.session"
+
+    class OnesOwn(Session):
+        pass
+
+    class Classic:
+        __module__ = "pyspark.sql.session"
+
+    of: Any
+    for of in (Session(), OnesOwn()):
+        assert versions.is_connect(of)
+        with pytest.raises(InvalidArgumentError, match=r"^This does not work over Spark Connect: use that$"):
+            versions.needs_classic(of, "This", "use that")
+    of = Classic()
+    assert not versions.is_connect(of)
+    versions.needs_classic(of, "This", "use that")
