@@ -41,7 +41,7 @@ from pravega_wire.stream.resumable import ResumableWriter
 from pravega_wire.stream.revisioned import RevisionedStream
 from pravega_wire.stream.synchronizer import StateFormat, StateSynchronizer
 from pravega_wire.stream.together import RangesReader
-from pravega_wire.stream.transaction import StagingWriter, Transaction
+from pravega_wire.stream.transaction import StagedBytes, StagingWriter, Transaction
 from pravega_wire.types import CutOrder, Revision, ScopedStream, SegmentRange, StreamCut
 
 __all__ = [
@@ -90,6 +90,7 @@ __all__ = [
     "SegmentEvents",
     "SegmentRange",
     "SegmentWithRange",
+    "StagedBytes",
     "StagingWriter",
     "StateFormat",
     "StateSynchronizer",

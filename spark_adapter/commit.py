@@ -23,8 +23,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 from uuid import UUID, uuid4
 
@@ -37,6 +37,8 @@ from pravega_wire.errors import (
     TransactionError,
     TransactionUnknownError,
 )
+from pravega_wire.naming import number_of
+from spark_adapter.contents import Contents, by_number, join_contents
 from spark_adapter.journal import Journal
 from spark_adapter.ledger import (
     CHECKSUM_MODULUS,
@@ -97,7 +99,7 @@ class Client(Protocol):
 
     def wait_committed(self, stream: Any, txn_id: UUID, /) -> object: ...
 
-    def merge_staging(self, stream: Any, txn_id: UUID, ids: Sequence[UUID], /) -> object: ...
+    def merge_staging(self, stream: Any, txn_id: UUID, ids: Sequence[UUID], /) -> Mapping[int, int]: ...
 
     def delete_staging(self, stream: Any, txn_id: UUID, ids: Sequence[UUID], /) -> object: ...
 
@@ -107,6 +109,8 @@ class Client(Protocol):
 
     def read_range(self, segment_range: Any, /) -> Iterable[Iterable[bytes]]: ...
 
+    def range_crc32(self, segment_range: Any, /) -> int: ...
+
 
 @dataclass(frozen=True, slots=True)
 class AttemptResult:
@@ -114,7 +118,7 @@ class AttemptResult:
 
     :ivar partition: index of the partition. :ivar staging: id of its staging segments, or None
         when it had no rows. :ivar rows: events written. :ivar nbytes: their payload bytes.
-    :ivar checksum: :func:`~spark_adapter.ledger.event_checksum` of them.
+    :ivar contents: what was staged for each segment of the transaction.
     :ivar timestamp: greatest event time in ms, or None. :ivar dropped: events given up
         (best effort only).
     """
@@ -123,7 +127,7 @@ class AttemptResult:
     staging: UUID | None
     rows: int
     nbytes: int
-    checksum: int
+    contents: Contents = field(default_factory=dict)
     timestamp: int | None = None
     dropped: int = 0
 
@@ -287,28 +291,53 @@ class BatchCommitter:
     def _weigh_evidence(self, prepared: Prepared) -> TxnOutcome:
         """Whether a forgotten transaction was committed, by what came into the stream since.
 
-        Everything after the cut that was taken before the commit is read. Nothing there: it was
-        not committed. Exactly the batch's events there: it was. Anything else has another writer's
-        events in it, and is not decided.
+        What came after the cut that was taken before the commit is compared. Nothing there: it was
+        not committed. Exactly the batch there: it was. Anything else has another writer's events
+        in it, and is not decided.
         """
         if prepared.rows == 0:
             return TxnOutcome.WAIT
-        rows = checksum = 0
         try:
-            for part in self._client.segment_ranges(self._stream, start=prepared.cut, end="latest"):
-                for events in self._client.read_range(part):
-                    payloads = list(events)
-                    rows += len(payloads)
-                    checksum = (checksum + event_checksum(payloads)) % CHECKSUM_MODULUS
+            ranges = self._client.segment_ranges(self._stream, start=prepared.cut, end="latest")
+            came = [part for part in ranges if part.length]
+            if not came:
+                return TxnOutcome.REWRITE
+            if prepared.contents is None:
+                found = self._compare_events(prepared, came)
+            else:
+                found = self._compare_bytes(prepared.contents, came)
         except PravegaError as error:
             if error.retriable:
                 raise
             return self._undecided(prepared, f"what came since cannot be read ({error})", error)
-        if rows == 0:
-            return TxnOutcome.REWRITE
+        return TxnOutcome.WAIT if found is None else self._undecided(prepared, found)
+
+    def _compare_bytes(self, contents: Contents, came: Sequence[Any]) -> str | None:
+        """How what came differs from the transaction's segments; None if it is the same."""
+        expected = by_number(contents)
+        if sorted((number_of(part.segment_id), part.length) for part in came) != sorted(
+            (number, content.length) for number, content in expected.items()
+        ):
+            return (
+                f"{sum(part.length for part in came)} bytes came since into {len(came)} segments, and the "
+                f"batch has {sum(each.length for each in expected.values())} for {len(expected)}"
+            )
+        for part in came:
+            if self._client.range_crc32(part) != expected[number_of(part.segment_id)].crc32:
+                return f"as many bytes as the batch has came since, but others (in segment {part.segment})"
+        return None
+
+    def _compare_events(self, prepared: Prepared, came: Sequence[Any]) -> str | None:
+        """The same for a record of an older version, which has a sum over the events."""
+        rows = checksum = 0
+        for part in came:
+            for events in self._client.read_range(part):
+                payloads = list(events)
+                rows += len(payloads)
+                checksum = (checksum + event_checksum(payloads)) % CHECKSUM_MODULUS
         if (rows, checksum) == (prepared.rows, prepared.checksum):
-            return TxnOutcome.WAIT
-        return self._undecided(prepared, f"{rows} events came since, and the batch has {prepared.rows}")
+            return None
+        return f"{rows} events came since, and the batch has {prepared.rows}"
 
     def _undecided(self, prepared: Prepared, found: str, cause: PravegaError | None = None) -> TxnOutcome:
         if self._if_forgotten != "raise":
@@ -346,7 +375,9 @@ class BatchCommitter:
             results = sorted(write(txn.txn_id), key=lambda result: result.partition)
             self._reach("staged")
             winners = tuple(each.staging for each in results if each.staging is not None)
-            self._client.merge_staging(self._stream, txn.txn_id, winners)
+            merged = self._client.merge_staging(self._stream, txn.txn_id, winners)
+            contents = join_contents(each.contents for each in results)
+            self._check_merged(txn.txn_id, contents, merged)
             self._reach("merged")
             txn.ping(self._lease_ms)
             self._reach("lease-renewed")
@@ -356,7 +387,7 @@ class BatchCommitter:
                 batch=batch,
                 txn=txn.txn_id,
                 rows=sum(each.rows for each in results),
-                checksum=sum(each.checksum for each in results) % CHECKSUM_MODULUS,
+                contents=contents,
                 cut=self._client.tail(self._stream).to_text(),
                 winners=winners,
                 timestamp=max(times, default=None),
@@ -375,6 +406,21 @@ class BatchCommitter:
             txn.close()
         self._finish(prepared, wait=self._wait_visible)
         return prepared, sum(each.nbytes for each in results)
+
+    def _check_merged(self, txn: UUID, contents: Contents, merged: Mapping[int, int]) -> None:
+        """Refuse to commit a transaction that does not hold what was staged.
+
+        Staging segments that are gone count as merged, as they are when a merge is repeated.
+        """
+        for segment_id in sorted({*contents, *merged}):
+            staged = contents[segment_id].length if segment_id in contents else 0
+            if merged.get(segment_id) != staged:
+                raise TransactionError(
+                    f"{self._key}: transaction {txn} holds {merged.get(segment_id, 0)} bytes in segment "
+                    f"{segment_id}, but the attempts that count have staged {staged} for it; nothing was "
+                    "committed, and the batch can be written again",
+                    transaction=txn,
+                )
 
     def _withdraw(self, txn: Transaction) -> PravegaError | None:
         """Abort a failed run and delete what it staged; what fails here is left to the next run.

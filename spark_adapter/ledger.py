@@ -3,7 +3,7 @@
 Nothing here does I/O. A ledger is a revisioned stream; each record is one event, JSON in UTF-8 with
 sorted keys, one object per record:
 
-``{"v": 2, "phase": ..., "id": ..., "query": ..., "stream": ..., "sink": ..., "batch": ..., "txn": ...,
+``{"v": 3, "phase": ..., "id": ..., "query": ..., "stream": ..., "sink": ..., "batch": ..., "txn": ...,
 "session": ...}``
 
 ``query``, ``stream`` (``scope/stream``, where the batch goes) and ``sink`` (a name, or "") are the key: each
@@ -17,15 +17,18 @@ PREPARING   a driver (``session``) claims ``batch`` for its key with the open tr
             the engine's own id of the query, or null
 STAGING     a task attempt is about to create staging segments named by ``staging``
 PREPARED    ``txn`` holds the whole batch and may be committed: the point of no return. ``rows``,
-            ``checksum`` (sum of the events' 64-bit BLAKE2b, modulo 2**64), ``cut`` (the tail of the
-            stream before the commit, as text), ``winners`` (staging ids that were merged) and
-            ``timestamp`` (event time of the batch in ms, or null)
+            ``contents`` (what each segment of ``txn`` holds, as ``[segment id, bytes, crc32]``),
+            ``cut`` (the tail of the stream before the commit, as text), ``winners`` (staging ids that
+            were merged) and ``timestamp`` (event time of the batch in ms, or null)
 DONE        ``txn`` is committed and nothing of the batch is left behind. ``rows``
 SNAPSHOT    ``sinks``: the state of every key, so that everything before it can be truncated
 ==========  ======================================================================================
 
 Ids of transactions, staging segments, sessions and records are UUIDs as 32 hexadecimal digits. A
 reader refuses a higher ``v`` and ignores fields it does not know.
+
+A PREPARED of version 2 or 1 has ``checksum`` instead of ``contents``: the sum of the events' 64-bit BLAKE2b,
+modulo 2**64.
 
 Records of version 1 have no ``stream`` and no ``sink``, and their SNAPSHOT has ``queries`` by name. They
 count for the sink without a name on the stream that their last PREPARED names in its ``cut``; if none is left
@@ -44,6 +47,7 @@ from uuid import UUID, uuid4
 
 from pravega_wire.errors import CorruptedStateError, InvalidArgumentError, PravegaError
 from pravega_wire.types import StreamCut
+from spark_adapter.contents import Contents, dump_contents, load_contents
 
 __all__ = [
     "AlreadyDone",
@@ -69,7 +73,7 @@ __all__ = [
     "staging_id",
 ]
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 CHECKSUM_MODULUS = 1 << 64
 
 
@@ -143,11 +147,15 @@ class Staging(_BatchRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared(_BatchRecord):
-    """The point of no return; see the module text."""
+    """The point of no return; see the module text.
+
+    :ivar contents: None in records of versions 1 and 2. :ivar checksum: None in those of version 3.
+    """
 
     rows: int
-    checksum: int
     cut: str
+    contents: Contents | None = None
+    checksum: int | None = None
     winners: tuple[UUID, ...] = ()
     timestamp: int | None = None
 
@@ -434,7 +442,7 @@ _PHASES: dict[str, type[Preparing | Staging | Prepared | Done]] = {
 
 
 def encode_record(record: Record) -> bytes:
-    """One record as the bytes of a ledger event; one without a stream as version 1 had it."""
+    """One record as the bytes of a ledger event; what came from an older version stays in that version."""
     body: dict[str, Any] = {"v": FORMAT_VERSION, "id": record.id.hex}
     match record:
         case Snapshot():
@@ -461,9 +469,12 @@ def encode_record(record: Record) -> bytes:
                 case Staging():
                     body["staging"] = record.staging.hex
                 case Prepared():
+                    if record.contents is not None:
+                        body["contents"] = dump_contents(record.contents)
+                    else:
+                        body |= {"v": min(body["v"], 2), "checksum": record.checksum}
                     body |= {
                         "rows": record.rows,
-                        "checksum": record.checksum,
                         "cut": record.cut,
                         "winners": [each.hex for each in record.winners],
                         "timestamp": record.timestamp,
@@ -483,9 +494,9 @@ def decode_record(data: bytes) -> Record:
     try:
         body = json.loads(data)
         version = body["v"]
-        if version not in (1, FORMAT_VERSION):
+        if version not in range(1, FORMAT_VERSION + 1):
             raise CorruptedStateError(
-                f"ledger record of version {version!r}; this program reads 1 and {FORMAT_VERSION}"
+                f"ledger record of version {version!r}; this program reads 1 to {FORMAT_VERSION}"
             )
         return _load(body)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -520,7 +531,8 @@ def _load(body: Mapping[str, Any]) -> Record:
         return Prepared(
             **common,
             rows=int(body["rows"]),
-            checksum=int(body["checksum"]),
+            contents=None if body["v"] < 3 else load_contents(body["contents"]),
+            checksum=int(body["checksum"]) if body["v"] < 3 else None,
             cut=str(body["cut"]),
             winners=tuple(UUID(hex=each) for each in body["winners"]),
             timestamp=None if body["timestamp"] is None else int(body["timestamp"]),

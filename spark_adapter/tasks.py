@@ -22,7 +22,8 @@ from pravega_wire.segment.appender import MAX_EVENT_BYTES
 from pravega_wire.sync import EventWriter, PravegaClient
 from spark_adapter.clients import client_for
 from spark_adapter.commit import AttemptResult
-from spark_adapter.ledger import Staging, encode_record, event_checksum, staging_id
+from spark_adapter.contents import Contents, dump_contents, load_contents
+from spark_adapter.ledger import Staging, encode_record, staging_id
 
 __all__ = ["RESULT_SCHEMA", "Chunk", "Mode", "PartitionWriter", "decode_result"]
 
@@ -166,8 +167,9 @@ class PartitionWriter:
     def _stage(self, chunks: Iterable[Chunk]) -> AttemptResult:
         if self.ledger is None or self.txn is None or self.session is None:
             raise InvalidArgumentError("exactly once needs a ledger, a transaction and a session")
-        task, tally = _task(), _Tally(checked=True)
+        task, tally = _task(), _Tally()
         client, staging = client_for(self.config), None
+        contents: Contents = {}
         with ExitStack() as stack:
             writer = None
             for chunk in chunks:
@@ -193,8 +195,8 @@ class PartitionWriter:
                 writer.write_events(chunk.events, routing_keys=chunk.keys)
                 tally.add(chunk)
             if writer is not None:
-                writer.flush()
-        return tally.result(task.partitionId(), staging)
+                contents = writer.contents()
+        return tally.result(task.partitionId(), staging, contents)
 
 
 class _BestEffort:
@@ -256,26 +258,24 @@ class _BestEffort:
 
 @dataclass(slots=True)
 class _Tally:
-    """What a task has written so far; ``checked`` computes the checksum too."""
+    """What a task has written so far."""
 
-    checked: bool = False
     rows: int = 0
     nbytes: int = 0
-    checksum: int = 0
     timestamp: int | None = None
     dropped: int = 0
 
     def add(self, chunk: Chunk) -> None:
         self.rows += len(chunk.events)
         self.nbytes += sum(map(len, chunk.events))
-        if self.checked:
-            self.checksum += event_checksum(chunk.events)
         if chunk.timestamp is not None:
             self.timestamp = max(chunk.timestamp, self.timestamp or chunk.timestamp)
 
-    def result(self, partition: int, staging: UUID | None = None) -> AttemptResult:
+    def result(
+        self, partition: int, staging: UUID | None = None, contents: Contents | None = None
+    ) -> AttemptResult:
         return AttemptResult(
-            partition, staging, self.rows, self.nbytes, self.checksum, self.timestamp, self.dropped
+            partition, staging, self.rows, self.nbytes, contents or {}, self.timestamp, self.dropped
         )
 
 
@@ -298,7 +298,7 @@ def _encode_result(result: AttemptResult) -> str:
             staging,
             result.rows,
             result.nbytes,
-            result.checksum,
+            dump_contents(result.contents),
             result.timestamp,
             result.dropped,
         ]
@@ -307,5 +307,13 @@ def _encode_result(result: AttemptResult) -> str:
 
 def decode_result(text: str) -> AttemptResult:
     """The result a task reported."""
-    partition, staging, *rest = json.loads(text)
-    return AttemptResult(partition, None if staging is None else UUID(hex=staging), *rest)
+    partition, staging, rows, nbytes, contents, timestamp, dropped = json.loads(text)
+    return AttemptResult(
+        partition,
+        None if staging is None else UUID(hex=staging),
+        rows,
+        nbytes,
+        load_contents(contents),
+        timestamp,
+        dropped,
+    )

@@ -185,6 +185,11 @@ class Block:
         self.parts = []
         return frame
 
+    @property
+    def payload(self) -> memoryview:
+        """The framed events, once the block was sent."""
+        return self._payload
+
     def resend_parts(self, writer_id: bytes, request_id: int) -> list[bytes | memoryview]:
         """The frame again, for another connection."""
         before, after = codec.append_block_header(
@@ -272,6 +277,8 @@ class SegmentAppender:
 
     :ivar last_stored_number: the last event number that the segment is known to hold of this writer id; 0 for
         none, None before the first set-up.
+    :ivar on_first_send: called with the framed events of each block when it is sent for the first time: once
+        each, in the order in which they are stored.
     """
 
     def __init__(
@@ -307,6 +314,7 @@ class SegmentAppender:
         self._setup_done = trio.Event()
         self.segment_length = -1
         self.last_stored_number: int | None = None
+        self.on_first_send: Callable[[memoryview], None] | None = None
 
     # --- what the owner calls -------------------------------------------------------------------
 
@@ -365,6 +373,8 @@ class SegmentAppender:
             under_way.append(block)
             self._under_way_bytes += block.size
             connection.send_parts([block.frame(self._writer_bytes, flow.base_request_id)])
+            if self.on_first_send is not None:
+                self.on_first_send(block.payload)
 
     def finish(self) -> None:
         """Stop for good; :meth:`run` returns. Unacknowledged blocks are left as they are."""

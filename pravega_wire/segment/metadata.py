@@ -10,6 +10,7 @@ from pravega_wire.errors import (
     RetriesExhaustedError,
     SegmentExistsError,
     SegmentSealedError,
+    UnexpectedReplyError,
 )
 from pravega_wire.protocol import commands as c
 from pravega_wire.segment.store import Backoff, SegmentStores, SegmentTarget
@@ -195,15 +196,16 @@ class SegmentMetadata:
             return found == new
         raise AssertionError("not reached")  # the limit raises when it ends the loop
 
-    async def merge_batch(self, sources: Sequence[str]) -> None:
-        """Append the source segments, in order, to this one; the sources are gone afterwards.
+    async def merge_batch(self, sources: Sequence[str]) -> int:
+        """Append the source segments (at least one), in order, to this one; the sources are gone afterwards.
 
         Sources that are merged already, or do not exist, count as done, so this may be repeated.
 
+        :returns: length of this segment after the last of them, bytes.
         :raises OperationUnsupportedError: a server before 0.13.
         """
         name = self.target.name
-        await self._stores.call(
+        reply = await self._stores.call(
             self.target,
             lambda request_id, token: c.MergeSegmentsBatch(
                 request_id=request_id,
@@ -214,6 +216,13 @@ class SegmentMetadata:
             c.SegmentsBatchMerged,
             doing="merging into",
         )
+        if len(reply.sources) != len(sources):
+            raise UnexpectedReplyError(
+                f"{name}: {len(sources)} segments were to be merged into it, and the store answers for "
+                f"{len(reply.sources)}",
+                segment=name,
+            )
+        return reply.sources[-1].new_target_write_offset
 
     async def merge(self, source: str, attribute_id: UUID, value: int) -> bool:
         """Append one source segment to this one; False when that was not done, the source being gone.

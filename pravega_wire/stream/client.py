@@ -623,16 +623,20 @@ class PravegaClient:
         segments = await self._transaction_segments(name, txn_id)
         return StagingWriter(self._core, name, segments, staging_id)
 
-    async def merge_staging(self, stream: StreamName, txn_id: UUID, staging_ids: Sequence[UUID]) -> None:
+    async def merge_staging(
+        self, stream: StreamName, txn_id: UUID, staging_ids: Sequence[UUID]
+    ) -> dict[int, int]:
         """Move staged events into an open transaction, in the order of the ids.
 
         Sending it again is harmless: what was merged already counts as done.
 
+        :returns: length in bytes of each segment of the transaction after that, by its id; nothing where no
+            ids were given.
         :raises NoSuchSegmentError: the transaction is not open any more.
         """
         name = self._resolve(stream)
         segments = await self._transaction_segments(name, txn_id)
-        await transaction.merge_staging(self._core, name, txn_id, segments, staging_ids)
+        return await transaction.merge_staging(self._core, name, txn_id, segments, staging_ids)
 
     async def delete_staging(self, stream: StreamName, txn_id: UUID, staging_ids: Sequence[UUID]) -> None:
         """Delete staged events that were not merged; missing ones are fine."""
@@ -719,6 +723,14 @@ class PravegaClient:
         :raises DataLossError: (while reading) it was truncated meanwhile.
         """
         return batch.range_reader(self._core, segment_range)
+
+    async def range_crc32(self, segment_range: SegmentRange) -> int:
+        """CRC-32 (as :func:`zlib.crc32`) of the bytes of a range, event headers included.
+
+        :raises DataLossError: it was truncated.
+        :raises InvalidArgumentError: it reaches beyond the segment's end.
+        """
+        return await splitting.range_crc32(self._core, segment_range)
 
     def read_ranges(
         self,

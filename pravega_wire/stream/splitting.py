@@ -11,7 +11,10 @@ every event between.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
+
+import trio
 
 from pravega_wire.boundaries import DEFAULT_SPACING, BoundaryIndex, check_bytes
 from pravega_wire.controller.tokens import Access
@@ -25,7 +28,7 @@ from pravega_wire.stream.batch import look_up_all
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.types import SegmentRange
 
-__all__ = ["BoundaryScan", "boundary_index", "split_range", "split_ranges"]
+__all__ = ["BoundaryScan", "boundary_index", "range_crc32", "split_range", "split_ranges"]
 
 _FIRST_READ = 16 * 1024
 _READ_AHEAD = CHUNK_BYTES * DEPTH
@@ -168,6 +171,23 @@ async def _check_end(core: ClientCore, target: SegmentTarget, whole: SegmentRang
             f"{info.write_offset}",
             segment=target.name,
         )
+
+
+async def range_crc32(core: ClientCore, segment_range: SegmentRange) -> int:
+    """See :meth:`PravegaClient.range_crc32`."""
+    core.check_open()
+    target = core.target(segment_range.stream, segment_range.segment_id, Access.READ)
+    await _check_end(core, target, segment_range)
+    reader = RangeReader(core.stores, target, segment_range.start_offset, segment_range.end_offset)
+    crc32 = 0
+    try:
+        while (chunk := await reader.receive()) is not None:
+            crc32 = zlib.crc32(chunk, crc32)
+            # Other tasks run between two chunks that are there already.
+            await trio.lowlevel.checkpoint()
+    finally:
+        reader.close()
+    return crc32
 
 
 async def split_range(

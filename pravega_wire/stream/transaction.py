@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import math
+import zlib
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Self, cast
+from functools import partial
+from typing import NamedTuple, Self, cast
 from uuid import UUID, uuid4
 
 import trio
@@ -23,6 +25,7 @@ from pravega_wire.errors import (
     TransactionExpiredError,
     TransactionNotOpenError,
     TransactionUnknownError,
+    UnexpectedReplyError,
 )
 from pravega_wire.metrics import WriterMetrics
 from pravega_wire.naming import segment_name, transaction_segment_name
@@ -30,12 +33,13 @@ from pravega_wire.segment.appender import Ack, SegmentAppender
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.store import SegmentTarget
 from pravega_wire.stream.arrow import is_arrow, key_column
+from pravega_wire.stream.batch import look_up_all
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES, Route, RoutedWriter, check_lengths
 from pravega_wire.transport.limits import limited
 from pravega_wire.types import ScopedStream
 
-__all__ = ["DEFAULT_LEASE_MS", "StagingWriter", "Transaction"]
+__all__ = ["DEFAULT_LEASE_MS", "StagedBytes", "StagingWriter", "Transaction"]
 
 DEFAULT_LEASE_MS = 599_999
 """Lease of a transaction in milliseconds, as the Java client's default."""
@@ -462,6 +466,16 @@ async def wait_committed(core: ClientCore, stream: ScopedStream, txn_id: UUID) -
     )
 
 
+class StagedBytes(NamedTuple):
+    """What a segment holds, as stored: events with their headers.
+
+    :ivar length: bytes. :ivar crc32: of all of them, as :func:`zlib.crc32` counts it.
+    """
+
+    length: int
+    crc32: int
+
+
 class StagingWriter(_TransactionWriter):
     """Writes events next to a transaction, to be merged into it later, or dropped.
 
@@ -484,6 +498,13 @@ class StagingWriter(_TransactionWriter):
         self.staging_id = staging_id or uuid4()
         super().__init__(core, stream, segments, self.staging_id, max_outstanding_bytes=max_outstanding_bytes)
         self._opened = False
+        self._sent = {appender: StagedBytes(0, 0) for appender in self._appenders()}
+        for appender in self._sent:
+            appender.on_first_send = partial(self._count, appender)
+
+    def _count(self, appender: SegmentAppender, framed: memoryview) -> None:
+        length, crc32 = self._sent[appender]
+        self._sent[appender] = StagedBytes(length + len(framed), zlib.crc32(framed, crc32))
 
     async def open(self) -> Self:
         """Create the segments; done by ``async with``.
@@ -506,6 +527,25 @@ class StagingWriter(_TransactionWriter):
         self._opened = True
         self._start_all()
         return self
+
+    async def contents(self) -> dict[int, StagedBytes]:
+        """Flush; then what each segment holds, by the id of the transaction's segment, without empty ones.
+
+        The ids are those of :attr:`Transaction.segments`: their epoch is the transaction's.
+
+        :raises PravegaError: as :meth:`flush`.
+        :raises UnexpectedReplyError: a store says that a segment has another length.
+        """
+        await self.flush()
+        for appender, sent in self._sent.items():
+            # It is not known (-1) while nothing was acknowledged since the last set-up.
+            if appender.segment_length not in (-1, sent.length):
+                raise UnexpectedReplyError(
+                    f"{appender.target.name}: {sent.length} bytes were staged, and the store says that the "
+                    f"segment has {appender.segment_length}",
+                    segment=appender.target.name,
+                )
+        return {appender.target.segment_id: sent for appender, sent in self._sent.items() if sent.length}
 
     async def close(self) -> None:
         """Flush and end."""
@@ -532,13 +572,19 @@ async def merge_staging(
     txn_id: UUID,
     segments: Sequence[SegmentWithRange],
     staging_ids: Sequence[UUID],
-) -> None:
+) -> dict[int, int]:
     """Merge staged data into a transaction; see :meth:`PravegaClient.merge_staging`."""
-    for segment in segments:
-        target = transaction_target(core, stream, segment, txn_id)
-        sources = [transaction_target(core, stream, segment, staging).name for staging in staging_ids]
-        if sources:
-            await SegmentMetadata(core.stores, target).merge_batch(sources)
+
+    async def merge(index: int) -> int:
+        target = transaction_target(core, stream, segments[index], txn_id)
+        sources = [transaction_target(core, stream, segments[index], each).name for each in staging_ids]
+        return await SegmentMetadata(core.stores, target).merge_batch(sources)
+
+    if not staging_ids:
+        await trio.lowlevel.checkpoint()
+        return {}
+    lengths = await look_up_all(merge, range(len(segments)))
+    return {segments[index].segment_id: length for index, length in lengths.items()}
 
 
 async def delete_staging(

@@ -48,6 +48,7 @@ from pravega_wire.stream.synchronizer import Synchronized
 from pravega_wire.stream.together import RangesReader as AsyncRangesReader
 from pravega_wire.stream.transaction import (
     DEFAULT_LEASE_MS,
+    StagedBytes,
 )
 from pravega_wire.stream.transaction import (
     StagingWriter as AsyncStagingWriter,
@@ -399,6 +400,10 @@ class StagingWriter(_RoutedWriter):
     def staging_id(self) -> UUID:
         """Names the attempt."""
         return self._twin.staging_id
+
+    def contents(self, *, timeout: float | None = None) -> dict[int, StagedBytes]:
+        """Flush; then what each segment holds, by the id of the transaction's segment, without empty ones."""
+        return self._portal.within(timeout, self._twin.contents)
 
     def __enter__(self) -> Self:
         self._portal.call(self._twin.open)
@@ -882,9 +887,12 @@ class PravegaClient:
 
     def merge_staging(
         self, stream: StreamName, txn_id: UUID, staging_ids: Sequence[UUID], *, timeout: float | None = None
-    ) -> None:
-        """Move staged events into an open transaction, in the order of the ids."""
-        self._portal.within(timeout, self._twin.merge_staging, stream, txn_id, staging_ids)
+    ) -> dict[int, int]:
+        """Move staged events into an open transaction, in the order of the ids.
+
+        :returns: length in bytes of each segment of the transaction after that, by its id.
+        """
+        return self._portal.within(timeout, self._twin.merge_staging, stream, txn_id, staging_ids)
 
     def delete_staging(
         self, stream: StreamName, txn_id: UUID, staging_ids: Sequence[UUID], *, timeout: float | None = None
@@ -936,6 +944,10 @@ class PravegaClient:
         return self._portal.within(
             timeout, self._twin.boundary_index, segment_range, spacing=spacing, known=known
         )
+
+    def range_crc32(self, segment_range: SegmentRange, *, timeout: float | None = None) -> int:
+        """CRC-32 of the bytes of a range, event headers included."""
+        return self._portal.within(timeout, self._twin.range_crc32, segment_range)
 
     def read_range(self, segment_range: SegmentRange) -> EventBatches:
         """The events of a range: ``for batch in client.read_range(r)``."""

@@ -225,6 +225,37 @@ def test_transaction_with_lost_acknowledgements(config: PravegaConfig, fault_pro
     trio.run(main)
 
 
+def test_staged_contents_are_those_that_are_stored(config: PravegaConfig, fault_proxy: FaultProxy) -> None:
+    """Blocks that are sent again count once."""
+
+    async def main() -> None:
+        async with through(config, fault_proxy) as client:
+            await client.create_stream("staged", 2)
+            txn = await client.begin_transaction("staged")
+            written = 0
+            async with await client.staging_writer("staged", txn.txn_id) as writer:
+                fault_proxy.cut_before_reply(c.DataAppended, times=10)
+                while fault_proxy.cuts_due:
+                    for _ in range(50):
+                        await writer.write_event(*event_of(written))
+                        written += 1
+                    await trio.sleep(0.001)
+                contents = await writer.contents()
+            assert fault_proxy.cuts == 10
+            merged = await client.merge_staging("staged", txn.txn_id, [writer.staging_id])
+            assert merged == {segment_id: each.length for segment_id, each in contents.items()}
+            await txn.commit()
+            await txn.wait_committed()
+            found = {
+                each.segment_id: (each.length, await client.range_crc32(each))
+                for each in await client.segment_ranges("staged")
+            }
+            assert found == contents  # both of epoch 0
+            assert_exactly(await read_all(client, "staged"), written)
+
+    trio.run(main)
+
+
 def test_conditional_write_whose_answer_is_lost_is_not_written_twice(
     config: PravegaConfig, fault_proxy: FaultProxy
 ) -> None:

@@ -148,6 +148,7 @@ CLIENT_OPERATIONS: dict[str, Operation] = {
     "list_streams": lambda c: c.list_streams(),
     "merge_staging": lambda c: c.merge_staging("t", TXN, [TXN]),
     "ping_transaction": lambda c: c.ping_transaction("t", TXN, lease_ms=10_000),
+    "range_crc32": lambda c: c.range_crc32(SegmentRange(ScopedStream("s", "t"), 0, 0, 1)),
     "read_events": lambda c: c.read_events("t"),
     "reader_group": lambda c: c.reader_group("g"),
     "revisioned_stream": lambda c: c.revisioned_stream("t"),
@@ -298,6 +299,9 @@ STORE_OPERATIONS: dict[str, Operation] = {
     "segment_ranges": lambda c: c.segment_ranges("t"),
     "read_range": lambda c: collected(
         c.read_range(SegmentRange(ScopedStream(c.config.default_scope, "t"), 0, 0, 1008))
+    ),
+    "range_crc32": lambda c: c.range_crc32(
+        SegmentRange(ScopedStream(c.config.default_scope, "t"), 0, 0, 1008)
     ),
     "fetch_event": lambda c: c.fetch_event(EventPointer(f"{c.config.default_scope}/t/0.#epoch.0", 0, 1008)),
     "stream_layout": lambda c: c.stream_layout("t"),

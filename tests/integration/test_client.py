@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -33,6 +34,7 @@ from pravega_wire.errors import (
     WrongProtocolError,
 )
 from pravega_wire.hashing import routing_key_position
+from pravega_wire.naming import generalized_segment_id
 from pravega_wire.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
 
 from .conftest import guarded
@@ -431,23 +433,37 @@ def test_staged_writes_count_only_when_merged(config: PravegaConfig) -> None:
             await client.scale_stream("t", segments[:1], [(0, 0.25), (0.25, 0.5)])
             txn = await client.begin_transaction("t")
             attempts = [uuid.uuid4() for _ in range(4)]
+            staged = []
             for number, attempt in enumerate(attempts):
                 async with await client.staging_writer("t", txn.txn_id, attempt) as writer:
                     await writer.write_events([b"%d" % number] * 50, [f"{n}" for n in range(50)])
+                    staged.append(await writer.contents())
+            only_one = uuid.uuid4()
+            async with await client.staging_writer("t", txn.txn_id, only_one) as writer:
+                await writer.write_events([b"x"] * 3, "0")
+                assert [each.length for each in (await writer.contents()).values()] == [27]
             with pytest.raises(InvalidArgumentError, match="of its own"):
                 await (await client.staging_writer("t", txn.txn_id, attempts[0])).open()
             winners = [attempts[2], attempts[0]]
-            await client.merge_staging("t", txn.txn_id, winners)
-            await client.merge_staging("t", txn.txn_id, winners)
+            merged = await client.merge_staging("t", txn.txn_id, winners)
+            assert await client.merge_staging("t", txn.txn_id, winners) == merged
+            assert merged == {each: staged[2][each].length + staged[0][each].length for each in staged[0]}
+            # Most of its segments are empty, and merging those adds nothing.
+            merged = await client.merge_staging("t", txn.txn_id, [only_one])
+            assert sum(merged.values()) == 2 * 50 * 9 + 27
             await client.delete_staging("t", txn.txn_id, attempts)
             await client.delete_staging("t", txn.txn_id, attempts)
             await txn.commit()
             await txn.wait_committed()
             for each in await client.segment_ranges("t"):
                 events = [event async for batch in client.read_range(each) for event in batch]
-                assert events == sorted(events, reverse=True)  # 2 was merged before 0
+                kept = [event for event in events if event != b"x"]
+                assert kept == sorted(kept, reverse=True)  # 2 was merged before 0
+                content = staged[2][generalized_segment_id(each.segment_id, txn.txn_id)]
+                start = replace(each, end_offset=content.length)
+                assert await client.range_crc32(start) == content.crc32
             events = await all_events(client, "t")
-            assert sorted(events) == [b"0"] * 50 + [b"2"] * 50
+            assert sorted(events) == [b"0"] * 50 + [b"2"] * 50 + [b"x"] * 3
 
     trio.run(main)
 

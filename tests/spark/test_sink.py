@@ -26,7 +26,15 @@ from pravega_wire.sync import PravegaClient
 from spark_adapter import STEPS, ForeachBatchSink
 from spark_adapter.clients import client_for
 from spark_adapter.commit import BatchReport
-from spark_adapter.ledger import Done, Prepared, Preparing, Snapshot, encode_record
+from spark_adapter.ledger import (
+    Done,
+    Prepared,
+    Preparing,
+    Record,
+    Snapshot,
+    encode_record,
+    event_checksum,
+)
 from tests.spark.helpers import (
     assert_exactly,
     frame_of,
@@ -207,7 +215,11 @@ def test_ledger_of_an_older_program_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     exactly_once()(frame_of(spark, 0), 0)
-    records = [replace(each, stream=None) for each in ledger_records(client, ledger)]  # type: ignore[call-arg]
+    records: list[Record] = []
+    for each in ledger_records(client, ledger):
+        if isinstance(each, Prepared):
+            each = replace(each, contents=None, checksum=event_checksum(e.encode() for e, _ in rows_of(0)))
+        records.append(replace(each, stream=None))  # type: ignore[call-arg]  # there is no snapshot
     old = f"{ledger}-old"
     client.create_stream(old, 1)
     with client.revisioned_stream(old) as revisioned:

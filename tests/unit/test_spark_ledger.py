@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -14,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from pravega_wire import ScopedStream, StreamCut
+from pravega_wire import ScopedStream, StagedBytes, StreamCut
 from pravega_wire.errors import (
     CorruptedStateError,
     FencedError,
@@ -22,10 +24,12 @@ from pravega_wire.errors import (
     NoSuchSegmentError,
     SegmentTruncatedError,
     TransactionAbortedError,
+    TransactionError,
     TransactionNotOpenError,
     TransactionUnknownError,
 )
 from spark_adapter.commit import STEPS, AttemptResult, BatchCommitter, BatchReport
+from spark_adapter.contents import load_contents
 from spark_adapter.journal import Journal
 from spark_adapter.ledger import (
     AlreadyDone,
@@ -49,6 +53,9 @@ from spark_adapter.ledger import (
     event_checksum,
     staging_id,
 )
+
+TXN_SEGMENT, COMMITTED_SEGMENT = 5 << 32, 7 << 32
+# The model's stream has one segment; its number is the same in each epoch.
 
 
 class Status(Enum):
@@ -114,6 +121,54 @@ class FakeRevisioned:
         self.server.ledger_start = max(self.server.ledger_start, revision)
 
 
+class OlderRevisioned(FakeRevisioned):
+    """Appends as a program of an older version did."""
+
+    def __init__(self, server: Server, version: int) -> None:
+        super().__init__(server)
+        self.version = version
+
+    def _as_older(self, value: bytes) -> bytes:
+        body = json.loads(value)
+        body["v"] = self.version
+        if body["phase"] == "PREPARED":
+            del body["contents"]
+            body["checksum"] = event_checksum(whole_batch(body["query"], body["batch"]))
+        if body["phase"] == "SNAPSHOT" and self.version == 1:
+            body["queries"] = {each["query"]: each for each in body.pop("sinks")}
+        if self.version == 1:
+            body = {name: each for name, each in body.items() if name not in ("stream", "sink")}
+        return json.dumps(body).encode()
+
+    def write_conditionally(self, revision: int, value: bytes) -> int | None:
+        return super().write_conditionally(revision, self._as_older(value))
+
+    def write_unconditionally(self, value: bytes) -> None:
+        super().write_unconditionally(self._as_older(value))
+
+
+def framed(events: Iterable[bytes]) -> bytes:
+    return b"".join(len(event).to_bytes(8, "big") + event for event in events)
+
+
+def contents_of(events: Sequence[bytes]) -> dict[int, StagedBytes]:
+    data = framed(events)
+    return {TXN_SEGMENT: StagedBytes(len(data), zlib.crc32(data))} if data else {}
+
+
+@dataclass
+class Range:
+    """What lies between two events of the stream."""
+
+    events: list[bytes]
+    segment_id: int = COMMITTED_SEGMENT
+    segment: str = "s/t/0.#epoch.7"
+
+    @property
+    def length(self) -> int:
+        return len(framed(self.events))
+
+
 @dataclass
 class Cut:
     at: int
@@ -167,12 +222,13 @@ class FakeClient:
     def abort_transaction(self, stream: str, txn_id: UUID) -> None:
         FakeTransaction(self.server, txn_id).abort()
 
-    def merge_staging(self, stream: str, txn_id: UUID, ids: Sequence[UUID]) -> None:
+    def merge_staging(self, stream: str, txn_id: UUID, ids: Sequence[UUID]) -> dict[int, int]:
         txn = self.server.txns[txn_id]
         if txn.status is not Status.OPEN:
             raise NoSuchSegmentError("the transaction's segments are gone")
         for each in ids:  # a missing one counts as merged, as on the real server
             txn.events.extend(self.server.staging.pop((txn_id, each), []))
+        return {TXN_SEGMENT: len(framed(txn.events))} if ids else {}
 
     def delete_staging(self, stream: str, txn_id: UUID, ids: Sequence[UUID]) -> None:
         for each in ids:
@@ -181,13 +237,14 @@ class FakeClient:
     def tail(self, stream: str) -> Cut:
         return Cut(len(self.server.stream))
 
-    def segment_ranges(
-        self, stream: str, start: str = "earliest", end: str = "latest"
-    ) -> list[tuple[int, int]]:
-        return [(int(start), len(self.server.stream))]
+    def segment_ranges(self, stream: str, start: str = "earliest", end: str = "latest") -> list[Range]:
+        return [Range([]), Range(self.server.stream[int(start) :])]
 
-    def read_range(self, segment_range: tuple[int, int]) -> Iterable[list[bytes]]:
-        yield self.server.stream[slice(*segment_range)]
+    def read_range(self, segment_range: Range) -> Iterable[list[bytes]]:
+        yield segment_range.events
+
+    def range_crc32(self, segment_range: Range) -> int:
+        return zlib.crc32(framed(segment_range.events))
 
 
 class Driver:
@@ -204,10 +261,11 @@ class Driver:
         if_forgotten: str = "raise",
         new_ledger: bool = False,
         compact_after: int = 7,
+        version: int = 3,
     ) -> None:
         self.server, self.query = server, query
-        self.key = SinkKey(query, stream, sink)
-        self.revisioned = FakeRevisioned(server)
+        self.key = SinkKey(query, None if version == 1 else stream, sink)
+        self.revisioned = FakeRevisioned(server) if version == 3 else OlderRevisioned(server, version)
         self.at: dict[str, Callable[[], None]] = {}
         self.steps: list[str] = []
         self.journal = Journal(self.revisioned, self.key, name="s/ledger", compact_after=compact_after)
@@ -251,7 +309,7 @@ class Driver:
                 if partition in failed_attempts:
                     self.stage(batch, txn, partition, events[:1])
                 winner = self.stage(batch, txn, partition, events)
-                results.append(AttemptResult(partition, winner, len(events), 0, event_checksum(events)))
+                results.append(AttemptResult(partition, winner, len(events), 0, contents_of(events)))
             return results[::-1]
 
         return self.committer.run(batch, write)
@@ -393,11 +451,12 @@ def test_failed_tasks_leave_nothing_behind() -> None:
     assert driver.run(0).outcome == "written"
 
 
+@pytest.mark.parametrize("version", [1, 2, 3])
 @pytest.mark.parametrize("others", [0, 1], ids=["alone", "with another writer"])
 @pytest.mark.parametrize("committed", [False, True])
-def test_forgotten_transaction_is_decided_by_the_stream(committed: bool, others: int) -> None:
+def test_forgotten_transaction_is_decided_by_the_stream(committed: bool, others: int, version: int) -> None:
     server = Server()
-    first = Driver(server)
+    first = Driver(server, version=version)
     first.at["committed" if committed else "prepared"] = crash
     with pytest.raises(Crash):
         first.run(0)
@@ -414,6 +473,35 @@ def test_forgotten_transaction_is_decided_by_the_stream(committed: bool, others:
         report = Driver(server, if_forgotten=answer).run(0)
         assert report.outcome == ("recovered" if committed else "written")
     assert mine(server) == whole_batch("q", 0)
+
+
+def test_as_many_bytes_of_somebody_else_do_not_decide() -> None:
+    server = Server()
+    first = Driver(server)
+    first.at["prepared"] = crash
+    with pytest.raises(Crash):
+        first.run(0)
+    for txn in server.txns.values():
+        txn.status = Status.UNKNOWN
+    server.stream += [event.replace(b"q", b"x") for event in whole_batch("q", 0)]
+    with pytest.raises(TransactionUnknownError, match=r"but others \(in segment s/t/0"):
+        Driver(server).run(0)
+
+
+def test_staged_data_that_is_gone_is_not_committed() -> None:
+    server = Server()
+    driver = Driver(server)
+
+    def lose() -> None:
+        server.staging.popitem()
+
+    driver.at["staged"] = lose
+    with pytest.raises(TransactionError, match="have staged 90 for it") as caught:
+        driver.run(0)
+    assert "holds 45 bytes in segment 21474836480" in str(caught.value)
+    assert server.stream == []
+    driver.at.clear()
+    assert driver.run(0).outcome == "written"
 
 
 def test_attempt_that_outlives_its_batch_is_tidied_by_the_next() -> None:
@@ -590,13 +678,20 @@ def built(kind: type[Record], **more: st.SearchStrategy[Any]) -> st.SearchStrate
     return st.builds(lambda key, rest: kind(**key, **rest), record_keys, fields)
 
 
-prepared_records = built(
-    Prepared,
-    rows=numbers,
-    checksum=st.integers(0, 2**64 - 1),
-    cut=names,
-    winners=st.lists(uuids, max_size=3).map(tuple),
-    timestamp=st.none() | st.integers(-(2**63), 2**63 - 1),
+about_prepared: dict[str, st.SearchStrategy[Any]] = {
+    "rows": numbers,
+    "cut": names,
+    "winners": st.lists(uuids, max_size=3).map(tuple),
+    "timestamp": st.none() | st.integers(-(2**63), 2**63 - 1),
+}
+contents = st.dictionaries(
+    numbers, st.builds(StagedBytes, st.integers(1, 2**63 - 1), st.integers(0, 2**32 - 1)), max_size=3
+)
+# with a sum over the events: as versions 1 and 2 had them
+prepared_records = built(Prepared, checksum=st.integers(0, 2**64 - 1), **about_prepared) | st.builds(
+    lambda fields, contents: Prepared(**fields, contents=contents),
+    st.fixed_dictionaries({**common, **about_prepared, "stream": names, "sink": names}),
+    contents,
 )
 id_sets = st.frozensets(uuids, max_size=3)
 sink_states = st.builds(
@@ -659,8 +754,50 @@ def test_documented_record_bytes() -> None:
     assert encode_record(record) == (
         b'{"batch":4,"checkpoint":null,"id":"00000000000000000000000000000003",'
         b'"phase":"PREPARING","query":"flights","session":"00000000000000000000000000000002","sink":"",'
-        b'"stream":"demo/flights","txn":"00000000000000000000000000000001","v":2}'
+        b'"stream":"demo/flights","txn":"00000000000000000000000000000001","v":3}'
     )
+    prepared = Prepared(
+        query="flights",
+        stream="demo/flights",
+        batch=4,
+        txn=UUID(int=1),
+        session=UUID(int=2),
+        id=UUID(int=3),
+        rows=3,
+        contents={4294967297: StagedBytes(20, 7), 4294967296: StagedBytes(40, 4294967295)},
+        cut="H4sIAA==",
+        winners=(UUID(int=5),),
+    )
+    assert encode_record(prepared) == (
+        b'{"batch":4,"contents":[[4294967296,40,4294967295],[4294967297,20,7]],"cut":"H4sIAA==",'
+        b'"id":"00000000000000000000000000000003","phase":"PREPARED","query":"flights","rows":3,'
+        b'"session":"00000000000000000000000000000002","sink":"","stream":"demo/flights","timestamp":null,'
+        b'"txn":"00000000000000000000000000000001","v":3,"winners":["00000000000000000000000000000005"]}'
+    )
+
+
+def test_records_of_version_2_are_read() -> None:
+    start = (
+        b'{"batch":4,"checksum":18446744073709551615,"cut":"H4sIAA==","id":"00000000000000000000000000000003",'
+        b'"phase":"PREPARED","query":"flights","rows":3,"session":"00000000000000000000000000000002","sink":"",'
+        b'"stream":"demo/flights","timestamp":null,"txn":"00000000000000000000000000000001","v":2,"winners":[]}'
+    )
+    prepared = decode_record(start)
+    assert isinstance(prepared, Prepared)
+    assert (prepared.checksum, prepared.contents) == (2**64 - 1, None)
+    assert encode_record(prepared) == start
+    # in a snapshot of now it stays what it is
+    claim = Claim(4, prepared.txn, prepared.session, prepared=prepared)
+    snapshot = Snapshot(sinks={prepared.key: SinkState(claim=claim)})
+    assert decode_record(encode_record(snapshot)) == snapshot
+    with pytest.raises(CorruptedStateError, match="contents"):
+        decode_record(start.replace(b'"v":2', b'"v":3'))
+
+
+@pytest.mark.parametrize("row", [[1, 0, 5], [1, 5, 2**32], [1, 5, -1], [-1, 5, 5], [1, 5], [0, 1, 1]])
+def test_damaged_contents_are_refused(row: list[int]) -> None:
+    with pytest.raises((CorruptedStateError, ValueError)):
+        load_contents([[0, 1, 1], row])
 
 
 def test_records_of_version_1_are_read() -> None:
@@ -711,14 +848,15 @@ def test_records_of_version_1_count_for_the_stream_in_their_cut() -> None:
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_driver_of_an_older_program_crashes_after_each_step(step: str) -> None:
+@pytest.mark.parametrize("version", [1, 2])
+def test_driver_of_an_older_program_crashes_after_each_step(step: str, version: int) -> None:
     server = Server()
-    older = Driver(server, stream=None)
+    older = Driver(server, version=version)
     older.run(0)
     older.at[step] = crash
     with pytest.raises(Crash):
         older.run(1, failed_attempts=[1])
-    assert all(b'"v":1' in each for each in server.ledger)
+    assert {json.loads(each)["v"] for each in server.ledger} == {version}
     newer = Driver(server)
     replay = newer.run(1)
     prepared = STEPS.index(step) >= STEPS.index("prepared")
@@ -774,8 +912,8 @@ def test_ledger_that_does_not_know_the_sink_refuses_later_batches() -> None:
 
 def test_newer_version_is_refused() -> None:
     data = encode_record(Done(query="q", stream="s/t", batch=0, txn=uuid4(), session=uuid4()))
-    with pytest.raises(CorruptedStateError, match="version 3"):
-        decode_record(data.replace(b'"v":2', b'"v":3'))
+    with pytest.raises(CorruptedStateError, match="version 4"):
+        decode_record(data.replace(b'"v":3', b'"v":4'))
 
 
 def test_decisions() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyspark")
 
-from pravega_wire import Credentials, PravegaConfig, ScopedStream, SegmentRange
+from pravega_wire import Credentials, PravegaConfig, ScopedStream, SegmentRange, StagedBytes
 from pravega_wire.errors import InvalidArgumentError
 from spark_adapter import ForeachBatchSink
 from spark_adapter.commit import AttemptResult
@@ -178,7 +178,11 @@ def test_what_goes_to_workers_can_be_pickled() -> None:
         staging=st.none() | st.uuids(),
         rows=st.integers(0, 2**63),
         nbytes=st.integers(0, 2**63),
-        checksum=st.integers(0, 2**64 - 1),
+        contents=st.dictionaries(
+            st.integers(0, 2**63),
+            st.builds(StagedBytes, st.integers(1, 2**63), st.integers(0, 2**32 - 1)),
+            max_size=3,
+        ),
         timestamp=st.none() | st.integers(-(2**63), 2**63 - 1),
         dropped=st.integers(0, 2**31),
     )
