@@ -1,6 +1,6 @@
 """A pure-Python client of Pravega, async on trio; :mod:`pravega_wire.sync` is its blocking twin."""
 
-from pravega_wire.boundaries import BoundaryIndex
+from pravega_wire.boundaries import BoundaryIndex, LeadingPart
 from pravega_wire.config import Credentials, PravegaConfig
 from pravega_wire.controller.types import KeyValueTableConfiguration, SegmentWithRange, TxnStatus
 from pravega_wire.cuts import LayoutSegment, StreamLayout
@@ -17,7 +17,14 @@ from pravega_wire.groups import (
 )
 from pravega_wire.metrics import CallMetrics, ClientMetrics, ReaderMetrics, WriterMetrics
 from pravega_wire.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
-from pravega_wire.positions import Checkpoint, EventPointer, KeyValueVersion, Position
+from pravega_wire.positions import (
+    Checkpoint,
+    EventPointer,
+    KeyValueVersion,
+    Position,
+    Watermark,
+    WatermarkSegment,
+)
 from pravega_wire.protocol.events import EventBatch
 from pravega_wire.protocol.records import VersionedSerializer, VersionedUnionSerializer
 from pravega_wire.segment.appender import Ack
@@ -65,6 +72,7 @@ __all__ = [
     "KeyValueTableConfiguration",
     "KeyValueVersion",
     "LayoutSegment",
+    "LeadingPart",
     "OnlineReader",
     "OnlineReaders",
     "OutstandingCheckpoint",
@@ -108,7 +116,9 @@ __all__ = [
     "TxnStatus",
     "VersionedSerializer",
     "VersionedUnionSerializer",
+    "Watermark",
     "WatermarkAssigner",
+    "WatermarkSegment",
     "WriterMetrics",
     "open_client",
 ]

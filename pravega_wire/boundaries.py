@@ -19,7 +19,7 @@ from pravega_wire.checks import check_bytes
 from pravega_wire.errors import InvalidArgumentError
 from pravega_wire.types import ScopedStream, SegmentRange
 
-__all__ = ["DEFAULT_PIECE_BYTES", "DEFAULT_SPACING", "BoundaryIndex", "check_bytes"]
+__all__ = ["DEFAULT_PIECE_BYTES", "DEFAULT_SPACING", "BoundaryIndex", "LeadingPart", "check_bytes"]
 
 DEFAULT_SPACING: Final = 1 << 20
 """Bytes from one mark to the next."""
@@ -28,6 +28,21 @@ DEFAULT_PIECE_BYTES: Final = 64 << 20
 """Bytes of a piece."""
 
 _FORMAT: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class LeadingPart:
+    """The whole events that a range begins with. Made by :meth:`PravegaClient.leading_parts`.
+
+    :ivar range: from the start of the range that was asked about to a boundary. :ivar events: how many it
+        has; None where they were not limited, because then nobody has counted.
+    :ivar next_bytes: size of the event that follows, with its header, where it is over the limit of bytes;
+        None where nothing follows or the limit of events ended the part.
+    """
+
+    range: SegmentRange
+    events: int | None
+    next_bytes: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,13 @@ from uuid import UUID
 
 import trio
 
-from pravega_wire.boundaries import DEFAULT_PIECE_BYTES, DEFAULT_SPACING, BoundaryIndex, check_bytes
+from pravega_wire.boundaries import (
+    DEFAULT_PIECE_BYTES,
+    DEFAULT_SPACING,
+    BoundaryIndex,
+    LeadingPart,
+    check_bytes,
+)
 from pravega_wire.checks import INT32_MAX, check_count, check_flag, check_text, check_uuid
 from pravega_wire.config import PravegaConfig
 from pravega_wire.controller.client import check_lease, open_controller
@@ -35,12 +41,12 @@ from pravega_wire.hashing import routing_key_position
 from pravega_wire.metrics import ClientClosed, ClientMetrics, ClientOpened, Counters, Observer
 from pravega_wire.naming import generalized_segment_id
 from pravega_wire.policies import ScalingPolicy, StreamConfiguration
-from pravega_wire.positions import EventPointer
+from pravega_wire.positions import EventPointer, Watermark
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.reader import EventRangeReader
 from pravega_wire.segment.store import Backoff, SegmentStores
 from pravega_wire.serializers import BytesSerializer, Serializer
-from pravega_wire.stream import batch, reader_group, scopes, splitting, together, transaction
+from pravega_wire.stream import batch, marks, reader_group, scopes, splitting, together, transaction
 from pravega_wire.stream.batch import Bound, OnTruncated, StreamReader
 from pravega_wire.stream.byte_stream import ByteStreamReader, ByteStreamWriter
 from pravega_wire.stream.core import ClientCore
@@ -396,6 +402,17 @@ class PravegaClient:
         check_count("epoch", epoch, 0, INT32_MAX)
         return await self._core.controller.get_epoch_segments(name.scope, name.name, epoch)
 
+    @limited("reading the watermarks of stream {}")
+    async def watermarks(self, stream: StreamName) -> list[Watermark]:
+        """The watermarks that the controller has made from the times that writers noted, oldest first.
+
+        They say where in the stream which time was written (:meth:`EventWriter.note_time`); none when no
+        writer has noted any.
+
+        :raises StreamNotFoundError: there is no such stream.
+        """
+        return await marks.watermarks(self._core, self._resolve(stream))
+
     @limited("asking for successors in stream {}")
     async def successors(self, stream: StreamName, segment_id: int) -> Successors:
         """Segments that follow a sealed segment, each with all its predecessors."""
@@ -716,6 +733,23 @@ class PravegaClient:
         :raises InvalidArgumentError: ``known`` is of another segment. Others as :meth:`split_range`.
         """
         return await splitting.boundary_index(self._core, segment_range, spacing, known)
+
+    async def leading_parts(
+        self, asked: Iterable[tuple[SegmentRange, int | None, int | None]]
+    ) -> list[LeadingPart]:
+        """How many whole events of each range are within a limit, to read a stream in portions.
+
+        A pass over the headers, of all ranges at the same time, reads no more than the limits allow.
+
+        :param asked: a range that begins at a boundary, the most bytes (event headers included) and the most
+            events that its part may have; None for no limit. An event over the limit of bytes is left out.
+        :returns: an answer for each, in the same order.
+        :raises TruncatedInputError: a range ends in the middle of an event.
+        :raises DecodeError: a range holds no events, or does not begin with one.
+        :raises DataLossError: it was truncated.
+        :raises InvalidArgumentError: it reaches beyond the segment's end, or a limit is negative.
+        """
+        return await splitting.leading_parts(self._core, list(asked))
 
     def read_range(self, segment_range: SegmentRange) -> EventRangeReader:
         """The events of a range: ``async for batch in client.read_range(r)``.

@@ -69,6 +69,7 @@ from pravega_wire.serializers import BytesSerializer
 from pravega_wire.stream import batch
 from pravega_wire.stream.callers import in_place
 from pravega_wire.stream.core import ClientCore
+from pravega_wire.stream.marks import mark_stream
 from pravega_wire.stream.revisioned import RevisionedStream
 from pravega_wire.stream.synchronizer import StateSynchronizer
 from pravega_wire.types import Revision, ScopedStream, StreamCut
@@ -297,8 +298,7 @@ class StreamWatermarks:
 
     async def _read_more(self) -> bool:
         if self._marks is None:
-            name = ScopedStream(self.stream.scope, f"_MARK{self.stream.name}")
-            self._marks = await RevisionedStream.open(self._core, name, BytesSerializer())
+            self._marks = await RevisionedStream.open(self._core, mark_stream(self.stream), BytesSerializer())
         if self._read_to is None:
             self._read_to = await self._marks.fetch_oldest_revision()
         found = []

@@ -16,10 +16,17 @@ from collections.abc import Sequence
 
 import trio
 
-from pravega_wire.boundaries import DEFAULT_SPACING, BoundaryIndex, check_bytes
+from pravega_wire.boundaries import DEFAULT_SPACING, BoundaryIndex, LeadingPart, check_bytes
+from pravega_wire.checks import check_count
 from pravega_wire.controller.tokens import Access
-from pravega_wire.errors import DataLossError, InvalidArgumentError, NoSuchSegmentError, TruncatedInputError
-from pravega_wire.protocol.events import last_boundary
+from pravega_wire.errors import (
+    DataLossError,
+    DecodeError,
+    InvalidArgumentError,
+    NoSuchSegmentError,
+    TruncatedInputError,
+)
+from pravega_wire.protocol.events import EVENT_HEADER, last_boundary
 from pravega_wire.segment.appender import HEADER_BYTES
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.reader import CHUNK_BYTES, DEPTH, RangeReader
@@ -28,7 +35,10 @@ from pravega_wire.stream.batch import look_up_all
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.types import SegmentRange
 
-__all__ = ["BoundaryScan", "boundary_index", "range_crc32", "split_range", "split_ranges"]
+__all__ = [
+    "BoundaryScan", "LeadingScan", "boundary_index", "leading_parts", "range_crc32", "split_range",
+    "split_ranges",
+]  # fmt: skip
 
 _FIRST_READ = 16 * 1024
 _READ_AHEAD = CHUNK_BYTES * DEPTH
@@ -36,28 +46,30 @@ _LEG = 32 * CHUNK_BYTES
 _CONCURRENT_PASSES = 4
 
 
-class BoundaryScan:
-    """Finds marks from bytes that are fed to it; does no I/O itself.
+class _Scan:
+    """Follows headers in bytes that are fed to it; does no I/O itself.
 
     :ivar at: where the next header begins; bytes before it are not needed.
-    :ivar marks: what was found so far.
-
-    :param mark: last mark before ``at``, of a pass that is continued.
     """
 
-    def __init__(self, segment: str, start: int, end: int, spacing: int, mark: int | None = None) -> None:
+    def __init__(self, segment: str, start: int, end: int) -> None:
         self.at = start
-        self.marks: list[int] = []
         self._segment = segment
         self._end = end
-        self._spacing = spacing
-        self._mark = start if mark is None else mark
         self._carry = b""
 
     @property
     def next_byte(self) -> int:
         """First offset that is still needed."""
         return self.at + len(self._carry)
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing more is needed."""
+        raise NotImplementedError
+
+    def _follow(self, view: memoryview, base: int) -> None:
+        raise NotImplementedError
 
     def feed(self, data: memoryview, offset: int) -> None:
         """Bytes from ``offset``, which is not after :attr:`next_byte`.
@@ -74,10 +86,40 @@ class BoundaryScan:
             head = self._carry + bytes(data[skip : skip + taken])
             self._carry = b""
             self._follow(memoryview(head), self.at)
-        if self.at < offset + len(data) and not self._carry:
+        if self.at < offset + len(data) and not self._carry and not self.done:
             self._follow(data, offset)
-        if self.at < self._end <= self.next_byte:
+        if self.at < self._end <= self.next_byte and not self.done:
             raise self._inside()
+
+    def _keep(self, view: memoryview, base: int) -> None:
+        """Keep the part of a header that the view ends with."""
+        self._carry = bytes(view[max(0, self.at - base) :]) if self.at < base + len(view) else b""
+
+    def _inside(self) -> TruncatedInputError:
+        return TruncatedInputError(
+            f"{self._segment}: offset {self._end} is in the middle of the event that starts at {self.at}",
+            segment=self._segment,
+        )
+
+
+class BoundaryScan(_Scan):
+    """Finds marks in a range.
+
+    :ivar marks: what was found so far.
+
+    :param mark: last mark before ``at``, of a pass that is continued.
+    """
+
+    def __init__(self, segment: str, start: int, end: int, spacing: int, mark: int | None = None) -> None:
+        super().__init__(segment, start, end)
+        self.marks: list[int] = []
+        self._spacing = spacing
+        self._mark = start if mark is None else mark
+
+    @property
+    def done(self) -> bool:
+        """Whether all boundaries are found."""
+        return self.at >= self._end
 
     def _follow(self, view: memoryview, base: int) -> None:
         while self.at < self._end:
@@ -94,26 +136,84 @@ class BoundaryScan:
             self._mark = self.at
             self.marks.append(self._mark)
         if self.at < self._end:
-            self._carry = bytes(view[max(0, self.at - base) :]) if self.at < base + len(view) else b""
-
-    def _inside(self) -> TruncatedInputError:
-        return TruncatedInputError(
-            f"{self._segment}: offset {self._end} is in the middle of the event that starts at {self.at}",
-            segment=self._segment,
-        )
+            self._keep(view, base)
 
 
-async def _scan(stores: SegmentStores, target: SegmentTarget, scan: BoundaryScan, end: int) -> None:
+class LeadingScan(_Scan):
+    """Finds the whole events that a range begins with, up to a limit of bytes, of events, or of both.
+
+    :ivar events: found so far, None without a limit of events. :ivar next_bytes: as in :class:`LeadingPart`.
+    """
+
+    def __init__(
+        self, segment: str, start: int, end: int, max_bytes: int | None, max_events: int | None
+    ) -> None:
+        super().__init__(segment, start, end)
+        self.events = None if max_events is None else 0
+        self.next_bytes: int | None = None
+        self._limit = end if max_bytes is None else min(end, start + max_bytes)
+        self._max_events = max_events
+
+    @property
+    def done(self) -> bool:
+        """Whether the end, a limit or the event that is over it was reached."""
+        return self.at >= self._end or self.next_bytes is not None or self.events == (self._max_events or -1)
+
+    @property
+    def read_end(self) -> int:
+        """No byte from here on is needed: the header of the event over the limit lies before it."""
+        return min(self._end, self._limit + HEADER_BYTES)
+
+    def _follow(self, view: memoryview, base: int) -> None:
+        limit = self._limit - base
+        if self.events is None:
+            at, event_end = last_boundary(view, self.at - base, limit, base, segment=self._segment)
+        else:
+            at, event_end = self._count(view, self.at - base, limit, base)
+        self.at = at + base
+        if event_end >= 0:
+            if event_end + base > self._end:
+                raise self._inside()
+            self.next_bytes = event_end - at
+        elif not self.done:
+            self._keep(view, base)
+
+    def _count(self, view: memoryview, at: int, limit: int, base: int) -> tuple[int, int]:
+        """As :func:`last_boundary`, one event after the other."""
+        assert self.events is not None
+        assert self._max_events is not None
+        size = len(view) - HEADER_BYTES
+        found, left = 0, self._max_events - self.events
+        event_end = -1
+        while at <= size and found < left:
+            kind, length = EVENT_HEADER.unpack_from(view, at)
+            if kind != 0 or length < 0:
+                raise DecodeError(
+                    f"segment {self._segment}: no event begins at offset {base + at} "
+                    f"(type {kind}, length {length})",
+                    segment=self._segment,
+                )
+            stop = at + HEADER_BYTES + length
+            if stop > limit:
+                event_end = stop
+                break
+            at = stop
+            found += 1
+        self.events += found
+        return at, event_end
+
+
+async def _scan(stores: SegmentStores, target: SegmentTarget, scan: _Scan, end: int) -> None:
     """Feed a scan up to ``end``: everything where events are small, only headers where they are large."""
     length = _FIRST_READ
-    while scan.at < end:
+    while not scan.done:
         start = scan.next_byte
         # After a few reads without a long jump, everything is read, several chunks ahead.
         stop = min(end, start + (length if length < CHUNK_BYTES else _LEG))
         reader = RangeReader(stores, target, start, stop, chunk_bytes=min(length, CHUNK_BYTES))
         jumped = 0
         try:
-            while (chunk := await reader.receive()) is not None:
+            while not scan.done and (chunk := await reader.receive()) is not None:
                 begin = reader.offset - len(chunk)
                 jumped += min(max(0, scan.at - begin), len(chunk))
                 scan.feed(chunk, begin)
@@ -219,3 +319,28 @@ async def split_ranges(
 
     pieces = await look_up_all(split, range(len(ranges)), at_once=_CONCURRENT_PASSES)
     return [piece for place in range(len(ranges)) for piece in pieces[place]]
+
+
+async def leading_parts(
+    core: ClientCore, asked: Sequence[tuple[SegmentRange, int | None, int | None]]
+) -> list[LeadingPart]:
+    """See :meth:`PravegaClient.leading_parts`."""
+    core.check_open()
+    for _, max_bytes, max_events in asked:
+        if max_bytes is not None:
+            check_count("max_bytes", max_bytes, 0)
+        if max_events is not None:
+            check_count("max_events", max_events, 1)
+
+    async def look(place: int) -> LeadingPart:
+        whole, max_bytes, max_events = asked[place]
+        target = core.target(whole.stream, whole.segment_id, Access.READ)
+        scan = LeadingScan(target.name, whole.start_offset, whole.end_offset, max_bytes, max_events)
+        if not scan.done:
+            await _check_end(core, target, whole)
+            await _scan(core.stores, target, scan, scan.read_end)
+        part = SegmentRange(whole.stream, whole.segment_id, whole.start_offset, scan.at)
+        return LeadingPart(part, scan.events, scan.next_bytes)
+
+    found = await look_up_all(look, range(len(asked)))
+    return [found[place] for place in range(len(asked))]

@@ -13,7 +13,7 @@ from uuid import UUID
 
 import trio
 
-from pravega_wire.boundaries import DEFAULT_PIECE_BYTES, DEFAULT_SPACING, BoundaryIndex
+from pravega_wire.boundaries import DEFAULT_PIECE_BYTES, DEFAULT_SPACING, BoundaryIndex, LeadingPart
 from pravega_wire.config import PravegaConfig
 from pravega_wire.controller.types import (
     KeyValueTableConfiguration,
@@ -27,7 +27,7 @@ from pravega_wire.groups import ReaderGroupConfig
 from pravega_wire.hashing import routing_key_position
 from pravega_wire.metrics import ClientMetrics, Observer, WriterMetrics
 from pravega_wire.policies import StreamConfiguration
-from pravega_wire.positions import EventPointer
+from pravega_wire.positions import EventPointer, Watermark
 from pravega_wire.protocol.events import EventBatch
 from pravega_wire.segment.appender import Ack as AsyncAck
 from pravega_wire.segment.reader import EventRangeReader
@@ -737,6 +737,10 @@ class PravegaClient:
         """Segments that were active in an epoch."""
         return self._portal.within(timeout, self._twin.epoch_segments, stream, epoch)
 
+    def watermarks(self, stream: StreamName, *, timeout: float | None = None) -> list[Watermark]:
+        """The watermarks made from the times that writers noted, oldest first."""
+        return self._portal.within(timeout, self._twin.watermarks, stream)
+
     def successors(self, stream: StreamName, segment_id: int, *, timeout: float | None = None) -> Successors:
         """Segments that follow a sealed segment."""
         return self._portal.within(timeout, self._twin.successors, stream, segment_id)
@@ -948,6 +952,15 @@ class PravegaClient:
     def range_crc32(self, segment_range: SegmentRange, *, timeout: float | None = None) -> int:
         """CRC-32 of the bytes of a range, event headers included."""
         return self._portal.within(timeout, self._twin.range_crc32, segment_range)
+
+    def leading_parts(
+        self,
+        asked: Iterable[tuple[SegmentRange, int | None, int | None]],
+        *,
+        timeout: float | None = None,
+    ) -> list[LeadingPart]:
+        """How many whole events of each range are within a limit, to read a stream in portions."""
+        return self._portal.within(timeout, self._twin.leading_parts, list(asked))
 
     def read_range(self, segment_range: SegmentRange) -> EventBatches:
         """The events of a range: ``for batch in client.read_range(r)``."""
