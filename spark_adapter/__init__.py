@@ -3,8 +3,10 @@
 from typing import TYPE_CHECKING, Any
 
 from spark_adapter.commit import STEPS, BatchReport
+from spark_adapter.creating import create_if_missing
 from spark_adapter.sink import ForeachBatchSink
 from spark_adapter.source import EVENT_SCHEMA, read_df, read_rdd, register
+from spark_adapter.tables import metadata_df
 from spark_adapter.versions import HAS_DATA_SOURCES, needs_data_sources
 
 __all__ = [
@@ -12,6 +14,8 @@ __all__ = [
     "STEPS",
     "BatchReport",
     "ForeachBatchSink",
+    "create_if_missing",
+    "metadata_df",
     "read_df",
     "read_rdd",
     "register",

@@ -14,7 +14,10 @@ from pyspark.sql.types import StructType
 from pravega_wire import SegmentRange
 from pravega_wire.errors import InvalidArgumentError
 from spark_adapter.clients import client_for
-from spark_adapter.options import ReadOptions, schema_of
+from spark_adapter.creating import Creation, ensure_stream
+from spark_adapter.options import ReadOptions, canonical, schema_of
+from spark_adapter.table_reader import TableReader
+from spark_adapter.tables import TableRead
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,7 +41,14 @@ class PravegaDataSource(DataSource):  # type: ignore[misc]  # pyspark is Any to 
         return "pravega"
 
     def schema(self) -> str:
-        """The columns asked for; looks at the options, so that a wrong one is found by ``load()``."""
+        """The columns asked for, or those of a metadata table.
+
+        Looks at the options, so that a wrong one is found by ``load()``.
+        """
+        table = TableRead.parse(dict(self.options))
+        if table is not None:
+            return table.schema
+        self._creation()
         return schema_of(self._parsed().columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -46,6 +56,9 @@ class PravegaDataSource(DataSource):  # type: ignore[misc]  # pyspark is Any to 
 
         :raises InvalidArgumentError: the user gave another schema than the columns asked for.
         """
+        table = TableRead.parse(dict(self.options))
+        if table is not None:
+            return TableReader(table, schema)
         options = self._parsed()
         wanted = schema_of(options.columns)
         given = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema.fields)
@@ -54,10 +67,13 @@ class PravegaDataSource(DataSource):  # type: ignore[misc]  # pyspark is Any to 
                 f"format 'pravega' has the columns {wanted}, not {given}: leave out schema(), and "
                 "select or cast columns of the frame (the option 'columns' leaves some out)"
             )
-        return _Reader(options)
+        return _Reader(options, self._creation())
 
     def _parsed(self) -> ReadOptions:
         return ReadOptions.parse(dict(self.options))
+
+    def _creation(self) -> Creation:
+        return Creation.parse(canonical(dict(self.options), "read"), "read")
 
     def streamReader(self, schema: StructType) -> NoReturn:
         """Refused: there is no ``readStream`` yet."""
@@ -86,13 +102,16 @@ class _Reader(DataSourceReader):  # type: ignore[misc]  # pyspark is Any to mypy
     # No pushFilters: in PySpark 4.3 the filter of one query stays in the loaded DataFrame and
     # silently cuts the rows of the next one.
 
-    def __init__(self, options: ReadOptions) -> None:
+    def __init__(self, options: ReadOptions, creation: Creation) -> None:
         self.options = options
+        self.creation = creation
 
     def partitions(self) -> list[InputPartition]:
         ranges: Iterable[SegmentRange] | None = self.options.ranges
         if ranges is None:
-            ranges = client_for(self.options.config).segment_ranges(
+            client = client_for(self.options.config)
+            ensure_stream(client, self.options.stream, self.creation)
+            ranges = client.segment_ranges(
                 self.options.stream,
                 self.options.start,
                 self.options.end,

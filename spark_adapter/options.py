@@ -14,6 +14,7 @@ from pravega_wire.errors import InvalidArgumentError
 
 __all__ = [
     "COLUMNS",
+    "CONNECTION",
     "EVERYWHERE",
     "OPTIONS",
     "READS",
@@ -116,6 +117,21 @@ OPTIONS = (
         "`false`: read the column `event` alone, which is faster",
         uses=READS,
     ),
+    Option(
+        "metadata",
+        "",
+        "a table to read instead of events: `StreamInfo`, `Streams`, `segments`, `epochs`, `transactions`, "
+        "`groups`",
+        uses=("read",),
+    ),
+    Option("allow_create_stream", "`true` to write, `false` to read", "make the stream if it is missing"),
+    Option("allow_create_scope", "`true`", "make the scope of a stream that is made, if it is missing too"),
+    Option("default_num_segments", "`1`", "segments of a stream that is made; with a rate, the fewest"),
+    Option("default_scale_factor", "", "into how many a busy segment is split; needs a rate"),
+    Option("default_segment_target_rate_bytes_per_sec", "", "bytes a second for a segment, from `1024`"),
+    Option("default_segment_target_rate_events_per_sec", "", "or events a second"),
+    Option("default_retention_duration_milliseconds", "(all)", "how long a stream that is made keeps data"),
+    Option("default_retention_size_bytes", "(all)", "or how much of it"),
     Option("auth_method", "", "`Basic` or `Bearer`"),
     Option("auth_token", "", 'the encoded token (Spark hides options with "token" in their name)'),
     Option("trust_store", "", "PEM file of trusted certificates"),
@@ -235,6 +251,10 @@ _NUMBERS: Mapping[str, Callable[[str], int | float]] = {
     "controller_deadline": float,
     "operation_timeout": float,
 }
+
+
+CONNECTION = frozenset(_PROPERTIES) | frozenset(_NUMBERS)
+"""The options that say how to reach the servers, with the default scope."""
 
 
 def config_of(given: Mapping[str, str]) -> PravegaConfig:

@@ -1,0 +1,180 @@
+"""Making a stream that is missing, by options, before it is read or written.
+
+The names of the options, and what their combinations mean, are those of the Scala connector.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Self
+
+from pravega_wire import PravegaConfig, RetentionPolicy, ScalingPolicy, ScopedStream, StreamConfiguration
+from pravega_wire.checks import INT32_MAX, INT64_MAX, check_count
+from pravega_wire.errors import InvalidArgumentError, ScopeNotFoundError, StreamNotFoundError
+from pravega_wire.sync import PravegaClient
+from spark_adapter.clients import client_for
+from spark_adapter.options import WRITES, Use, boolean, canonical
+
+__all__ = ["CREATION_OPTIONS", "Creation", "create_if_missing", "ensure_stream"]
+
+log = logging.getLogger(__name__)
+
+_SEGMENTS: Final = "default_num_segments"
+_FACTOR: Final = "default_scale_factor"
+_BYTE_RATE: Final = "default_segment_target_rate_bytes_per_sec"
+_EVENT_RATE: Final = "default_segment_target_rate_events_per_sec"
+_KEEP_TIME: Final = "default_retention_duration_milliseconds"
+_KEEP_SIZE: Final = "default_retention_size_bytes"
+
+CREATION_OPTIONS: Final = (
+    "allow_create_scope", "allow_create_stream",
+    _SEGMENTS, _FACTOR, _BYTE_RATE, _EVENT_RATE, _KEEP_TIME, _KEEP_SIZE,
+)  # fmt: skip
+"""The options that this module is about."""
+
+_KIB: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Creation:
+    """Whether a missing stream is made, and how; picklable.
+
+    :ivar stream: make the stream. :ivar scope: make its scope as well, if that is missing too.
+    :ivar configuration: of a stream that is made.
+    """
+
+    stream: bool
+    scope: bool = True
+    configuration: StreamConfiguration = field(default_factory=StreamConfiguration)
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str], use: Use) -> Self:
+        """What the options of one read or write say.
+
+        Without ``allow_create_stream`` a write makes the stream and a read does not: a mistyped name would be
+        read as an empty stream.
+
+        :param given: by the names of :data:`~spark_adapter.options.OPTIONS`, as ``canonical`` gives them.
+        :raises InvalidArgumentError: a value is malformed, or options do not go together.
+        """
+        return cls(
+            boolean("allow_create_stream", given.get("allow_create_stream", str(use in WRITES))),
+            boolean("allow_create_scope", given.get("allow_create_scope", "true")),
+            StreamConfiguration(_scaling(given), _retention(given)),
+        )
+
+
+def ensure_stream(client: PravegaClient, stream: ScopedStream, creation: Creation) -> bool:
+    """Make the stream if it is missing and may be made; one that exists is left as it is.
+
+    Call it on the driver before anything else is asked of the stream. Several jobs may do so at once: one of
+    them makes it, and none goes on before it is complete.
+
+    :returns: whether this call made it.
+    :raises StreamNotFoundError: it is missing, and ``allow_create_stream`` is false.
+    :raises ScopeNotFoundError: its scope is missing, and ``allow_create_scope`` is false.
+    """
+    try:
+        # Not stream_exists(): that is true of a stream that is still being made, which has no segments yet.
+        # And whoever may read or write may ask this.
+        client.active_segments(stream)
+        return False
+    except StreamNotFoundError as error:
+        if not creation.stream:
+            raise StreamNotFoundError(
+                f"stream {stream} does not exist; if its name is right and it is to be made, set the option "
+                "allow_create_stream to true",
+                scope=stream.scope,
+                stream=stream.name,
+            ) from error
+    try:
+        made = client.create_stream(stream, creation.configuration)
+    except ScopeNotFoundError as error:
+        if not creation.scope:
+            raise ScopeNotFoundError(
+                f"stream {stream} cannot be made: scope {stream.scope} does not exist, and the option "
+                "allow_create_scope is false",
+                scope=stream.scope,
+            ) from error
+        client.create_scope(stream.scope)
+        made = client.create_stream(stream, creation.configuration)
+    if made:
+        log.info("stream %s did not exist and was made, with %s", stream, creation.configuration)
+    return made
+
+
+def create_if_missing(config: PravegaConfig, stream: str | ScopedStream, **options: object) -> bool:
+    """Make a stream if it is missing, for what takes no options: a ``ForeachBatchSink``, or ``read_df``.
+
+    ::
+
+        create_if_missing(config, "flights", default_num_segments=4, default_retention_size_bytes=10**9)
+
+    :param options: as those of a write (``docs/spark.md``): ``allow_create_scope`` and ``default_...``.
+    :returns: whether this call made it.
+    :raises InvalidArgumentError: an option is unknown or malformed, or they do not go together.
+    :raises ScopeNotFoundError: the scope is missing, and ``allow_create_scope`` is false.
+    """
+    given = canonical({name: str(value) for name, value in options.items()}, "write")
+    for name in given:
+        if name not in CREATION_OPTIONS or name == "allow_create_stream":
+            raise InvalidArgumentError(
+                f"create_if_missing() does not take {name!r}, only allow_create_scope and "
+                f"{', '.join(each for each in CREATION_OPTIONS if each.startswith('default_'))}"
+            )
+    return ensure_stream(client_for(config), config.resolve(stream), Creation.parse(given, "write"))
+
+
+def _scaling(given: Mapping[str, str]) -> ScalingPolicy:
+    segments = _number(given, _SEGMENTS, 1)
+    factor = _number(given, _FACTOR, 2)
+    byte_rate = _number(given, _BYTE_RATE, _KIB, INT32_MAX * _KIB)
+    event_rate = _number(given, _EVENT_RATE, 1)
+    if byte_rate is not None and event_rate is not None:
+        raise InvalidArgumentError(
+            f"options {_BYTE_RATE!r} and {_EVENT_RATE!r} do not go together: a stream scales by one of them"
+        )
+    rate = event_rate if byte_rate is None else byte_rate
+    if rate is None and factor is None:
+        return ScalingPolicy.fixed(1 if segments is None else segments)
+    # The Scala connector makes a stream that never scales of what is incomplete, and does not say so.
+    if rate is None or factor is None or segments is None:
+        missing = {
+            f"{_SEGMENTS!r}": segments,
+            f"{_FACTOR!r}": factor,
+            f"{_BYTE_RATE!r} or {_EVENT_RATE!r}": rate,
+        }
+        names = " and ".join(name for name, value in missing.items() if value is None)
+        raise InvalidArgumentError(
+            f"a stream that scales by a rate needs a number of segments, a scale factor and a rate: {names} "
+            "is missing"
+        )
+    if byte_rate is None:
+        return ScalingPolicy.by_event_rate(rate, factor, segments)
+    return ScalingPolicy.by_data_rate(rate // _KIB, factor, segments)
+
+
+def _retention(given: Mapping[str, str]) -> RetentionPolicy | None:
+    milliseconds = _number(given, _KEEP_TIME, 1, INT64_MAX)
+    size = _number(given, _KEEP_SIZE, 1, INT64_MAX)
+    if milliseconds is not None and size is not None:
+        raise InvalidArgumentError(
+            f"options {_KEEP_TIME!r} and {_KEEP_SIZE!r} do not go together: a stream is kept by one of them"
+        )
+    if milliseconds is not None:
+        return RetentionPolicy.by_time(milliseconds)
+    return None if size is None else RetentionPolicy.by_size(size)
+
+
+def _number(given: Mapping[str, str], name: str, lowest: int, highest: int = INT32_MAX) -> int | None:
+    text = given.get(name)
+    if not text:
+        return None
+    try:
+        number: Any = int(text)
+    except ValueError:
+        raise InvalidArgumentError(f"option {name!r}: {text!r} is not a whole number") from None
+    check_count(f"option {name!r}", number, lowest, highest)
+    return int(number)
