@@ -13,6 +13,7 @@ from typing import Any, Literal, Self, TypeAlias
 from uuid import UUID
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql import Row
 
@@ -34,18 +35,37 @@ log = logging.getLogger(__name__)
 RESULT_SCHEMA = "result string"
 _ROWS_PER_CHUNK = 5000
 
+_EVENT_TYPES = (
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_fixed_size_binary,
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """Some rows of a partition, ready to be written.
 
-    :ivar keys: one routing key for each event (or None), or None for no keys at all.
+    :ivar events: a list of bytes, or an Arrow array of binary or string without nulls.
+    :ivar keys: one routing key for each event (or None), in a list or an Arrow array of strings; or None
+        for no keys at all.
+    :ivar nbytes: bytes of the events.
     :ivar timestamp: greatest event time among them in ms, or None.
     """
 
-    events: list[bytes]
-    keys: list[str | None] | None
+    events: Any
+    keys: Any
+    nbytes: int
     timestamp: int | None
+
+    def listed(self) -> tuple[list[bytes], list[str | None] | None]:
+        """Events and keys as lists."""
+        if isinstance(self.events, list):
+            return self.events, self.keys
+        events = self.events.cast(pa.large_binary()).to_pylist()
+        return events, None if self.keys is None else self.keys.to_pylist()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,23 +108,28 @@ class PartitionWriter:
     # --- rows to events -------------------------------------------------------------------------
 
     def _chunks_of_batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Chunk]:
+        before = 0
         for batch in batches:
-            values = batch.column(self.event_col).to_pylist()
-            events = [self._event(value) for value in values]
-            keys = None
-            if self.routing_key_col is not None:
-                keys = batch.column(self.routing_key_col).to_pylist()
-            times: list[int | None] = []
+            if not batch.num_rows:
+                continue
+            events = batch.column(self.event_col)
+            if events.null_count:
+                raise self._no_event(None, before + pc.index(events.is_null(), True).as_py())
+            if not any(check(events.type) for check in _EVENT_TYPES):
+                raise self._no_event(events.type, before)
+            keys = None if self.routing_key_col is None else batch.column(self.routing_key_col)
+            timestamp = None
             if self.event_time_col is not None:
-                times = batch.column(self.event_time_col).to_pylist()
-            known = [time for time in times if time is not None]
-            yield Chunk(events, keys, max(known, default=None))
+                timestamp = pc.max(batch.column(self.event_time_col)).as_py()
+            yield Chunk(events, keys, pc.sum(pc.binary_length(events)).as_py(), timestamp)
+            before += batch.num_rows
 
     def _chunks_of_rows(self, rows: Iterator[Row]) -> Iterator[Chunk]:
         serialize = self.serializer
+        before = 0
         while some := list(islice(rows, _ROWS_PER_CHUNK)):
             if serialize is None:
-                events = [self._event(row[self.event_col]) for row in some]
+                events = [self._event(row[self.event_col], number) for number, row in enumerate(some, before)]
             else:
                 events = [self._serialized(serialize(row)) for row in some]
             keys: list[str | None] | None = None
@@ -116,16 +141,20 @@ class PartitionWriter:
             if self.event_time_col is not None:
                 known = [row[self.event_time_col] for row in some]
                 timestamp = max((_milliseconds(t) for t in known if t is not None), default=None)
-            yield Chunk(events, keys, timestamp)
+            yield Chunk(events, keys, sum(map(len, events)), timestamp)
+            before += len(some)
 
-    def _event(self, value: Any) -> bytes:
+    def _event(self, value: Any, row: int) -> bytes:
         if isinstance(value, str):
             return value.encode()
         if isinstance(value, bytes | bytearray):
             return bytes(value)
-        raise InvalidArgumentError(
-            f"column {self.event_col!r} has {'a null' if value is None else type(value).__name__}"
-            ": an event is a string or binary"
+        raise self._no_event(None if value is None else type(value).__name__, row)
+
+    def _no_event(self, found: object, row: int) -> InvalidArgumentError:
+        return InvalidArgumentError(
+            f"column {self.event_col!r} has {'a null' if found is None else found} in row {row} of partition "
+            f"{_task().partitionId()}: an event is a string or binary"
         )
 
     def _serialized(self, value: Any) -> bytes:
@@ -173,8 +202,6 @@ class PartitionWriter:
         with ExitStack() as stack:
             writer = None
             for chunk in chunks:
-                if not chunk.events:
-                    continue
                 if writer is None:
                     staging = staging_id(
                         self.query, self.batch, self.txn, task.partitionId(), task.taskAttemptId()
@@ -211,8 +238,8 @@ class _BestEffort:
 
     def write(self, chunk: Chunk) -> None:
         """Hand over a chunk; after a failure a new writer begins with the next one."""
-        fits = [len(event) <= MAX_EVENT_BYTES for event in chunk.events]
-        events, keys = chunk.events, chunk.keys
+        events, keys = chunk.listed()
+        fits = [len(event) <= MAX_EVENT_BYTES for event in events]
         if not all(fits):
             self.tally.dropped += fits.count(False)
             events = list(compress(events, fits))
@@ -267,7 +294,7 @@ class _Tally:
 
     def add(self, chunk: Chunk) -> None:
         self.rows += len(chunk.events)
-        self.nbytes += sum(map(len, chunk.events))
+        self.nbytes += chunk.nbytes
         if chunk.timestamp is not None:
             self.timestamp = max(chunk.timestamp, self.timestamp or chunk.timestamp)
 

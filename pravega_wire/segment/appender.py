@@ -54,6 +54,7 @@ __all__ = [
     "AppenderOwner",
     "Block",
     "Place",
+    "PlaceRun",
     "SegmentAppender",
     "Stored",
     "too_large",
@@ -147,12 +148,25 @@ Stored = Callable[[int, Place], bool]
 """Whether an event is stored, by its number and what routes it."""
 
 
+class PlaceRun:
+    """The positions in the key space of successive events, without an object for each.
+
+    :ivar positions: one float for each event; not copied.
+    """
+
+    __slots__ = ("positions",)
+
+    def __init__(self, positions: Sequence[float]) -> None:
+        self.positions = positions
+
+
 class Block:
     """Events that are appended together.
 
     :ivar parts: framed events (header and payload), in pieces, until the block is closed.
     :ivar places: what routes each event, for sending it on to a successor segment: its routing key, or a
-        position in the key space, or None for anywhere.
+        position in the key space, or None for anywhere; a :class:`PlaceRun` stands for several events.
+        Empty where the writer's segments have no successors.
     :ivar numbers: a number for each event, ascending, where the caller numbers them; else empty.
     :ivar atomic: the events stay in one block, whatever happens.
     """
@@ -164,7 +178,7 @@ class Block:
 
     def __init__(self) -> None:
         self.parts: list[bytes | memoryview] = []
-        self.places: list[Place] = []
+        self.places: list[Place | PlaceRun] = []
         self.numbers: list[int] = []
         self.size = 0
         self.count = 0
@@ -197,6 +211,13 @@ class Block:
         )
         return [before, self._payload, after]
 
+    def _each_place(self) -> Iterator[Place]:
+        for place in self.places:
+            if isinstance(place, PlaceRun):
+                yield from place.positions
+            else:
+                yield place
+
     def events(self) -> Iterator[tuple[memoryview, Place]]:
         """Each framed event with what routes it, in order."""
         if self.parts:
@@ -204,7 +225,7 @@ class Block:
         else:
             payload = self._payload
         start = 0
-        for place in self.places:
+        for place in self._each_place():
             end = start + HEADER_BYTES + int.from_bytes(payload[start + 4 : start + 8], "big")
             yield payload[start:end], place
             start = end
@@ -215,14 +236,16 @@ class Block:
         Each with the places and the numbers (none where the caller has none) of its events.
         """
         if self.atomic:
-            yield memoryview(b"".join(framed for framed, _ in self.events())), self.places, self.numbers
+            whole = memoryview(b"".join(framed for framed, _ in self.events()))
+            yield whole, list(self._each_place()), self.numbers
             return
         for index, (framed, place) in enumerate(self.events()):
             yield framed, [place], self.numbers[index : index + 1]
 
     def drop(self, stored: Stored) -> tuple[int, int]:
         """Leave out the numbered events that are stored; returns how many bytes and events that were."""
-        keep = [not stored(number, place) for number, place in zip(self.numbers, self.places, strict=False)]
+        places = list(self._each_place())
+        keep = [not stored(number, place) for number, place in zip(self.numbers, places, strict=False)]
         dropped = keep.count(False)
         if not dropped:
             return 0, 0
@@ -232,7 +255,7 @@ class Block:
             self.parts = [payload]
         else:
             self._payload = memoryview(payload)
-        self.places = list(compress(self.places, keep))
+        self.places = list(compress(places, keep))
         self.numbers = list(compress(self.numbers, keep))
         self.size -= size
         self.count -= dropped
@@ -277,6 +300,8 @@ class SegmentAppender:
 
     :ivar last_stored_number: the last event number that the segment is known to hold of this writer id; 0 for
         none, None before the first set-up.
+    :ivar patient: only full blocks leave before :meth:`force`: fewer and larger ones, where nobody waits for
+        single acknowledgements.
     :ivar on_first_send: called with the framed events of each block when it is sent for the first time: once
         each, in the order in which they are stored.
     """
@@ -314,6 +339,7 @@ class SegmentAppender:
         self._setup_done = trio.Event()
         self.segment_length = -1
         self.last_stored_number: int | None = None
+        self.patient = False
         self.on_first_send: Callable[[memoryview], None] | None = None
 
     # --- what the owner calls -------------------------------------------------------------------
@@ -360,7 +386,11 @@ class SegmentAppender:
             if self._full:
                 block = self._full.popleft()
             elif self.open.count and (
-                self._forced or len(under_way) < _SMALL_BLOCKS_UNDER_WAY or self.open.size >= _SEND_AT_BYTES
+                self._forced
+                or (
+                    not self.patient
+                    and (len(under_way) < _SMALL_BLOCKS_UNDER_WAY or self.open.size >= _SEND_AT_BYTES)
+                )
             ):
                 block = self.open
                 self.open = Block()

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from random import random
 from typing import Any
 
 from pravega_wire.errors import InvalidArgumentError
+from pravega_wire.protocol.events import EVENT_HEADER
 from pravega_wire.segment.appender import too_large
 
-__all__ = ["FramedEvents", "frame_arrow", "is_arrow", "key_column", "large_rows", "payload_at"]
+__all__ = [
+    "FramedEvents", "bounded_rows", "by_segment", "frame_arrow", "is_arrow", "key_column", "large_rows",
+    "payload_at",
+]  # fmt: skip
 
 _ROWS = 65_536
 _BYTES = 8 * 1024 * 1024
@@ -27,6 +32,9 @@ class FramedEvents:
     data: memoryview
     offsets: memoryview
     rows: slice
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
 
 
 def is_arrow(value: object) -> bool:
@@ -97,6 +105,54 @@ def payload_at(events: Any, row: int) -> bytes:
     return found
 
 
+def bounded_rows(events: Any) -> Iterator[slice]:
+    """Rows of an array, some megabytes at a time."""
+    start = 0
+    rows = min(_ROWS, max(1, len(events) * _BYTES // max(1, events.nbytes)))
+    while start < len(events):
+        yield slice(start, min(start + rows, len(events)))
+        start += rows
+
+
+def by_segment(
+    keys: Any, position_of: Callable[[str], float], segment_at: Callable[[float], int], *, positions: bool
+) -> tuple[Any, list[tuple[int, int]], memoryview[float] | None]:
+    """Sort rows by the segments that their routing keys lead to, without an object for each row.
+
+    :param keys: an array from :func:`key_column`; where it is null, the row goes anywhere.
+    :param position_of: from a key to its position in the key space; called once for each key.
+    :param segment_at: number of the segment of a position. :param positions: whether they are wanted.
+    :returns: the rows in their new order as an array of indices, in which those of one segment keep theirs,
+        or None if they all go to one; number and count of rows of each segment, in that order; and the
+        position of each row in that order, or None.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    encoded = keys.dictionary_encode()
+    known = [float(position_of(key)) for key in encoded.dictionary.to_pylist()]
+    codes = encoded.indices
+    if codes.null_count:
+        # Each event without a key goes anywhere.
+        first, nulls = len(known), codes.null_count
+        known += [random() for _ in range(nulls)]
+        codes = pc.replace_with_mask(
+            codes, pc.is_null(codes), pa.array(range(first, first + nulls), codes.type)
+        )
+    segments = pa.array(map(segment_at, known), pa.int32()).take(codes)
+    counted = sorted((each["values"], each["counts"]) for each in segments.value_counts().to_pylist())
+    order = None
+    if len(counted) > 1:
+        # Stable: the rows of one segment stay in their order.
+        order = pc.array_sort_indices(segments)
+        codes = codes.take(order) if positions else codes
+    if not positions:
+        return order, counted, None
+    column = pa.array(known, pa.float64()).take(codes)
+    view = memoryview(column.buffers()[1]).cast("d")[column.offset : column.offset + len(column)]
+    return order, counted, view
+
+
 def frame_arrow(events: Any, longest: int) -> Iterator[FramedEvents]:
     """Frame the payloads of an array from :func:`one_array`, some megabytes at a time.
 
@@ -106,27 +162,30 @@ def frame_arrow(events: Any, longest: int) -> Iterator[FramedEvents]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    start = 0
-    rows = min(_ROWS, max(1, len(events) * _BYTES // max(1, events.nbytes)))
-    while start < len(events):
-        piece = events.slice(start, rows)
+    for rows in bounded_rows(events):
+        piece = events[rows]
         if pa.types.is_fixed_size_binary(piece.type):
             piece = piece.cast(pa.binary())
         lengths = pc.binary_length(piece).cast(pa.int32())
-        largest = pc.max(lengths).as_py()
+        bounds = pc.min_max(lengths).as_py()
+        smallest, largest = bounds["min"], bounds["max"]
         if largest > longest:
             raise too_large(largest, limit=longest)
         count = len(piece)
-        numbers = array("i")
-        numbers.frombytes(memoryview(lengths.buffers()[1])[lengths.offset * 4 : (lengths.offset + count) * 4])
-        numbers.byteswap()
-        headers = array("i", bytes(8 * count))
-        headers[1::2] = numbers
+        headers: array[int] | bytes
+        if smallest == largest:
+            headers = EVENT_HEADER.pack(0, largest) * count
+        else:
+            numbers = array("i")
+            first = lengths.offset
+            numbers.frombytes(memoryview(lengths.buffers()[1])[first * 4 : (first + count) * 4])
+            numbers.byteswap()
+            headers = array("i", bytes(8 * count))
+            headers[1::2] = numbers
         header_column = pa.FixedSizeBinaryArray.from_buffers(
             pa.binary(8), count, [None, pa.py_buffer(headers)]
         ).cast(pa.binary())
         joined = pc.binary_join_element_wise(header_column, piece.cast(pa.binary()), b"")
         _, offsets, data = joined.buffers()
         view = memoryview(offsets).cast("i")[joined.offset : joined.offset + count + 1]
-        yield FramedEvents(memoryview(data), view, slice(start, start + count))
-        start += count
+        yield FramedEvents(memoryview(data), view, rows)

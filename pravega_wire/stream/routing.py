@@ -11,10 +11,11 @@ import math
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from functools import partial
 from itertools import chain, islice
 from random import random
 from struct import Struct
-from typing import Any
+from typing import Any, NamedTuple
 
 import trio
 
@@ -33,11 +34,14 @@ from pravega_wire.segment.appender import (
     Ack,
     Block,
     Place,
+    PlaceRun,
     SegmentAppender,
     too_large,
 )
 from pravega_wire.stream.arrow import (
     FramedEvents,
+    bounded_rows,
+    by_segment,
     frame_arrow,
     is_arrow,
     key_column,
@@ -111,6 +115,17 @@ class _Group:
         self.places: list[Place] = []
 
 
+class _SortedRows(NamedTuple):
+    """Events that go to one segment, as long as the routes stay what they were.
+
+    :ivar positions: of each in the key space, where the segments may have successors.
+    """
+
+    routes: Sequence[Route]
+    appender: SegmentAppender
+    positions: memoryview[float] | None
+
+
 class _Groups(dict[str, _Group]):
     """The group of each routing key; keys repeat, so each is hashed once."""
 
@@ -125,7 +140,7 @@ class _Groups(dict[str, _Group]):
     def at(self, position: float) -> _Group:
         """The group of a position in the key space."""
         if not self._by_route:
-            raise ClosedError("the writer is not open: use it as a context manager, or call open()")
+            raise not_open()
         return self._by_route[bisect_left(self._highs, position)]
 
     def __missing__(self, key: str | None) -> _Group:
@@ -144,6 +159,9 @@ class RoutedWriter:
 
     Subclasses open the routes with :meth:`_set_routes` and may override :meth:`sealed`.
     """
+
+    _has_successors = True
+    # Whether a sealed segment's events go on to others; those of a transaction do not.
 
     def __init__(
         self,
@@ -380,69 +398,72 @@ class RoutedWriter:
         """
         if keys is None or isinstance(keys, str):
             for framed in frame_arrow(events, MAX_EVENT_BYTES):
-                await self._write_framed(framed, keys, None, ack)
-        else:
-            for part, positions in self._by_segment(events, keys):
-                for framed in frame_arrow(part, MAX_EVENT_BYTES):
-                    await self._write_framed(framed, None, positions[framed.rows], ack)
+                await self._write_framed(framed, slice(0, len(framed)), keys, None, ack)
+            return
+        for rows in bounded_rows(events):
+            await self._write_keyed(events[rows], keys[rows], ack)
 
-    def _by_segment(self, events: Any, keys: Any) -> Iterator[tuple[Any, list[float]]]:
-        """The events of each segment, in their order, with their positions in the key space.
-
-        Keys are hashed once each. Which segment takes what is asked again when it is written.
-        """
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        encoded = keys.dictionary_encode()
-        positions = [float(self._position_of(key)) for key in encoded.dictionary.to_pylist()]
-        bounds = list(self._highs)
-        segment_of_key = pa.array([bisect_left(bounds, position) for position in positions], pa.int32())
-        codes = encoded.indices
-        if codes.null_count:
-            # Each event without a key goes anywhere.
-            nulls = codes.null_count
-            first = len(positions)
-            positions += [random() for _ in range(nulls)]
-            segment_of_key = pa.concat_arrays(
-                [
-                    segment_of_key,
-                    pa.array([bisect_left(bounds, each) for each in positions[first:]], pa.int32()),
-                ]
-            )
-            codes = pc.replace_with_mask(
-                codes, pc.is_null(codes), pa.array(range(first, first + nulls), codes.type)
-            )
-        segments = segment_of_key.take(codes)
-        for number in segments.unique().to_pylist():
-            mask = pc.equal(segments, number)
-            chosen = codes.filter(mask).to_pylist()
-            yield events.filter(mask), [positions[code] for code in chosen]
+    async def _write_keyed(self, events: Any, keys: Any, ack: Ack) -> None:
+        """Write some megabytes of an Arrow array, segment by segment; keys are hashed once each."""
+        routes = self._routes
+        if not routes:
+            raise not_open()
+        if self._only is not None and not self._has_successors:
+            for framed in frame_arrow(events, MAX_EVENT_BYTES):
+                await self._write_framed(framed, slice(0, len(framed)), None, None, ack)
+            return
+        order, counted, positions = by_segment(
+            keys, self._position_of, partial(bisect_left, self._highs), positions=self._has_successors
+        )
+        if order is not None:
+            events = events.take(order)
+        parts = iter(counted)
+        route, last = 0, 0
+        for framed in frame_arrow(events, MAX_EVENT_BYTES):
+            first, stop = framed.rows.start, framed.rows.stop
+            while first < stop:
+                if first == last:
+                    route, count = next(parts)
+                    last += count
+                end = min(last, stop)
+                some = slice(first - framed.rows.start, end - framed.rows.start)
+                if positions is None:
+                    sorted_rows = _SortedRows(routes, routes[route].appender, None)
+                else:
+                    sorted_rows = _SortedRows(routes, routes[route].appender, positions[first:end])
+                await self._write_framed(framed, some, None, sorted_rows, ack)
+                first = end
 
     async def _write_framed(
-        self,
-        framed: FramedEvents,
-        key: str | None,
-        positions: list[float] | None,
-        ack: Ack,
+        self, framed: FramedEvents, rows: slice, key: str | None, sorted_rows: _SortedRows | None, ack: Ack
     ) -> None:
-        """Append framed events that lie one after the other, a block at a time."""
+        """Append framed events that lie one after the other, a block at a time.
+
+        :param rows: which of them. :param key: of all of them, or None for anywhere, unless they are sorted.
+        """
         offsets = framed.offsets
-        last = len(offsets) - 1
-        first = 0
+        begin_row, last = rows.start, rows.stop
+        positions = None if sorted_rows is None else sorted_rows.positions
+        first = begin_row
         while first < last:
-            place: Place = positions[first] if positions is not None else key
-            appender = self._select(place)
+            stop = last
+            if self._only is not None:
+                appender = self._only
+            elif sorted_rows is None:
+                appender = self._select(key)
+                if key is None:
+                    stop = min(last, first + _RUN_EVENTS)
+            elif sorted_rows.routes is self._routes:
+                appender = sorted_rows.appender
+            else:
+                # The segments have changed since the events were sorted by them.
+                assert positions is not None
+                appender = self._select(positions[first - begin_row])
+                stop = first + 1
+                while stop < last and self._select(positions[stop - begin_row]) is appender:
+                    stop += 1
             block = appender.open
             begin = offsets[first]
-            stop = last
-            if positions is not None and self._only is None:
-                # The segments may have changed since the events were sorted by them.
-                stop = first + 1
-                while stop < last and self._select(positions[stop]) is appender:
-                    stop += 1
-            elif key is None and self._only is None:
-                stop = min(last, first + _RUN_EVENTS)
             end = min(stop, bisect_right(offsets, begin + BLOCK_BYTES - block.size) - 1)
             if end <= first:
                 if block.count:
@@ -453,7 +474,10 @@ class RoutedWriter:
             count = end - first
             size = offsets[end] - begin
             block.parts.append(framed.data[begin : offsets[end]])
-            block.places += positions[first:end] if positions is not None else [place] * count
+            if positions is not None:
+                block.places.append(PlaceRun(positions[first - begin_row : end - begin_row]))
+            elif self._has_successors:
+                block.places += [key] * count
             block.size += size
             block.count += count
             if not block.extra or block.extra[-1] is not ack:
@@ -785,6 +809,10 @@ def fewer_keys() -> InvalidArgumentError:
 
 def more_keys() -> InvalidArgumentError:
     return InvalidArgumentError("more routing keys than events were given")
+
+
+def not_open() -> ClosedError:
+    return ClosedError("the writer is not open: use it as a context manager, or call open()")
 
 
 def no_key(key: object) -> InvalidArgumentError:

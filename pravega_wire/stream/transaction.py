@@ -64,6 +64,8 @@ class _TransactionWriter(RoutedWriter):
     :param why_closed: asks why a segment takes no more events.
     """
 
+    _has_successors = False
+
     def __init__(
         self,
         core: ClientCore,
@@ -501,6 +503,8 @@ class StagingWriter(_TransactionWriter):
         self._sent = {appender: StagedBytes(0, 0) for appender in self._appenders()}
         for appender in self._sent:
             appender.on_first_send = partial(self._count, appender)
+            # Nothing is visible before all of it is: large blocks cost the least.
+            appender.patient = True
 
     def _count(self, appender: SegmentAppender, framed: memoryview) -> None:
         length, crc32 = self._sent[appender]
