@@ -357,22 +357,28 @@ class BatchCommitter:
 
     def _write(self, batch: int, write: Callable[[UUID], Sequence[AttemptResult]]) -> tuple[Prepared, int]:
         txn = self._client.begin_transaction(self._stream, lease_ms=self._lease_ms)
-        results: Sequence[AttemptResult] = ()
-        try:
+
+        def claim_and_write() -> Sequence[AttemptResult]:
             self._reach("begin")
-            self._append(
-                Preparing(
-                    **self._common,
-                    batch=batch,
-                    txn=txn.txn_id,
-                    checkpoint=self._checkpoint,
-                )
-            )
+            self._append(self._claiming(batch, txn.txn_id))
             self._reach("claimed")
             # only now: a driver that is fenced cannot commit what is aborted here
             self._tidy()
             self._reach("tidied")
-            results = sorted(write(txn.txn_id), key=lambda result: result.partition)
+            return write(txn.txn_id)
+
+        return self._write_in(txn, batch, claim_and_write)
+
+    def _claiming(self, batch: int, txn: UUID) -> Preparing:
+        return Preparing(**self._common, batch=batch, txn=txn, checkpoint=self._checkpoint)
+
+    def _write_in(
+        self, txn: Transaction, batch: int, write: Callable[[], Sequence[AttemptResult]]
+    ) -> tuple[Prepared, int]:
+        """Everything from the staging segments that ``write`` gives on."""
+        results: Sequence[AttemptResult] = ()
+        try:
+            results = sorted(write(), key=lambda result: result.partition)
             self._reach("staged")
             winners = tuple(each.staging for each in results if each.staging is not None)
             merged = self._client.merge_staging(self._stream, txn.txn_id, winners)

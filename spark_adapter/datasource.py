@@ -8,7 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NoReturn
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
 from pyspark.sql.types import StructType
 
 from pravega_wire import SegmentRange
@@ -26,10 +32,10 @@ __all__ = ["PravegaDataSource"]
 
 
 class PravegaDataSource(DataSource):  # type: ignore[misc]  # pyspark is Any to mypy
-    """``spark.read.format("pravega")``; the options are in :mod:`spark_adapter.options`.
+    """``format("pravega")`` to read and to write; the options are in :mod:`spark_adapter.options`.
 
     Without ``segment_ranges`` the bounds are resolved when Spark plans the read. What this format cannot do
-    (``write``, ``writeStream``, ``readStream``) ends with an error that says what to use.
+    (``readStream``) ends with an error that says what to use.
     """
 
     # Options are parsed where they are used: Spark makes this object for what it cannot do as well, with
@@ -83,19 +89,19 @@ class PravegaDataSource(DataSource):  # type: ignore[misc]  # pyspark is Any to 
             "outside of Spark with a reader group"
         )
 
-    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
-        """Refused: there is no ``DataFrame.write`` yet."""
-        raise InvalidArgumentError(
-            "format 'pravega' cannot be written by DataFrame.write yet: call a sink, "
-            "spark_adapter.ForeachBatchSink(config, stream, ...)(frame, number)"
-        )
+    # Imported where it is used: Spark starts a process for each plan.
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:
-        """Refused: there is no ``writeStream.format`` yet."""
-        raise InvalidArgumentError(
-            "format 'pravega' cannot be written by writeStream.format yet: use "
-            "writeStream.foreachBatch(spark_adapter.ForeachBatchSink(config, stream, ...))"
-        )
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """The writer of ``DataFrame.write``; see :func:`spark_adapter.format_sink.batch_sink`."""
+        from spark_adapter.format_sink import batch_sink
+
+        return batch_sink(dict(self.options), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """The writer of ``writeStream``; see :func:`spark_adapter.format_sink.stream_sink`."""
+        from spark_adapter.format_sink import stream_sink
+
+        return stream_sink(dict(self.options), schema, overwrite)
 
 
 class _Reader(DataSourceReader):  # type: ignore[misc]  # pyspark is Any to mypy

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from pravega_wire.errors import FencedError, SegmentTruncatedError
 from spark_adapter.ledger import (
     Done,
+    Forget,
     LedgerState,
     Prepared,
     Preparing,
@@ -135,6 +136,22 @@ class Journal:
                     f"{type(record).__name__.upper()} for batch {record.batch}",
                     transaction=record.txn,
                 )
+
+    def offer(self, record: Preparing) -> bool:
+        """Append a claim if nothing came since the last read; tried once.
+
+        False says that something came, or that the answer was lost: read again, and the state tells.
+        """
+        expected = self._state.after(record)
+        revision = self._revisioned.write_conditionally(self._revision, encode_record(record))
+        if revision is None:
+            return False
+        self._state, self._revision = expected, revision
+        return True
+
+    def write(self, record: Forget) -> None:
+        """Append a record that holds whatever came before; the next read finds it."""
+        self._revisioned.write_unconditionally(encode_record(record))
 
     def _holds(self, record: Preparing | Prepared | Done) -> bool:
         state = self.sink_state

@@ -14,13 +14,14 @@ phase       meaning, and its further fields
 ==========  ======================================================================================
 PREPARING   a driver (``session``) claims ``batch`` for its key with the open transaction ``txn``;
             every earlier claim of the key that is not DONE is void from here on. ``checkpoint``:
-            the engine's own id of the query, or null
+            the engine's own id of the query, or null. Task attempts may claim for their driver
 STAGING     a task attempt is about to create staging segments named by ``staging``
 PREPARED    ``txn`` holds the whole batch and may be committed: the point of no return. ``rows``,
             ``contents`` (what each segment of ``txn`` holds, as ``[segment id, bytes, crc32]``),
             ``cut`` (the tail of the stream before the commit, as text), ``winners`` (staging ids that
             were merged) and ``timestamp`` (event time of the batch in ms, or null)
 DONE        ``txn`` is committed and nothing of the batch is left behind. ``rows``
+FORGET      the key is of a job without a name that has ended: nothing will ask for it again
 SNAPSHOT    ``sinks``: the state of every key, so that everything before it can be truncated
 ==========  ======================================================================================
 
@@ -54,6 +55,7 @@ __all__ = [
     "Claim",
     "Decision",
     "Done",
+    "Forget",
     "LedgerState",
     "NeverHeardOf",
     "Prepared",
@@ -168,6 +170,11 @@ class Done(_BatchRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Forget(_BatchRecord):
+    """The key is not needed any more; see the module text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """The state of all sinks; see the module text."""
 
@@ -175,7 +182,7 @@ class Snapshot:
     id: UUID = field(default_factory=uuid4)
 
 
-Record: TypeAlias = Preparing | Staging | Prepared | Done | Snapshot
+Record: TypeAlias = Preparing | Staging | Prepared | Done | Forget | Snapshot
 
 
 # --- state ----------------------------------------------------------------------------------------
@@ -186,6 +193,7 @@ class Claim:
     """A batch that somebody began and that is not DONE.
 
     :ivar staging: ids registered by task attempts so far. :ivar prepared: the PREPARED record.
+    :ivar void: the drivers whose claims were void when this one was made.
     """
 
     batch: int
@@ -193,6 +201,7 @@ class Claim:
     session: UUID
     staging: frozenset[UUID] = frozenset()
     prepared: Prepared | None = None
+    void: frozenset[UUID] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,12 +248,13 @@ class SinkState:
             case Preparing():
                 if self.last_done is not None and record.batch <= self.last_done:
                     raise _corrupt(record, f"batch {self.last_done} is DONE already")
-                leftovers = self.leftovers
+                leftovers, void = self.leftovers, frozenset[UUID]()
                 if claim is not None:
                     leftovers = self._left(claim.txn, claim.staging)
+                    void = (claim.void | {claim.session}) - {record.session}
                 return replace(
                     self,
-                    claim=Claim(record.batch, record.txn, record.session),
+                    claim=Claim(record.batch, record.txn, record.session, void=void),
                     leftovers=leftovers,
                     checkpoint=record.checkpoint or self.checkpoint,
                 )
@@ -319,6 +329,9 @@ class LedgerState:
         if isinstance(record, Snapshot):
             return LedgerState(dict(record.sinks), 0)
         key, sinks = record.key, dict(self.sinks)
+        if isinstance(record, Forget):
+            sinks.pop(key, None)
+            return LedgerState(sinks, self.records + 1)
         state = sinks.get(key)
         if state is None and key.stream is None and isinstance(record, Staging):
             # an attempt of an older program that has outlived its driver
@@ -433,11 +446,12 @@ _OUTCOMES = {
 
 # --- bytes ----------------------------------------------------------------------------------------
 
-_PHASES: dict[str, type[Preparing | Staging | Prepared | Done]] = {
+_PHASES: dict[str, type[Preparing | Staging | Prepared | Done | Forget]] = {
     "PREPARING": Preparing,
     "STAGING": Staging,
     "PREPARED": Prepared,
     "DONE": Done,
+    "FORGET": Forget,
 }
 
 
@@ -451,7 +465,7 @@ def encode_record(record: Record) -> bytes:
                 {"query": key.query, "stream": key.stream, "sink": key.sink, **_dump_state(state)}
                 for key, state in record.sinks.items()
             ]
-        case Preparing() | Staging() | Prepared() | Done():
+        case Preparing() | Staging() | Prepared() | Done() | Forget():
             body |= {
                 "phase": type(record).__name__.upper(),
                 "query": record.query,
@@ -537,6 +551,8 @@ def _load(body: Mapping[str, Any]) -> Record:
             winners=tuple(UUID(hex=each) for each in body["winners"]),
             timestamp=None if body["timestamp"] is None else int(body["timestamp"]),
         )
+    if kind is Forget:
+        return Forget(**common)
     return Done(**common, rows=int(body["rows"]))
 
 
@@ -565,6 +581,7 @@ def _dump_state(state: SinkState) -> dict[str, Any]:
             "txn": claim.txn.hex,
             "session": claim.session.hex,
             "staging": _hexes(claim.staging),
+            "void": _hexes(claim.void),
             "prepared": None if claim.prepared is None else json.loads(encode_record(claim.prepared)),
         },
     }
@@ -586,6 +603,7 @@ def _load_state(body: Mapping[str, Any]) -> SinkState:
             UUID(hex=raw["session"]),
             frozenset(UUID(hex=each) for each in raw["staging"]),
             prepared,
+            frozenset(UUID(hex=each) for each in raw.get("void", ())),
         )
 
     def optional_id(key: str) -> UUID | None:

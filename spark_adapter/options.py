@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self, TypeAlias, get_args
 
@@ -32,6 +32,8 @@ __all__ = [
     "config_options",
     "decode_ranges",
     "encode_ranges",
+    "number",
+    "one_of",
     "option_table",
     "schema_of",
     "stream_of",
@@ -116,6 +118,108 @@ OPTIONS = (
         "`true`",
         "`false`: read the column `event` alone, which is faster",
         uses=READS,
+    ),
+    Option(
+        "semantic",
+        "`exactly_once`",
+        "`exactly_once`, `at_least_once` or `best_effort`: see below",
+        uses=WRITES,
+    ),
+    Option(
+        "exactly_once",
+        "`true`",
+        "the Scala connector's way to say it: `false` is `semantic=at_least_once`",
+        uses=WRITES,
+    ),
+    Option(
+        "event_col",
+        "`event`",
+        "column with the event: binary or string, or anything with `value_format=json`",
+        uses=WRITES,
+    ),
+    Option(
+        "value_format",
+        "(by the column's type)",
+        "`binary`, `string` (UTF-8) or `json`: the column `event_col`, or without one the whole row, as JSON",
+        uses=WRITES,
+    ),
+    Option(
+        "routing_key_col",
+        "`routing_key` if there is such a column",
+        "string column with the routing key; rows with a null have none",
+        uses=WRITES,
+    ),
+    Option(
+        "event_time_col",
+        "",
+        "column with the event time, a timestamp or whole milliseconds: the batch's greatest is noted with "
+        "its commit (`exactly_once`)",
+        uses=WRITES,
+    ),
+    Option(
+        "ledger_stream",
+        "`<stream>-spark-ledger`",
+        "stream where `exactly_once` notes what it does, made if it does not exist",
+        uses=WRITES,
+    ),
+    Option(
+        "query",
+        "Spark's id of the query",
+        "name of the query in the ledger (`exactly_once`); keep it over restarts",
+        uses=("writeStream",),
+    ),
+    Option(
+        "sink_name",
+        "",
+        "tells sinks of one `query` to one stream apart in the ledger (`exactly_once`)",
+        uses=("writeStream",),
+    ),
+    Option(
+        "job_id",
+        "",
+        "name of the job in the ledger (`exactly_once`): what was written under it is not written again",
+        uses=("write",),
+    ),
+    Option(
+        "new_ledger",
+        "`false`",
+        "`true`: take a batch above 0 although the ledger does not know the query (`exactly_once`)",
+        uses=("writeStream",),
+    ),
+    Option(
+        "if_forgotten",
+        "`raise`",
+        "what to take a transaction for that the server has forgotten: `raise`, `committed` or `aborted` "
+        "(`exactly_once`)",
+        uses=WRITES,
+    ),
+    Option(
+        "compact_after",
+        "`1000`",
+        "records after which the ledger is made short again (`exactly_once`)",
+        uses=WRITES,
+    ),
+    Option(
+        "transaction_timeout_ms",
+        "`120000`",
+        "lease of the transaction, 10000 to 600000 ms; renewed while tasks write (`exactly_once`)",
+        ("lease_ms",),
+        uses=WRITES,
+    ),
+    Option(
+        "read_after_write_consistency",
+        "`true`",
+        "`false`: a batch counts as done when its commit is recorded, a moment before readers see it "
+        "(`exactly_once`)",
+        ("read_after_write",),
+        uses=WRITES,
+    ),
+    Option(
+        "transaction_status_poll_interval_ms",
+        "",
+        "accepted because the Scala connector has it, without effect: the pauses between two questions grow "
+        "from 10 ms to 1 s",
+        uses=WRITES,
     ),
     Option(
         "metadata",
@@ -366,6 +470,25 @@ def byte_count(name: str, text: str | None) -> int | None:
         raise
     except ValueError:
         raise InvalidArgumentError(f"option {name!r}: {text!r} is not a whole number") from None
+
+
+def number(name: str, text: str, lowest: int, highest: int | None = None) -> int:
+    """The whole number that an option gives, within its limits."""
+    try:
+        value = int(text)
+    except ValueError:
+        raise InvalidArgumentError(f"option {name!r}: {text!r} is not a whole number") from None
+    if value < lowest or (highest is not None and value > highest):
+        limits = f"at least {lowest}" if highest is None else f"in {lowest}..{highest}"
+        raise InvalidArgumentError(f"option {name!r}: {value} is not {limits}")
+    return value
+
+
+def one_of(name: str, text: str, choices: Sequence[str]) -> str:
+    """What an option says that has a few values; case does not matter."""
+    if text.lower() not in choices:
+        raise InvalidArgumentError(f"option {name!r}: {text!r} is not one of {', '.join(choices)}")
+    return text.lower()
 
 
 def boolean(name: str, text: str) -> bool:

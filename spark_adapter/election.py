@@ -1,0 +1,343 @@
+"""Exactly once where nobody on the driver runs before the tasks: they elect the transaction.
+
+A data source of PySpark has no code on the driver that knows the batch before its tasks start. So the first
+task attempt claims the batch for its driver, through the ledger; the others take up the transaction of that
+claim; and the driver goes on from ``staged`` (:data:`~spark_adapter.commit.STEPS`) when Spark hands it what
+the attempts reported. The records are those of :class:`~spark_adapter.commit.BatchCommitter`.
+
+Attempts of one run of a query share its session. One that finds its session among those whose claim is void
+belongs to a driver that was overtaken, and is refused. Safety does not depend on it: each record but STAGING
+is appended on the condition that its author knows everything before it.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, Self
+from uuid import UUID
+
+from pravega_wire.errors import (
+    NotFoundError,
+    PravegaError,
+    TransactionAbortedError,
+    TransactionError,
+)
+from spark_adapter import commit
+from spark_adapter.commit import AttemptResult, BatchCommitter, BatchReport, Transaction
+from spark_adapter.journal import Journal
+from spark_adapter.ledger import AlreadyDone, Forget, NeverHeardOf, Resume, TxnOutcome, decide
+
+__all__ = [
+    "Attempted",
+    "Client",
+    "ElectedCommitter",
+    "HeldTransaction",
+    "is_unnamed",
+    "sweep",
+    "unnamed_query",
+]
+
+log = logging.getLogger(__name__)
+
+_UNNAMED = "(unnamed job) "
+
+
+def unnamed_query(session: UUID) -> str:
+    """Name in the ledger of a job that the user has not named."""
+    return f"{_UNNAMED}{session.hex}"
+
+
+def is_unnamed(query: str) -> bool:
+    """Whether a name is one that :func:`unnamed_query` gives."""
+    return query.startswith(_UNNAMED)
+
+
+class Client(commit.Client, Protocol):
+    """What is needed of ``pravega_wire.sync.PravegaClient``."""
+
+    def ping_transaction(self, stream: Any, txn_id: UUID, /, *, lease_ms: int) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Attempted:
+    """What became of one task attempt.
+
+    :ivar outcome: ``written``; ``empty``: there were no rows; ``skipped``: the batch is visible already.
+    :ivar result: what was written. :ivar txn: what it was staged for; only with ``exactly_once``.
+    """
+
+    outcome: Literal["written", "empty", "skipped"]
+    result: AttemptResult | None = None
+    txn: UUID | None = None
+
+
+class HeldTransaction:
+    """An open transaction that another process may have begun; its lease is kept up until :meth:`close`.
+
+    The lease is renewed now, and by a thread after that. Without writing, this takes one call where
+    ``PravegaClient.transaction`` takes two and does not renew.
+
+    :raises TransactionAbortedError: the transaction is not open any more.
+    """
+
+    def __init__(self, client: Client, stream: Any, txn_id: UUID, lease_ms: int) -> None:
+        self._client = client
+        self._stream = stream
+        self._txn_id = txn_id
+        self._lease_ms = lease_ms
+        self._closed = threading.Event()
+        self.ping()
+        self._thread = threading.Thread(target=self._keep_alive, name=f"lease of {txn_id}", daemon=True)
+        self._thread.start()
+
+    @property
+    def txn_id(self) -> UUID:
+        """Its id."""
+        return self._txn_id
+
+    def ping(self, lease_ms: int | None = None) -> None:
+        """Renew the lease now; errors as the class."""
+        if not self._client.ping_transaction(self._stream, self._txn_id, lease_ms=lease_ms or self._lease_ms):
+            raise TransactionAbortedError(
+                f"transaction {self._txn_id} on {self._stream} is not open any more: its lease of "
+                f"{self._lease_ms} ms (transaction_timeout_ms) ran out, or somebody ended it",
+                transaction=self._txn_id,
+            )
+
+    def abort(self) -> None:
+        """Drop what is in it."""
+        self.close()
+        self._client.abort_transaction(self._stream, self._txn_id)
+
+    def close(self) -> None:
+        """Stop renewing the lease; again is harmless."""
+        self._closed.set()
+        self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _keep_alive(self) -> None:
+        lease = self._lease_ms / 1000
+        while not self._closed.wait(lease / max(1.0, math.sqrt(lease))):
+            try:
+                self.ping()
+            except TransactionError as error:
+                log.warning("%s", error)
+                return
+            except PravegaError as error:
+                # the lease outlasts several tries; the commit will say if it did not
+                log.info("transaction %s was not renewed this time: %s", self._txn_id, error)
+
+
+class ElectedCommitter(BatchCommitter):
+    """The protocol in parts: :meth:`claim` in each task attempt, the others on the driver.
+
+    Arguments and ``hook`` as :class:`BatchCommitter`; ``session`` is that of the run the attempt belongs to.
+    """
+
+    _client: Client
+
+    # --- in a task attempt ----------------------------------------------------------------------
+
+    def claim(self, batch: int) -> UUID | None:
+        """The transaction that the batch is to be staged for; hold it while writing (:meth:`hold`).
+
+        None if the batch is visible, or was PREPARED by an earlier run and has been finished here. The first
+        attempt of a run that comes here begins the transaction and removes what void claims left.
+
+        :raises FencedError: another driver has taken over from the one this attempt works for.
+        :raises InvalidArgumentError: the ledger has never heard of the sink; see :meth:`BatchCommitter.run`.
+        :raises TransactionUnknownError: as there.
+        """
+        own: Transaction | None = None
+        try:
+            while True:
+                self._journal.refresh()
+                state = self._journal.sink_state
+                decision = decide(state, batch, self._checkpoint, new_ledger=self._new_ledger)
+                if isinstance(decision, NeverHeardOf):
+                    raise self._never_heard_of(batch)
+                if isinstance(decision, AlreadyDone):
+                    return None
+                held = state.claim
+                if isinstance(decision, Resume):
+                    if self._resume(decision.prepared):
+                        return None
+                    # its transaction is lost, and with it the claim of whoever prepared it
+                elif held is not None and held.session == self._session and held.batch == batch:
+                    if own is None or held.txn != own.txn_id:
+                        return held.txn
+                    # the offer below was taken, and its answer lost
+                    elected, own = own, None
+                    return self._elected(elected)
+                elif held is not None and self._session in held.void:
+                    raise self._fenced()
+                if own is None:
+                    own = self._client.begin_transaction(self._stream, lease_ms=self._lease_ms)
+                    self._reach("begin")
+                if self._journal.offer(self._claiming(batch, own.txn_id)):
+                    elected, own = own, None
+                    return self._elected(elected)
+        finally:
+            if own is not None:
+                self._give_up(own)
+
+    def _elected(self, txn: Transaction) -> UUID:
+        try:
+            self._reach("claimed")
+            self._tidy()
+            self._reach("tidied")
+        finally:
+            # whoever writes for it holds it; if this attempt fails here, another one goes on with the claim
+            txn.close()
+        return txn.txn_id
+
+    def hold(self, txn_id: UUID) -> HeldTransaction:
+        """Keep the lease of a claimed transaction up.
+
+        :raises TransactionAbortedError: it is lost; the batch fails, and another run writes it.
+        """
+        return HeldTransaction(self._client, self._stream, txn_id, self._lease_ms)
+
+    def _give_up(self, txn: Transaction) -> None:
+        """End a transaction that no record names; if that fails, its lease ends it."""
+        try:
+            txn.abort()
+        except PravegaError as error:
+            log.info("%s: %s is left to its lease: %s", self._key, txn.txn_id, error)
+
+    # --- on the driver --------------------------------------------------------------------------
+
+    def settle(self, batch: int, attempts: Iterable[Attempted]) -> BatchReport:
+        """Make the batch visible, whatever part of that is done already.
+
+        :param attempts: one for each partition.
+        :raises TransactionError: the attempts have not all written for one transaction.
+        """
+        attempts = list(attempts)
+        wrote = {each.txn for each in attempts if each.txn is not None}
+        skipped = any(each.outcome == "skipped" for each in attempts)
+        if len(wrote) > 1 or (wrote and skipped):
+            raise TransactionError(
+                f"{self._key}: batch {batch} changed hands while its tasks ran: some have written for "
+                f"{' and '.join(sorted(map(str, wrote)))}, others found another transaction. Run it again"
+            )
+        if wrote:
+            results = [each.result for each in attempts if each.result is not None]
+            return self.complete(batch, wrote.pop(), results)
+        return self.finish(batch) if skipped else self.note_empty(batch)
+
+    def complete(self, batch: int, txn_id: UUID, results: Sequence[AttemptResult]) -> BatchReport:
+        """Make visible what the attempts have staged. Again is harmless.
+
+        :param txn_id: the transaction they staged it for. :param results: of one attempt of each partition.
+        :raises FencedError: another driver has taken over since.
+        :raises TransactionError: the transaction was lost; nothing is visible, run the batch again.
+        """
+        started = time.monotonic()
+        self._journal.refresh()
+        state = self._journal.sink_state
+        held, nbytes = state.claim, 0
+        outcome: Literal["written", "recovered"] = "written"
+        if held is None or held.txn != txn_id:
+            if state.last_txn != txn_id:
+                raise self._fenced()
+            return BatchReport(batch, "skipped", txn=txn_id, seconds=time.monotonic() - started)
+        self._owned = self._journal.owner
+        if held.prepared is not None:
+            if not self._resume(held.prepared):
+                raise TransactionAbortedError(
+                    f"{self._key}: transaction {txn_id} of batch {batch} was aborted after PREPARED: nothing "
+                    "of it is visible, and the next run writes it again",
+                    transaction=txn_id,
+                )
+            prepared, outcome = held.prepared, "recovered"
+        else:
+            prepared, nbytes = self._write_in(self.hold(txn_id), batch, lambda: results)
+        self._journal.compact()
+        seconds = time.monotonic() - started
+        return BatchReport(batch, outcome, prepared.rows, nbytes, txn_id, seconds)
+
+    def finish(self, batch: int) -> BatchReport:
+        """See to a batch that every attempt found visible, or finished.
+
+        :raises TransactionError: it is not DONE after all.
+        """
+        self._journal.refresh()
+        last = self._journal.sink_state.last_done
+        if last is None or last < batch:
+            raise TransactionError(f"{self._key}: no task wrote batch {batch}, and it is not DONE")
+        return BatchReport(batch, "skipped")
+
+    def note_empty(self, batch: int) -> BatchReport:
+        """See to a batch without rows: the first one makes the sink known to the ledger.
+
+        :raises InvalidArgumentError: as :meth:`BatchCommitter.run`.
+        """
+        self._journal.refresh()
+        if not is_unnamed(self._key.query) and self._journal.sink_state.is_blank:
+            return self.run(batch, lambda txn: ())
+        return BatchReport(batch, "written")
+
+    def withdraw(self, txn_id: UUID) -> bool:
+        """Undo a batch that will not be completed; returns whether there was anything to undo.
+
+        What is PREPARED or DONE, or of another driver, is left alone.
+        """
+        self._journal.refresh()
+        held = self._journal.sink_state.claim
+        if held is None or held.prepared is not None:
+            return False
+        if (held.txn, held.session) != (txn_id, self._session):
+            return False
+        self._abort_if_open(txn_id)
+        if held.staging:
+            self._client.delete_staging(self._stream, txn_id, sorted(held.staging))
+        return True
+
+    def forget(self, batch: int, txn_id: UUID) -> None:
+        """Drop the history of a job that nobody will ask for again."""
+        self._journal.write(Forget(**self._common, batch=batch, txn=txn_id))
+
+
+def sweep(client: Client, stream: Any, journal: Journal) -> int:
+    """Remove what unnamed jobs to the journal's stream left when their drivers died; returns how many.
+
+    A job whose transaction is open may still be at work, and is left alone.
+    """
+    journal.refresh()
+    swept = 0
+    for key, state in journal.state.sinks.items():
+        if key == journal.key or key.stream != journal.key.stream or not is_unnamed(key.query):
+            continue
+        work = {txn: set(ids) for txn, ids in state.leftovers.items()}
+        claim = state.claim
+        if claim is not None:
+            losers = claim.staging - set(() if claim.prepared is None else claim.prepared.winners)
+            work.setdefault(claim.txn, set()).update(losers)
+        statuses = {txn: client.transaction_status(stream, txn).name for txn in work}
+        if any(TxnOutcome.of(status) is TxnOutcome.COMMIT for status in statuses.values()):
+            continue
+        for txn, ids in work.items():
+            if ids:
+                try:
+                    client.delete_staging(stream, txn, sorted(ids))
+                except NotFoundError:
+                    log.info("the stream of transaction %s is gone, and its segments with it", txn)
+        last = next(iter(work), state.last_txn)
+        if last is not None:
+            session = claim.session if claim is not None else last
+            journal.write(
+                Forget(query=key.query, stream=key.stream, sink=key.sink, batch=0, txn=last, session=session)
+            )
+            swept += 1
+    return swept

@@ -1,0 +1,336 @@
+"""``DataFrame.write.format("pravega")`` and ``writeStream.format("pravega")``.
+
+Spark makes these writers again in several processes: while it plans a batch, in the tasks (where they come
+pickled) and, for a streaming query, once more to commit. So they hold nothing but options, and what the
+commit has to know of the tasks comes with their messages.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Any
+from uuid import UUID, uuid4
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from pravega_wire.errors import InvalidArgumentError, StreamNotFoundError, TransactionError
+from spark_adapter.clients import client_for
+from spark_adapter.commit import AttemptResult, BatchReport
+from spark_adapter.election import Attempted, ElectedCommitter, sweep, unnamed_query
+from spark_adapter.journal import Journal
+from spark_adapter.ledger import SinkKey
+from spark_adapter.tasks import PartitionWriter, decode_result
+from spark_adapter.write_options import EVENT, KEY, TIME, WriteOptions
+
+__all__ = ["BatchSink", "StreamSink", "batch_sink", "stream_sink"]
+
+log = logging.getLogger(__name__)
+
+_NO_OVERWRITE = (
+    "a stream is append-only, so format 'pravega' cannot overwrite one. To write behind what is there say "
+    "{append}. To begin anew, write to a new stream, or truncate this one first "
+    "(PravegaClient.truncate_stream)"
+)
+
+
+def batch_sink(options: dict[str, str], schema: StructType, overwrite: bool) -> BatchSink:
+    """The writer of ``DataFrame.write``.
+
+    :raises InvalidArgumentError: options or columns are wrong, or the mode is overwrite.
+    """
+    if overwrite:
+        raise InvalidArgumentError(_NO_OVERWRITE.format(append='mode("append")'))
+    return BatchSink(_Plan.of(WriteOptions.parse(options, "write"), schema))
+
+
+def stream_sink(options: dict[str, str], schema: StructType, overwrite: bool) -> StreamSink:
+    """The writer of ``DataFrame.writeStream``.
+
+    :raises InvalidArgumentError: options or columns are wrong, or the output mode is complete.
+    """
+    if overwrite:
+        raise InvalidArgumentError(_NO_OVERWRITE.format(append='outputMode("append")'))
+    return StreamSink(_Plan.of(WriteOptions.parse(options, "writeStream"), schema))
+
+
+# --- what travels ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a batch is known by in the ledger.
+
+    :ivar checkpoint: Spark's id of the streaming query, or None. :ivar session: of the run of the query, or
+        of the job.
+    """
+
+    query: str
+    checkpoint: str | None
+    batch: int
+    session: UUID
+
+
+@dataclass(frozen=True)
+class Attempt(WriterCommitMessage):  # type: ignore[misc]  # pyspark is Any to mypy
+    """What one task attempt reports; ``place`` only with ``exactly_once``."""
+
+    did: Attempted
+    place: Place | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """Options that fit a frame's columns; picklable, and makes what the options say in each process.
+
+    :ivar session: of the job; that of a streaming query is the run's, if Spark tells it.
+    """
+
+    options: WriteOptions
+    session: UUID = field(default_factory=uuid4)
+
+    @classmethod
+    def of(cls, options: WriteOptions, schema: StructType) -> _Plan:
+        columns = options.columns.of(schema)
+        return cls(replace(options, columns=columns))
+
+    def writer(self, place: Place | None = None, txn: UUID | None = None) -> PartitionWriter:
+        options, columns = self.options, self.options.columns
+        known: dict[str, Any] = {}
+        if place is not None:
+            known = {"query": place.query, "batch": place.batch, "session": place.session, "txn": txn}
+        return PartitionWriter(
+            config=options.config,
+            stream=options.stream,
+            mode=options.semantic,
+            ledger=options.ledger,
+            sink=options.sink_name,
+            event_col=EVENT,
+            routing_key_col=None if columns.key is None else KEY,
+            event_time_col=None if columns.time is None else TIME,
+            **known,
+        )
+
+    def committer(self, place: Place, journal: Journal) -> ElectedCommitter:
+        options = self.options
+        return ElectedCommitter(
+            client_for(options.config),
+            options.stream,
+            journal,
+            lease_ms=options.lease_ms,
+            session=place.session,
+            checkpoint=place.checkpoint,
+            wait_visible=options.read_after_write,
+            if_forgotten=options.if_forgotten,
+            new_ledger=options.new_ledger,
+        )
+
+    # --- in a task ------------------------------------------------------------------------------
+
+    def write(self, batches: Iterator[pa.RecordBatch], where: Callable[[TaskContext], Place]) -> Attempt:
+        rows = self.options.columns.project(batches)
+        if self.options.semantic != "exactly_once":
+            return Attempt(Attempted("written", _only_result(self.writer().write_arrow(rows))))
+        task = TaskContext.get()
+        if task is None:
+            raise InvalidArgumentError("a partition can only be written inside a Spark task")
+        place = where(task)
+        first = next(rows, None)
+        if first is None:
+            return Attempt(Attempted("empty"), place)
+        with _journal(self.options, place) as journal:
+            committer = self.committer(place, journal)
+            txn = committer.claim(place.batch)
+        if txn is None:
+            return Attempt(Attempted("skipped"), place)
+        with committer.hold(txn):
+            result = _only_result(self.writer(place, txn).write_arrow(chain([first], rows)))
+        return Attempt(Attempted("written", result, txn), place)
+
+    # --- on the driver --------------------------------------------------------------------------
+
+    def complete(self, messages: Sequence[Attempt | None], batch: int) -> BatchReport:
+        """Make the batch visible, whatever part of that is done already."""
+        attempts = [each for each in messages if each is not None]
+        if self.options.semantic != "exactly_once":
+            results = [each.did.result for each in attempts if each.did.result is not None]
+            return self._report(batch, results)
+        places = {each.place for each in attempts if each.place is not None}
+        if not places:
+            return BatchReport(batch, "written")
+        if len(places) > 1:
+            raise TransactionError(f"batch {batch} to {self.options.stream}: tasks of several runs: {places}")
+        (place,) = places
+        with _journal(self.options, place) as journal:
+            return self.committer(place, journal).settle(batch, [each.did for each in attempts])
+
+    def _report(self, batch: int, results: Sequence[AttemptResult]) -> BatchReport:
+        rows, dropped = sum(each.rows for each in results), sum(each.dropped for each in results)
+        if dropped:
+            log.warning(
+                "batch %d to %s: %d of %d events are not known to be stored",
+                batch, self.options.stream, dropped, rows + dropped,
+            )  # fmt: skip
+        return BatchReport(batch, "written", rows, sum(each.nbytes for each in results), dropped=dropped)
+
+    def withdraw(self, messages: Sequence[Attempt | None]) -> None:
+        """Undo what the tasks have staged, unless it may become visible.
+
+        What tasks have left that did not report is found by the next run.
+        """
+        for place, txn in {(each.place, each.did.txn) for each in messages if each is not None}:
+            if place is None or txn is None:
+                continue
+            with _journal(self.options, place) as journal:
+                self.committer(place, journal).withdraw(txn)
+
+
+def _only_result(written: Iterator[pa.RecordBatch]) -> AttemptResult:
+    (batch,) = written
+    return decode_result(batch.column("result")[0].as_py())
+
+
+# --- ledgers --------------------------------------------------------------------------------------
+
+_journals: dict[tuple[Any, ...], Journal] = {}
+# By process and ledger. Worker processes stay for many tasks, so that each reads only what is new.
+
+
+class _journal:
+    """The journal of a place for the time of a ``with``; kept for the next one unless something failed."""
+
+    def __init__(self, options: WriteOptions, place: Place) -> None:
+        assert options.ledger is not None
+        self._options = options
+        self._place = place
+        self._key = (
+            os.getpid(),
+            options.config,
+            options.ledger,
+            options.compact_after,
+            place.query,
+            options.stream,
+            options.sink_name,
+        )
+        self._taken: Journal | None = None
+
+    def __enter__(self) -> Journal:
+        self._taken = _journals.pop(self._key, None) or self._open()
+        return self._taken
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if kind is None and self._taken is not None:
+            _journals[self._key] = self._taken
+
+    def _open(self) -> Journal:
+        options, place = self._options, self._place
+        client, ledger = client_for(options.config), options.ledger
+        assert ledger is not None
+        key = SinkKey(place.query, str(options.stream), options.sink_name)
+        try:
+            revisioned = client.revisioned_stream(ledger)
+        except StreamNotFoundError as error:
+            if place.batch > 0 and not options.new_ledger:
+                raise InvalidArgumentError(
+                    f"ledger {ledger} does not exist, and batch {place.batch} of {key} is not the first: if "
+                    "its name is mistyped or it was deleted, the batch may be in the stream already. If this "
+                    "is meant to be a new ledger, say new_ledger=true"
+                ) from error
+            client.create_stream(ledger, 1)
+            revisioned = client.revisioned_stream(ledger)
+        return Journal(revisioned, key, name=str(ledger), compact_after=options.compact_after)
+
+
+# --- the writers ----------------------------------------------------------------------------------
+
+
+class StreamSink(DataSourceStreamArrowWriter):  # type: ignore[misc]  # pyspark is Any to mypy
+    """Writes the micro-batches of a streaming query."""
+
+    def __init__(self, plan: _Plan) -> None:
+        self._plan = plan
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Attempt:
+        """Write one partition, in a task."""
+        return self._plan.write(iterator, self._where)
+
+    def commit(self, messages: list[Attempt | None], batchId: int) -> None:
+        """Make the batch visible; the last one of a run may come again in the next run."""
+        started = time.monotonic()
+        report = self._plan.complete(messages, batchId)
+        log.info(
+            "batch %d to %s: %s, %d rows, %.3f s",
+            batchId, self._plan.options.stream, report.outcome, report.rows, time.monotonic() - started,
+        )  # fmt: skip
+
+    def abort(self, messages: list[Attempt | None], batchId: int) -> None:
+        """Undo the batch; Spark calls this too when ``commit`` has failed, so perhaps after its effect."""
+        self._plan.withdraw(messages)
+
+    def _where(self, task: TaskContext) -> Place:
+        batch = task.getLocalProperty("streaming.sql.batchId")
+        checkpoint = task.getLocalProperty("sql.streaming.queryId")
+        query = self._plan.options.query or checkpoint
+        if batch is None or query is None:
+            raise InvalidArgumentError(
+                "this version of Spark does not tell a task which batch of which query it works for, so "
+                "semantic 'exactly_once' is not possible: use ForeachBatchSink"
+            )
+        default = task.getLocalProperty("spark.sql.streaming.checkpointLocation")
+        if not self._plan.options.has_checkpoint and not default:
+            raise InvalidArgumentError(
+                "semantic 'exactly_once' needs a query with the option checkpointLocation: without one a "
+                "restarted query begins from the start and writes everything again"
+            )
+        return Place(query, checkpoint, int(batch), _run_of(task) or self._plan.session)
+
+
+def _run_of(task: TaskContext) -> UUID | None:
+    """Spark's id of this run of the query: another one after each start."""
+    try:
+        return UUID(task.getLocalProperty("spark.jobGroup.id"))
+    except (TypeError, ValueError):
+        return None
+
+
+class BatchSink(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is Any to mypy
+    """Writes a frame, as one batch."""
+
+    def __init__(self, plan: _Plan) -> None:
+        self._plan = plan
+
+    def _place(self) -> Place:
+        plan = self._plan
+        return Place(plan.options.job_id or unnamed_query(plan.session), None, 0, plan.session)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Attempt:
+        """Write one partition, in a task."""
+        return self._plan.write(iterator, lambda task: self._place())
+
+    def commit(self, messages: list[Attempt | None]) -> None:
+        """Make the job's rows visible."""
+        plan = self._plan
+        report = plan.complete(messages, 0)
+        if plan.options.semantic != "exactly_once":
+            return
+        if report.outcome == "skipped":
+            log.warning(
+                "job %r was written to %s before: nothing was written now",
+                plan.options.job_id, plan.options.stream,
+            )  # fmt: skip
+        if plan.options.job_id is None and report.txn is not None:
+            place = self._place()
+            with _journal(plan.options, place) as journal:
+                plan.committer(place, journal).forget(0, report.txn)
+                sweep(client_for(plan.options.config), plan.options.stream, journal)
+
+    def abort(self, messages: list[Attempt | None]) -> None:
+        """Undo the job."""
+        self._plan.withdraw(messages)

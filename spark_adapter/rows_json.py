@@ -1,0 +1,151 @@
+"""Rows and columns of Arrow batches as JSON text.
+
+As Spark's ``to_json`` writes them, but for times, of which it may drop the microseconds:
+
+===================  ===========================================================================
+type                 JSON
+===================  ===========================================================================
+struct, row          object; fields that are null are left out
+map                  object; keys are strings; null values are ``null``
+array                array; null elements are ``null``
+integers, decimal    number, all digits
+float, double        number, the shortest digits that give the same value; what is not finite as the string
+                     ``"NaN"``, ``"Infinity"`` or ``"-Infinity"``
+boolean, string      ``true`` or ``false``, string (not ASCII only)
+binary               string, base64 with padding
+date                 string, ``2024-01-31``
+timestamp            string in UTC with six digits, ``2024-01-31T12:00:00.000000Z``
+timestamp_ntz        the same without the ``Z``
+===================  ===========================================================================
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from base64 import b64encode
+from collections.abc import Callable
+from datetime import UTC
+from decimal import Decimal
+from json.encoder import encode_basestring as _quoted
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+from pyarrow import types
+
+from pravega_wire.errors import InvalidArgumentError
+
+__all__ = ["column_to_json", "json_writer", "rows_to_json"]
+
+_Write: TypeAlias = Callable[[Any], str]
+
+
+def json_writer(kind: pa.DataType) -> _Write:
+    """A function from a value of this type, as ``to_pylist`` gives it and not null, to its JSON text.
+
+    :raises InvalidArgumentError: the type has no form in JSON here.
+    """
+    if types.is_struct(kind):
+        return _object([kind.field(index) for index in range(kind.num_fields)])
+    if types.is_map(kind):
+        if not (types.is_string(kind.key_type) or types.is_large_string(kind.key_type)):
+            raise InvalidArgumentError(f"JSON has strings as the keys of a map, not {kind.key_type}")
+        return _map(_nullable(json_writer(kind.item_type)))
+    if types.is_list(kind) or types.is_large_list(kind):
+        return _array(_nullable(json_writer(kind.value_type)))
+    for matches, write in _SIMPLE:
+        if matches(kind):
+            return write
+    raise InvalidArgumentError(f"a value of type {kind} has no form in JSON here; cast it")
+
+
+def rows_to_json(batch: pa.RecordBatch) -> list[bytes]:
+    """Each row as an object, in UTF-8."""
+    return column_to_json(batch.to_struct_array())
+
+
+def column_to_json(column: pa.Array) -> list[bytes]:
+    """Each value in UTF-8.
+
+    :raises InvalidArgumentError: a value is null, or a time is beyond the years 1 to 9999.
+    """
+    write = json_writer(column.type)
+    if column.null_count:
+        raise InvalidArgumentError("a null is no event")
+    try:
+        return [write(value).encode() for value in column.to_pylist()]
+    except (OverflowError, ValueError) as error:
+        raise InvalidArgumentError(f"a value cannot be written as JSON: {error}") from error
+
+
+def _object(fields: list[pa.Field]) -> _Write:
+    parts = [(each.name, f"{_quoted(each.name)}:", json_writer(each.type)) for each in fields]
+    if len({name for name, _, _ in parts}) < len(parts):
+        raise InvalidArgumentError(f"several columns have the same name: {[name for name, _, _ in parts]}")
+
+    def write(value: dict[str, Any]) -> str:
+        known = [(label, each, value[name]) for name, label, each in parts]
+        return "{" + ",".join([label + each(item) for label, each, item in known if item is not None]) + "}"
+
+    return write
+
+
+def _map(item: _Write) -> _Write:
+    def write(value: list[tuple[str, Any]]) -> str:
+        return "{" + ",".join([f"{_quoted(key)}:{item(each)}" for key, each in value]) + "}"
+
+    return write
+
+
+def _array(item: _Write) -> _Write:
+    def write(value: list[Any]) -> str:
+        return "[" + ",".join(map(item, value)) + "]"
+
+    return write
+
+
+def _nullable(write: _Write) -> _Write:
+    return lambda value: "null" if value is None else write(value)
+
+
+def _float(value: float) -> str:
+    if math.isfinite(value):
+        return repr(value)
+    return '"NaN"' if math.isnan(value) else '"Infinity"' if value > 0 else '"-Infinity"'
+
+
+def _float32(value: float) -> str:
+    # to_pylist gives a double, whose own shortest digits are those of another number
+    if math.isfinite(value):
+        for digits in range(6, 9):
+            text = f"{value:.{digits}g}"
+            if struct.pack("f", float(text)) == struct.pack("f", value):
+                return repr(float(text))
+    return _float(value)
+
+
+def _decimal(value: Decimal) -> str:
+    return f"{value:f}"
+
+
+def _timestamp(value: Any) -> str:
+    if value.tzinfo is None:
+        return f'"{value.isoformat(timespec="microseconds")}"'
+    text = value.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds")
+    return f'"{text}Z"'
+
+
+_SIMPLE: list[tuple[Callable[[pa.DataType], bool], _Write]] = [
+    (types.is_string, _quoted),
+    (types.is_large_string, _quoted),
+    (types.is_integer, str),
+    (types.is_boolean, lambda value: "true" if value else "false"),
+    (types.is_float64, _float),
+    (types.is_float32, _float32),
+    (types.is_decimal, _decimal),
+    (types.is_timestamp, _timestamp),
+    (types.is_date, lambda value: f'"{value.isoformat()}"'),
+    (types.is_binary, lambda value: f'"{b64encode(value).decode()}"'),
+    (types.is_large_binary, lambda value: f'"{b64encode(value).decode()}"'),
+    (types.is_null, lambda value: "null"),
+]

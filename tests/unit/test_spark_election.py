@@ -1,0 +1,582 @@
+"""Task attempts that elect a batch's transaction, in any order of steps of several runs of a query."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pravega_wire.errors import (
+    FencedError,
+    InvalidArgumentError,
+    PravegaError,
+    TransactionAbortedError,
+    TransactionError,
+)
+from spark_adapter.commit import AttemptResult
+from spark_adapter.election import Attempted, ElectedCommitter, sweep, unnamed_query
+from spark_adapter.journal import Journal
+from spark_adapter.ledger import (
+    Forget,
+    Preparing,
+    SinkKey,
+    Staging,
+    decode_record,
+    encode_record,
+    staging_id,
+)
+from tests.unit.test_spark_ledger import (
+    Crash,
+    Driver,
+    FakeClient,
+    FakeRevisioned,
+    Server,
+    Status,
+    batch_events,
+    contents_of,
+    whole_batch,
+)
+
+QUERY = "q"
+PARTITIONS = 2
+
+
+class Client(FakeClient):
+    """The model of a client, with the call that attempts need besides."""
+
+    def ping_transaction(self, stream: str, txn_id: UUID, *, lease_ms: int) -> bool:
+        return self.server.txns[txn_id].status is Status.OPEN
+
+
+class Steps:
+    """Lets actors, one thread each, take turns: an actor waits before each call of the server."""
+
+    def __init__(self) -> None:
+        self.actors: dict[threading.Thread, Actor] = {}
+
+    def before_each_call(self, target: Any) -> Any:
+        """The target, where an actor waits for its turn before each call."""
+        return _Waiting(self, target)
+
+    def wait(self) -> None:
+        """Wait for the turn of the actor whose thread this is."""
+        actor = self.actors.get(threading.current_thread())
+        if actor is None:
+            return
+        actor.waits.release()
+        actor.turn.acquire()
+        if actor.killed:
+            raise Crash
+
+    def start(self, run: Callable[[], None]) -> Actor:
+        """A new actor, which waits before its first call."""
+        actor = Actor(run)
+        self.actors[actor.thread] = actor
+        actor.thread.start()
+        actor.waits.acquire()
+        return actor
+
+
+@dataclass
+class _Waiting:
+    steps: Steps
+    target: Any
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self.target, name)
+
+        def waiting(*args: Any, **more: Any) -> Any:
+            self.steps.wait()
+            found = call(*args, **more)
+            # the whole answer at once
+            return list(found) if name == "read_from" else found
+
+        return waiting
+
+
+class Actor:
+    """Runs in a thread of its own, from turn to turn."""
+
+    def __init__(self, run: Callable[[], None]) -> None:
+        self.turn, self.waits = threading.Semaphore(0), threading.Semaphore(0)
+        self.killed, self.alive = False, True
+        self._run = run
+        self.failure: BaseException | None = None
+        self.thread = threading.Thread(target=self._main, daemon=True)
+
+    def _main(self) -> None:
+        try:
+            self._run()
+        except Crash:
+            pass
+        except BaseException as error:
+            self.failure = error
+        finally:
+            self.alive = False
+            self.waits.release()
+
+    def step(self, *, kill: bool = False) -> None:
+        """Let it take its turn, or kill it before that."""
+        self.killed = self.killed or kill
+        self.turn.release()
+        self.waits.acquire()
+        if self.failure is not None:
+            raise self.failure
+
+
+@dataclass
+class Run:
+    """One run of the query, as Spark does it: at most three tries of each task, then commit or abort."""
+
+    world: World
+    batch: int
+    session: UUID = field(default_factory=uuid4)
+    attempts: int = 0
+    failures: dict[int, int] = field(default_factory=dict)
+    messages: dict[int, Attempted] = field(default_factory=dict)
+    dead: bool = False
+    outcome: str = ""
+
+    def committer(self, key: SinkKey | None = None) -> ElectedCommitter:
+        steps, server = self.world.steps, self.world.server
+        journal = Journal(
+            steps.before_each_call(FakeRevisioned(server)),
+            key or SinkKey(QUERY, "s/t"),
+            compact_after=25,
+        )
+        return ElectedCommitter(
+            steps.before_each_call(Client(server)), "s/t", journal, lease_ms=60_000, session=self.session
+        )
+
+    def start(self) -> None:
+        for partition in range(PARTITIONS):
+            self.attempt(partition)
+
+    def attempt(self, partition: int) -> None:
+        self.attempts += 1
+        number = self.attempts
+        actor = self.world.start(lambda: self._task(partition, number))
+        actor.on_kill = lambda: self._failed(partition)
+
+    def _task(self, partition: int, number: int) -> None:
+        try:
+            did = stage(self.world, self.committer(), self.session, self.batch, partition, number)
+            self.world.steps.wait()
+        except PravegaError:
+            self._failed(partition)
+            return
+        if self.dead or partition in self.messages:
+            return
+        self.messages[partition] = did
+        if len(self.messages) == PARTITIONS and not self.outcome:
+            self.outcome = "committing"
+            self.world.start(self._commit)
+
+    def _failed(self, partition: int) -> None:
+        if self.dead or partition in self.messages or self.outcome:
+            return
+        self.failures[partition] = self.failures.get(partition, 0) + 1
+        if self.failures[partition] < 3:
+            self.world.later.append(lambda: self.attempt(partition))
+        else:
+            self.outcome = "aborting"
+            self.world.later.append(lambda: self.world.start(self._abort))
+
+    def _commit(self) -> None:
+        try:
+            self.committer().settle(self.batch, self.messages.values())
+        except PravegaError:
+            self._abort()
+            return
+        self.outcome = "committed"
+        self.world.committed(self.batch)
+
+    def _abort(self) -> None:
+        for txn in {each.txn for each in self.messages.values() if each.txn is not None}:
+            self.committer().withdraw(txn)
+        self.outcome = "aborted"
+
+
+def stage(
+    world: World, committer: ElectedCommitter, session: UUID, batch: int, partition: int, number: int
+) -> Attempted:
+    """What a task does."""
+    txn = committer.claim(batch)
+    if txn is None:
+        return Attempted("skipped")
+    events = batch_events(QUERY, batch)[partition]
+    with committer.hold(txn):
+        staging = staging_id(QUERY + session.hex, batch, txn, partition, number)
+        record = Staging(query=committer._key.query, stream="s/t", batch=batch, txn=txn, session=session, staging=staging)
+        world.steps.wait()
+        world.server.ledger.append(encode_record(record))
+        world.steps.wait()
+        world.server.staging[txn, staging] = list(events)
+    return Attempted("written", AttemptResult(partition, staging, 3, 0, contents_of(events)), txn)
+
+
+class World:
+    """The server, and everybody who is at work on it."""
+
+    def __init__(self) -> None:
+        self.server = Server()
+        self.steps = Steps()
+        self.actors: list[Any] = []
+        self.later: list[Callable[[], object]] = []
+        self.runs: list[Run] = []
+        self.next_batch = 0
+
+    def start(self, run: Callable[[], None]) -> Any:
+        actor: Any = self.steps.start(run)
+        actor.on_kill = lambda: None
+        self.actors.append(actor)
+        return actor
+
+    def run(self) -> Run:
+        """A driver starts the query (again)."""
+        run = Run(self, self.next_batch)
+        self.runs.append(run)
+        run.start()
+        return run
+
+    def committed(self, batch: int) -> None:
+        """Spark writes its commit log; the log is one for all runs."""
+        self.next_batch = max(self.next_batch, batch + 1)
+
+    def step(self, number: int, *, kill: bool = False) -> None:
+        """One of those at work takes a step, or is killed."""
+        while self.later:
+            self.later.pop(0)()
+        alive = [actor for actor in self.actors if actor.alive]
+        if alive:
+            actor = alive[number % len(alive)]
+            actor.step(kill=kill)
+            if kill:
+                actor.on_kill()
+        self.check()
+
+    def drain(self) -> None:
+        """All go on until nobody has anything to do, each as fast as the others."""
+        number = 0
+        while self.later or any(actor.alive for actor in self.actors):
+            self.step(number)
+            number += 1
+
+    def stop(self) -> None:
+        """Kill whoever is still at work."""
+        self.later.clear()
+        for actor in self.actors:
+            if actor.alive:
+                actor.step(kill=True)
+
+    def check(self) -> None:
+        """Whole batches only, each once and in order, and none missing that Spark was told of."""
+        events = self.server.stream
+        batches = len(events) // len(whole_batch(QUERY, 0))
+        assert events == [e for b in range(batches) for e in whole_batch(QUERY, b)]
+        assert batches >= self.next_batch
+        assert batches <= self.next_batch + 1
+
+    def expire(self) -> None:
+        """The leases of all open transactions run out."""
+        for txn in self.server.txns.values():
+            if txn.status is Status.OPEN:
+                txn.status = Status.ABORTED
+
+    def forget(self) -> None:
+        """The server forgets what has ended."""
+        for txn in self.server.txns.values():
+            if txn.status is not Status.OPEN:
+                txn.status = Status.UNKNOWN
+
+
+def undisturbed(world: World) -> None:
+    """The query runs on until a batch is committed."""
+    batch = world.next_batch
+    for _ in range(3):
+        world.run()
+        world.drain()
+        if world.next_batch > batch:
+            return
+    raise AssertionError([run.outcome for run in world.runs])
+
+
+# one in so many steps is something else than an ordinary step
+EVENTS = ("kill an actor", "kill a driver", "another driver", "expire", "forget", "speculate")
+
+
+@given(st.lists(st.integers(0, 8 * 12 * len(EVENTS) - 1), min_size=50, max_size=160), st.booleans())
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_any_order_of_steps(choices: list[int], zombies: bool) -> None:
+    world = World()
+    try:
+        world.run()
+        for choice in choices:
+            number, rest = choice % 8, choice // 8
+            event = EVENTS[rest] if rest < len(EVENTS) else ""
+            if event == "kill an actor":
+                world.step(number, kill=True)
+            elif event == "kill a driver":
+                world.runs[-1].dead = True
+            elif event == "another driver":
+                world.run()
+            elif event == "expire":
+                world.expire()
+            elif event == "forget":
+                world.forget()
+            elif event == "speculate" and not world.runs[-1].outcome and not world.runs[-1].dead:
+                world.runs[-1].attempt(number % PARTITIONS)
+            else:
+                world.step(number)
+            if all(run.dead or run.outcome in ("committed", "aborted") for run in world.runs):
+                world.run()
+        if zombies:
+            world.drain()
+        else:
+            world.stop()
+        for _ in range(2):
+            undisturbed(world)
+        world.check()
+        assert world.server.staging == {}
+        named = {
+            record.txn for record in map(decode_record, world.server.ledger) if isinstance(record, Preparing)
+        }
+        assert all(world.server.txns[txn].status is not Status.OPEN for txn in named)
+        killed = sum(actor.killed for actor in world.actors)
+        left = sum(txn.status is Status.OPEN for txn in world.server.txns.values())
+        assert left <= killed  # one that no record names is left only by who was killed before it had claimed
+    finally:
+        world.stop()
+
+
+# --- one thing at a time --------------------------------------------------------------------------
+
+
+def elected(server: Server, session: UUID | None = None, query: str = QUERY, **more: Any) -> ElectedCommitter:
+    """What an attempt, or the driver, of a run has."""
+    journal = Journal(FakeRevisioned(server), SinkKey(query, "s/t"), name="s/ledger", compact_after=100)
+    return ElectedCommitter(
+        Client(server), "s/t", journal, lease_ms=60_000, session=session or uuid4(), **more
+    )
+
+
+def claimed(committer: ElectedCommitter, batch: int) -> UUID:
+    """The transaction of a claim."""
+    txn = committer.claim(batch)
+    assert txn is not None
+    return txn
+
+
+def staged(server: Server, session: UUID, batch: int = 0, query: str = QUERY) -> list[Attempted]:
+    """Both partitions of a batch, written by attempts of a run."""
+    world = World()
+    world.server = server
+    return [
+        stage(world, elected(server, session, query), session, batch, partition, partition)
+        for partition in range(PARTITIONS)
+    ]
+
+
+def test_attempts_of_a_run_take_the_transaction_of_the_first() -> None:
+    server, session = Server(), uuid4()
+    first, second = elected(server, session), elected(server, session)
+    txn = claimed(first, 0)
+    assert claimed(second, 0) == txn
+    assert claimed(elected(server, session), 0) == txn
+    assert len(server.txns) == 1
+
+
+def test_a_rival_that_came_later_aborts_its_own_transaction() -> None:
+    server, session = Server(), uuid4()
+    winner, loser = elected(server, session), elected(server, session)
+    found: list[UUID] = []
+    begin = loser._client.begin_transaction
+
+    def overtaken(*args: Any, **more: Any) -> Any:
+        found.append(claimed(winner, 0))
+        return begin(*args, **more)
+
+    loser._client.begin_transaction = overtaken  # type: ignore[method-assign]
+    assert [claimed(loser, 0)] == found
+    statuses = {txn: state.status for txn, state in server.txns.items()}
+    assert statuses.pop(found[0]) is Status.OPEN
+    assert list(statuses.values()) == [Status.ABORTED]
+
+
+def test_a_lost_answer_to_a_claim_is_no_defeat() -> None:
+    server = Server()
+    committer = elected(server)
+    revisioned: Any = committer._journal._revisioned
+    revisioned.lose_answer = True
+    txn = claimed(committer, 0)
+    assert [state.status for state in server.txns.values()] == [Status.OPEN]
+    assert txn in server.txns
+
+
+def test_a_run_that_was_overtaken_cannot_take_back_the_batch() -> None:
+    server, older, newer = Server(), uuid4(), uuid4()
+    lost = claimed(elected(server, older), 0)
+    kept = claimed(elected(server, newer), 0)
+    assert server.txns[lost].status is Status.ABORTED
+    with pytest.raises(FencedError, match="another driver has taken over"):
+        elected(server, older).claim(0)
+    assert not elected(server, older).withdraw(kept)
+    assert not elected(server, older).withdraw(lost)
+    assert server.txns[kept].status is Status.OPEN
+    # also where the ledger was made short in between
+    committer = elected(server, newer)
+    committer._journal._compact_after = 1
+    committer._journal.refresh()
+    assert committer._journal.compact()
+    with pytest.raises(FencedError):
+        elected(server, older).claim(0)
+    elected(server, newer).settle(0, staged(server, newer))
+    assert server.stream == whole_batch(QUERY, 0)
+    # the next batch is anybody's again
+    assert claimed(elected(server, older), 1) in server.txns
+
+
+def test_what_tasks_found_differently_is_not_committed() -> None:
+    server, session = Server(), uuid4()
+    first, second = staged(server, session)
+    with pytest.raises(TransactionError, match="changed hands while its tasks ran"):
+        elected(server, session).settle(0, [first, Attempted("skipped")])
+    other = Attempted("written", second.result, uuid4())
+    with pytest.raises(TransactionError, match="changed hands while its tasks ran"):
+        elected(server, session).settle(0, [first, other])
+    with pytest.raises(TransactionError, match="no task wrote batch 0, and it is not DONE"):
+        elected(server, session).settle(0, [Attempted("skipped"), Attempted("empty")])
+    assert server.stream == []
+
+
+def test_settling_twice_is_harmless() -> None:
+    server, session = Server(), uuid4()
+    attempts = staged(server, session)
+    outcomes = [elected(server, session).settle(0, attempts).outcome for _ in range(2)]
+    assert outcomes == ["written", "skipped"]
+    assert staged(server, uuid4()) == [Attempted("skipped")] * 2
+    assert elected(server, uuid4()).settle(0, [Attempted("skipped")] * 2).outcome == "skipped"
+    assert server.stream == whole_batch(QUERY, 0)
+
+
+@pytest.mark.parametrize("step", ["prepared", "committed", "visible"])
+def test_a_prepared_batch_is_finished_by_the_next_runs_tasks(step: str) -> None:
+    server, session = Server(), uuid4()
+
+    def crash(reached: str) -> None:
+        if reached == step:
+            raise Crash
+
+    attempts = staged(server, session)
+    with pytest.raises(Crash):
+        elected(server, session, hook=crash).settle(0, attempts)
+    txn = attempts[0].txn
+    assert txn is not None
+    # Spark calls abort when commit has failed
+    assert not elected(server, session).withdraw(txn)
+    assert elected(server, uuid4()).claim(0) is None
+    assert server.stream == whole_batch(QUERY, 0)
+    assert elected(server, session).settle(0, attempts).outcome == "skipped"
+
+
+def test_a_prepared_batch_is_finished_by_a_second_commit() -> None:
+    server, session = Server(), uuid4()
+
+    def crash(reached: str) -> None:
+        if reached == "prepared":
+            raise Crash
+
+    attempts = staged(server, session)
+    with pytest.raises(Crash):
+        elected(server, session, hook=crash).settle(0, attempts)
+    assert elected(server, session).settle(0, attempts).outcome == "recovered"
+    assert server.stream == whole_batch(QUERY, 0)
+
+
+def test_an_aborted_transaction_fails_the_batch_and_the_next_run_writes_it() -> None:
+    server, session = Server(), uuid4()
+    attempts = staged(server, session)
+    for txn in server.txns.values():
+        txn.status = Status.ABORTED
+    with pytest.raises(TransactionAbortedError, match=r"its lease of 60000 ms \(transaction_timeout_ms\)"):
+        staged(server, session)
+    with pytest.raises(TransactionAbortedError):
+        elected(server, session).settle(0, attempts)
+    other = uuid4()
+    assert elected(server, other).settle(0, staged(server, other)).outcome == "written"
+    assert server.stream == whole_batch(QUERY, 0)
+    assert server.staging == {}
+
+
+def test_withdrawing_undoes_only_what_is_its_own_and_not_prepared() -> None:
+    server, session = Server(), uuid4()
+    attempts = staged(server, session)
+    txn = attempts[0].txn
+    assert txn is not None
+    assert elected(server, session).withdraw(txn)
+    assert server.staging == {}
+    assert server.txns[txn].status is Status.ABORTED
+
+
+def test_an_empty_first_batch_makes_the_sink_known() -> None:
+    server, session = Server(), uuid4()
+    empty = [Attempted("empty")] * PARTITIONS
+    with pytest.raises(InvalidArgumentError, match="new_ledger"):
+        elected(server, session).settle(1, empty)
+    assert elected(server, session).settle(0, empty).outcome == "written"
+    records = len(server.ledger)
+    elected(server, session).settle(1, empty)
+    assert len(server.ledger) == records
+    assert elected(server, session).settle(2, staged(server, session, 2)).rows == 6
+
+
+def test_a_ledger_that_does_not_know_the_query_refuses_later_batches() -> None:
+    server = Server()
+    with pytest.raises(InvalidArgumentError, match="ledger s/ledger does not know query 'q'"):
+        elected(server).claim(3)
+    assert server.txns == {}
+    assert claimed(elected(server, new_ledger=True), 3) in server.txns
+
+
+def test_a_query_moves_between_the_two_sinks() -> None:
+    server = Server()
+    Driver(server).run(0)
+    session = uuid4()
+    elected(server, session).settle(1, staged(server, session, 1))
+    Driver(server).run(2)
+    assert elected(server, session).claim(2) is None
+    assert server.stream == [e for b in range(3) for e in whole_batch(QUERY, b)]
+
+
+def test_jobs_without_a_name_leave_nothing_in_the_ledger() -> None:
+    server = Server()
+
+    def job(**more: Any) -> tuple[ElectedCommitter, list[Attempted]]:
+        session = uuid4()
+        query = unnamed_query(session)
+        return elected(server, session, query, **more), staged(server, session, 0, query)
+
+    # one whose driver died, and one that is still at work
+    _, dead = job()
+    lost = dead[0].txn
+    assert lost is not None
+    server.txns[lost].status = Status.ABORTED
+    _, busy = job()
+    committer, attempts = job()
+    report = committer.settle(0, attempts)
+    assert report.txn is not None
+    committer.forget(0, report.txn)
+    assert sweep(Client(server), "s/t", committer._journal) == 1
+    committer._journal.refresh()
+    (left,) = committer._journal.state.sinks.values()
+    assert left.claim is not None
+    assert left.claim.txn == busy[0].txn
+    assert {txn for txn, _ in server.staging} == {busy[0].txn}
+    assert isinstance(decode_record(server.ledger[-1]), Forget)
+    assert server.stream == whole_batch(QUERY, 0)
