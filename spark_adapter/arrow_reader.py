@@ -6,11 +6,11 @@ Needs no Spark, and makes no Python object for any event.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 
 import pyarrow as pa
 
 from pravega_wire import EventBatch, PravegaConfig, SegmentRange
+from pravega_wire.sync import DirectReader
 from spark_adapter.clients import client_for
 from spark_adapter.options import COLUMNS
 
@@ -41,8 +41,9 @@ def arrow_batches(
     :raises DecodeError: the range does not begin or end between two events.
     """
     schema = arrow_schema(columns)
-    with closing(client_for(config).read_range(segment_range)) as batches:
+    with DirectReader(client_for(config), segment_range) as batches:
         for batch in batches:
+            # A copy of its own: the batch is good until the next one is asked for.
             yield record_batch(segment_range, batch, schema)
 
 

@@ -27,6 +27,7 @@ __all__ = [
     "decode_generic",
     "encode",
     "encode_parts",
+    "segment_read_data_at",
 ]
 
 HEADER: Final = Struct(">ii")
@@ -308,6 +309,11 @@ def _decode_segment_read(body: memoryview) -> c.Command:
     at += length
     request_id = _I64.unpack_from(body, at)[0] if at < len(body) else -1
     return c.SegmentRead(segment, offset, at_tail, end_of_segment, data, request_id)
+
+
+def segment_read_data_at(segment: str) -> int:
+    """How many bytes of a ``SegmentRead``'s body come before its data."""
+    return 2 + len(encode_modified_utf8(segment)) + _SEGMENT_READ_TAIL.size
 
 
 _HOT: dict[int, Callable[[memoryview], c.Command]] = {

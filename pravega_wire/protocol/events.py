@@ -13,12 +13,12 @@ from itertools import chain, pairwise
 from struct import Struct
 from typing import TYPE_CHECKING, Final, overload
 
-from pravega_wire.errors import DecodeError
+from pravega_wire.errors import DecodeError, TruncatedInputError
 
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["EVENT_HEADER", "EventBatch", "frame_event", "last_boundary", "parse_events"]
+__all__ = ["EVENT_HEADER", "EventAssembler", "EventBatch", "frame_event", "last_boundary", "parse_events"]
 
 EVENT_HEADER: Final = Struct(">ii")
 _unpack_header: Final = Struct(">q").unpack_from
@@ -258,6 +258,89 @@ def parse_events(
             repeated = 0
         at = end
     return EventBatch(view[:at], base_offset, stride or begins), at, needed
+
+
+class EventAssembler:
+    """Events of chunks that follow one another, as a reader receives them; an event may lie across several.
+
+    :param offset: segment offset of the first chunk. :param segment: name for messages.
+    """
+
+    __slots__ = ("_needed", "_offset", "_rest", "_rest_offset", "_segment")
+
+    def __init__(self, offset: int, segment: str) -> None:
+        self._segment = segment
+        self._offset = offset
+        self._rest = bytearray()
+        self._rest_offset = offset
+        self._needed = 0
+
+    def take(self, chunk: memoryview, room: memoryview | None = None) -> list[EventBatch]:
+        """The events that the next chunk completes, in up to a few batches; they are views of it, or copies.
+
+        :param room: a buffer that ends with the chunk, and whose bytes before it may be written over. The
+            beginning of an event that was in the chunk before is put there: all events make one batch.
+        :raises DecodeError: bytes at an event's beginning are none.
+        """
+        self.check()
+        ready: list[EventBatch] = []
+        base = self._offset
+        self._offset += len(chunk)
+        size = len(self._rest)
+        if room is not None and 0 < size <= len(room) - len(chunk):
+            begin = len(room) - len(chunk) - size
+            room[begin : begin + size] = self._rest
+            chunk = room[begin:]
+            base = self._rest_offset
+            self._rest = bytearray()
+        while self._rest:
+            # Complete the event that began in an earlier chunk with just the bytes it needs, so
+            # that the rest of this chunk is parsed where it lies.
+            missing = self._needed - len(self._rest)
+            piece = chunk[:missing]
+            self._rest += piece
+            chunk = chunk[missing:]
+            base += len(piece)
+            if len(self._rest) < self._needed:
+                return ready
+            batch, consumed, self._needed = parse_events(
+                bytes(self._rest), self._rest_offset, segment=self._segment
+            )
+            if consumed:
+                ready.append(batch)
+                self._rest = bytearray()
+        if chunk:
+            try:
+                batch, consumed, self._needed = parse_events(chunk, base, segment=self._segment)
+            except DecodeError:
+                # The next call raises it, also where good events come before it.
+                self._rest, self._rest_offset, self._needed = bytearray(chunk), base, _HEADER_BYTES
+                if not ready:
+                    raise
+                return ready
+            if len(batch):
+                ready.append(batch)
+            self._rest = bytearray(chunk[consumed:])
+            self._rest_offset = base + consumed
+        return ready
+
+    def check(self) -> None:
+        """:raises DecodeError: parsing stopped at bytes that are not the beginning of an event."""
+        if len(self._rest) >= self._needed > 0:
+            parse_events(bytes(self._rest), self._rest_offset, segment=self._segment)
+
+    def end(self) -> None:
+        """There are no more chunks.
+
+        :raises TruncatedInputError: they have ended in the middle of an event.
+        """
+        self.check()
+        if self._rest:
+            raise TruncatedInputError(
+                f"{self._segment}: the range ends at {self._offset}, in "
+                f"the middle of the event that starts at {self._rest_offset}",
+                segment=self._segment,
+            )
 
 
 def _equal_events(view: memoryview, size: int) -> tuple[int, int]:

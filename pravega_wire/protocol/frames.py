@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from pravega_wire.errors import (
@@ -16,21 +17,33 @@ from pravega_wire.protocol.commands import COMMANDS, Command
 __all__ = ["FrameDecoder"]
 
 _BUFFER_BYTES: Final = 256 * 1024
-_PRIVATE_ABOVE: Final = 64 * 1024
-# A larger body is received straight into a buffer of its own, so that a SegmentRead's data can be a
-# view of it without another copy.
+
+
+def _private(length: int) -> memoryview:
+    return memoryview(bytearray(length))
 
 
 class FrameDecoder:
     """Incremental decoder: either :meth:`feed`, or :meth:`get_buffer` and :meth:`received`.
 
+    A body over a quarter of ``buffer_bytes`` is received straight into memory of its own, so that a
+    SegmentRead's data can be a view of it without another copy.
+
     After an error it stays failed: the same error is raised again.
+
+    :param buffer_bytes: how much is received at once where no such body is under way.
+    :param allocate: gives that memory, for a number of bytes; default: new for each body.
     """
 
-    __slots__ = ("_body", "_body_code", "_buffer", "_end", "_error", "_filled", "_start", "_view")
+    __slots__ = (
+        "_allocate", "_body", "_body_code", "_buffer", "_end", "_error", "_filled", "_start", "_view",
+    )  # fmt: skip
 
-    def __init__(self) -> None:
-        self._buffer = bytearray(_BUFFER_BYTES)
+    def __init__(
+        self, buffer_bytes: int = _BUFFER_BYTES, allocate: Callable[[int], memoryview] = _private
+    ) -> None:
+        self._buffer = bytearray(buffer_bytes)
+        self._allocate = allocate
         self._view = memoryview(self._buffer)
         self._start = 0
         self._end = 0
@@ -39,13 +52,18 @@ class FrameDecoder:
         self._filled = 0
         self._error: DecodeError | None = None
 
+    @property
+    def in_body(self) -> bool:
+        """Whether :meth:`get_buffer` is what is missing of a large body, and nothing more."""
+        return self._body is not None
+
     def get_buffer(self) -> memoryview:
         """Where the next bytes may be written (never empty); then call :meth:`received`."""
         if self._body is not None:
             return self._body[self._filled :]
         if self._start == self._end:
             self._start = self._end = 0
-        elif self._end > _BUFFER_BYTES // 2 and self._start > 0:
+        elif self._end > len(self._view) // 2 and self._start > 0:
             rest = bytes(self._view[self._start : self._end])
             self._view[: len(rest)] = rest
             self._start, self._end = 0, len(rest)
@@ -99,6 +117,7 @@ class FrameDecoder:
             return result
         self._end += count
         start, end, view = self._start, self._end, self._view
+        private_above = len(view) // 4
         while end - start >= 8:
             code, length = HEADER.unpack_from(view, start)
             if code not in COMMANDS:
@@ -108,8 +127,8 @@ class FrameDecoder:
                     f"a frame of command {code} claims {length} bytes (limit {MAX_DECODED_BODY})"
                 )
             body_start = start + 8
-            if length > _PRIVATE_ABOVE:
-                body = memoryview(bytearray(length))
+            if length > private_above:
+                body = self._allocate(length)
                 have = min(end - body_start, length)
                 body[:have] = view[body_start : body_start + have]
                 start = body_start + have

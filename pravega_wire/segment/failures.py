@@ -8,11 +8,13 @@ from __future__ import annotations
 from pravega_wire.errors import (
     AuthenticationError,
     ConditionalCheckError,
+    DataLossError,
     InvalidArgumentError,
     InvalidEventNumberError,
     NoSuchSegmentError,
     OperationUnsupportedError,
     PravegaError,
+    RetriesExhaustedError,
     SegmentError,
     SegmentExistsError,
     SegmentSealedError,
@@ -27,7 +29,7 @@ from pravega_wire.errors import (
 from pravega_wire.protocol import commands as c
 from pravega_wire.secrecy import without_secrets
 
-__all__ = ["error_of"]
+__all__ = ["check_passing", "data_read", "error_of", "reading_given_up"]
 
 _TOKEN_EXPIRED = 1
 _ILLEGAL_ARGUMENT = 0
@@ -110,3 +112,53 @@ def error_of(reply: c.Command, *, segment: str, host: str, doing: str) -> Praveg
         error.request_id = c.reply_request_id(reply)
         error.server_trace = trace
     return error
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+def data_read(reply: c.Command, offset: int, length: int, *, end: int, segment: str, host: str) -> memoryview:
+    """The bytes that answer a request for ``length`` bytes from ``offset``: all, or the first of them.
+
+    :param end: of the range that is read. :param segment: full name. :param host: ``host:port`` of the store.
+    :raises SegmentError: a refusal. :raises UnexpectedReplyError: bytes of another place, or another reply.
+    :raises DataLossError: the segment ends there.
+    """
+    if not isinstance(reply, c.SegmentRead):
+        raise error_of(reply, segment=segment, host=host, doing="reading")
+    data = memoryview(reply.data)[:length]
+    if reply.offset != offset:
+        raise UnexpectedReplyError(
+            f"{segment}: asked for bytes from {offset}, got them from {reply.offset}", segment=segment
+        )
+    if not data and reply.end_of_segment:
+        raise DataLossError(
+            f"{segment} ends at {offset}, before the end of the range ({end})", segment=segment
+        )
+    return data
+
+
+def check_passing(error: PravegaError, segment: str, offset: int) -> None:
+    """Whether reading may go on after ``error``, at ``offset``.
+
+    :raises DataLossError: what is there is gone. :raises PravegaError: ``error``; trying again is no use.
+    """
+    if isinstance(error, SegmentTruncatedError | NoSuchSegmentError):
+        lost = DataLossError(
+            f"{segment}: bytes from {offset} are gone ({error.message})", segment=segment, host=error.host
+        )
+        lost.start_offset = getattr(error, "start_offset", -1)
+        lost.offset = offset
+        raise lost from error
+    if not error.retriable:
+        raise error
+
+
+def reading_given_up(error: PravegaError, segment: str, taken: float) -> RetriesExhaustedError:
+    """The error for a reader that had no success for ``taken`` seconds; ``error`` ended the last attempt."""
+    return RetriesExhaustedError(
+        f"reading {segment}: no success in {taken:.1f} s "
+        f"(operation_timeout), the last attempt failed with: {error.message}",
+        segment=segment,
+        host=error.host,
+    )

@@ -14,28 +14,22 @@ import trio
 from pravega_wire.errors import (
     ClosedError,
     ConnectionLostError,
-    DataLossError,
     InvalidArgumentError,
-    NoSuchSegmentError,
     PravegaError,
-    RetriesExhaustedError,
-    SegmentTruncatedError,
     TokenExpiredError,
-    TruncatedInputError,
-    UnexpectedReplyError,
 )
 from pravega_wire.protocol import commands as c
-from pravega_wire.protocol.events import EventBatch, parse_events
-from pravega_wire.segment.failures import error_of
+from pravega_wire.protocol.events import EventAssembler, EventBatch
+from pravega_wire.segment.failures import check_passing, data_read, reading_given_up
 from pravega_wire.segment.handles import OneAtATime, Waiters
 from pravega_wire.segment.store import Backoff, SegmentStores, SegmentTarget
 from pravega_wire.transport.connection import Flow
 
-__all__ = ["EventRangeReader", "RangeReader"]
+__all__ = ["CHUNK_BYTES", "DEPTH", "PROGRESS_BYTES", "EventRangeReader", "RangeReader"]
 
 CHUNK_BYTES = 1 << 20
 DEPTH = 4
-_PROGRESS_BYTES = 64 * 1024
+PROGRESS_BYTES = 64 * 1024
 # more than keep-alives
 
 
@@ -86,26 +80,11 @@ class RangeReader:
         if asked is None:
             return False
         offset, length = asked
-        if not isinstance(reply, c.SegmentRead):
-            host = self._flow.connection.host if self._flow is not None else "?"
-            self._fail(error_of(reply, segment=self.target.name, host=host, doing="reading"))
-            return True
-        data = memoryview(reply.data)[:length]
-        if reply.offset != offset:
-            self._fail(
-                UnexpectedReplyError(
-                    f"{self.target.name}: asked for bytes from {offset}, got them from {reply.offset}",
-                    segment=self.target.name,
-                )
-            )
-            return True
-        if not data and reply.end_of_segment:
-            self._fail(
-                DataLossError(
-                    f"{self.target.name} ends at {offset}, before the end of the range ({self.end})",
-                    segment=self.target.name,
-                )
-            )
+        host = self._flow.connection.host if self._flow is not None else "?"
+        try:
+            data = data_read(reply, offset, length, end=self.end, segment=self.target.name, host=host)
+        except PravegaError as error:
+            self._fail(error)
             return True
         if data:
             self.counts.received(len(data))
@@ -179,25 +158,9 @@ class RangeReader:
         self._stores.forget(self.target)
         if isinstance(error, TokenExpiredError):
             self.target.token.expire()
-        if isinstance(error, SegmentTruncatedError | NoSuchSegmentError):
-            lost = DataLossError(
-                f"{self.target.name}: bytes from {self.offset} are gone ({error.message})",
-                segment=self.target.name,
-                host=error.host,
-            )
-            lost.start_offset = getattr(error, "start_offset", -1)
-            lost.offset = self.offset
-            raise lost from error
-        if not error.retriable:
-            raise error
+        check_passing(error, self.target.name, self.offset)
         if not await self._backoff.wait():
-            raise RetriesExhaustedError(
-                f"reading {self.target.name}: no success in {self._backoff.taken:.1f} s "
-                f"(operation_timeout), the last attempt failed with: "
-                f"{error.message}",
-                segment=self.target.name,
-                host=error.host,
-            ) from error
+            raise reading_given_up(error, self.target.name, self._backoff.taken) from error
         self.counts.reconnecting(error)
 
     async def receive(self) -> memoryview | None:
@@ -262,7 +225,7 @@ class RangeReader:
                 await self._arrived.wait()
             if self._arrived.is_set():
                 return
-            if connection.received_bytes - before < _PROGRESS_BYTES:
+            if connection.received_bytes - before < PROGRESS_BYTES:
                 connection.retire()
                 self._fail(
                     ConnectionLostError(
@@ -299,10 +262,8 @@ class EventRangeReader:
 
     def __init__(self, reader: RangeReader) -> None:
         self._reader = reader
-        self._rest = bytearray()
-        self._rest_offset = reader.offset
+        self._assembler = EventAssembler(reader.offset, reader.target.name)
         self._ready: list[EventBatch] = []
-        self._needed = 0
         self._ended = False
         self._closed = False
 
@@ -339,52 +300,14 @@ class EventRangeReader:
             await trio.lowlevel.checkpoint()
             return None
         while not self._ready:
-            if self._malformed():
-                # Raises: they are not the beginning of an event.
-                parse_events(bytes(self._rest), self._rest_offset, segment=self._reader.target.name)
+            self._assembler.check()
             chunk = await self._reader.receive()
             if chunk is None:
                 self._reader.close()
-                if self._rest:
-                    raise TruncatedInputError(
-                        f"{self._reader.target.name}: the range ends at {self._reader.end}, in "
-                        f"the middle of the event that starts at {self._rest_offset}",
-                        segment=self._reader.target.name,
-                    )
+                self._assembler.end()
                 self._ended = True
                 return None
-            self._take(chunk)
+            self._ready = self._assembler.take(chunk)
         batch = self._ready.pop(0)
         self._reader.counts.read(len(batch), batch.nbytes)
         return batch
-
-    def _malformed(self) -> bool:
-        """Whether parsing stopped at whole bytes."""
-        return len(self._rest) >= self._needed > 0
-
-    def _take(self, chunk: memoryview) -> None:
-        segment = self._reader.target.name
-        base = self._reader.offset - len(chunk)
-        while self._rest:
-            # Complete the event that began in an earlier chunk with just the bytes it needs, so
-            # that the rest of this chunk is parsed where it lies.
-            missing = self._needed - len(self._rest)
-            piece = chunk[:missing]
-            self._rest += piece
-            chunk = chunk[missing:]
-            base += len(piece)
-            if len(self._rest) < self._needed:
-                return
-            batch, consumed, self._needed = parse_events(
-                bytes(self._rest), self._rest_offset, segment=segment
-            )
-            if consumed:
-                self._ready.append(batch)
-                self._rest = bytearray()
-        if not chunk:
-            return
-        batch, consumed, self._needed = parse_events(chunk, base, segment=segment)
-        if len(batch):
-            self._ready.append(batch)
-        self._rest = bytearray(chunk[consumed:])
-        self._rest_offset = base + consumed

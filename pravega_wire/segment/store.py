@@ -99,11 +99,16 @@ class Backoff:
 
     The clock starts at the first look at it, or with :meth:`reset`. The pause starts at 5 ms and doubles up
     to ``longest``; the first retry comes at once, because most failures are a stale address.
+
+    :param clock: gives seconds; another than trio's outside of trio, together with :meth:`next_pause`.
     """
 
-    __slots__ = ("_longest", "_pause", "_started", "_total", "attempts")
+    __slots__ = ("_clock", "_longest", "_pause", "_started", "_total", "attempts")
 
-    def __init__(self, total: float, longest: float = 2.0) -> None:
+    def __init__(
+        self, total: float, longest: float = 2.0, *, clock: Callable[[], float] = trio.current_time
+    ) -> None:
+        self._clock = clock
         self._total = total
         self._longest = longest
         self._pause = 0.0
@@ -117,19 +122,19 @@ class Backoff:
         """
         self.attempts = 0
         self._pause = 0.0
-        self._started = trio.current_time() - ago
+        self._started = self._clock() - ago
 
     def not_before(self, ago: float) -> None:
         """Let the clock have started ``ago`` seconds ago if it started earlier."""
-        started = trio.current_time() - ago
+        started = self._clock() - ago
         self._started = started if self._started is None else max(self._started, started)
 
     @property
     def taken(self) -> float:
         """Seconds since the clock started."""
         if self._started is None:
-            self._started = trio.current_time()
-        return trio.current_time() - self._started
+            self._started = self._clock()
+        return self._clock() - self._started
 
     @property
     def left(self) -> float:
@@ -140,17 +145,25 @@ class Backoff:
         """Seconds for the next attempt: what is left, but enough for one after the first failure."""
         return self.left if self.attempts > 1 else max(self.left, attempt)
 
-    async def wait(self) -> bool:
-        """Pause before the next attempt; False when the total time is used up.
+    def next_pause(self) -> float | None:
+        """Seconds to wait before the next attempt; None when the total time is used up.
 
         It is never used up by the first failure, which a process that was stopped may have noticed late.
         """
         left = self.left
         self.attempts += 1
         if left <= 0 and self.attempts > 1:
-            return False
-        await trio.sleep(min(self._pause, left))
+            return None
+        pause = min(self._pause, left)
         self._pause = min(self._longest, self._pause * 2 or 0.005)
+        return pause
+
+    async def wait(self) -> bool:
+        """Pause before the next attempt; False when the total time is used up (see :meth:`next_pause`)."""
+        pause = self.next_pause()
+        if pause is None:
+            return False
+        await trio.sleep(pause)
         return True
 
 

@@ -19,11 +19,13 @@ from pravega_wire.sync.client import (
     Transaction,
     open_client,
 )
+from pravega_wire.sync.direct import DirectReader
 from pravega_wire.sync.key_value_table import KeyValueTable, TableFamily, TableIterator, TableMapping
 
 __all__ = [
     "ByteStreamReader",
     "ByteStreamWriter",
+    "DirectReader",
     "EventBatches",
     "EventReader",
     "EventWriter",

@@ -9,7 +9,7 @@ sent at once; both belong to the nursery that the connection was started in.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 import trio
 
@@ -36,19 +36,33 @@ from pravega_wire.protocol.frames import FrameDecoder
 from pravega_wire.transport.limits import DEFAULT_LIMITS
 from pravega_wire.transport.stream import NetworkStream
 
-__all__ = ["WIRE_VERSION_HIGH", "WIRE_VERSION_LOW", "Connection", "Flow", "FlowHandler"]
+__all__ = [
+    "HELLO",
+    "KEEPALIVE",
+    "TICKS_OF_SILENCE",
+    "WIRE_VERSION_HIGH",
+    "WIRE_VERSION_LOW",
+    "Connection",
+    "Flow",
+    "FlowHandler",
+    "check_unclaimed",
+    "check_version",
+    "fell_silent",
+    "raise_ended",
+    "senseless",
+]
 
 # A store echoes each keep-alive message: one that sends nothing at all for ``Limits.silence`` is gone. A
 # third of that passes before the first is sent.
-_TICKS_OF_SILENCE = 3
+TICKS_OF_SILENCE = 3
 
 _NOTED_BYTES = 256 * 1024
 _SEND_HIGH_WATER = 4 * 1024 * 1024
 _SEQUENCE_MASK = 0x0FFFFFFF
 _MAX_FLOW_ID = 0x7FFFFFFF
 
-_HELLO = codec.encode(Hello(high_version=WIRE_VERSION_HIGH, low_version=WIRE_VERSION_LOW))
-_KEEPALIVE = codec.encode(KeepAlive())
+HELLO = codec.encode(Hello(high_version=WIRE_VERSION_HIGH, low_version=WIRE_VERSION_LOW))
+KEEPALIVE = codec.encode(KeepAlive())
 
 Part = bytes | memoryview
 
@@ -113,8 +127,8 @@ class Connection:
         self._decoder = FrameDecoder()
         self._flows: dict[int, Flow] = {}
         self._next_flow_id = 1
-        self._out: list[Part] = [_HELLO]
-        self._out_bytes = len(_HELLO)
+        self._out: list[Part] = [HELLO]
+        self._out_bytes = len(HELLO)
         self._sending_bytes = 0
         self._out_ready = trio.Event()
         self._out_ready.set()
@@ -260,45 +274,22 @@ class Connection:
         while True:
             count = await receive_into(decoder.get_buffer())
             if count == 0:
-                try:
-                    decoder.eof()
-                except TruncatedInputError as cause:
-                    # The peer has died, which another connection may cure; its bytes were not bad.
-                    raise ConnectionLostError(
-                        f"connection to {self.host} ended in the middle of a message", host=self.host
-                    ) from cause
-                raise ConnectionLostError(
-                    f"connection to {self.host} was closed by the server", host=self.host
-                )
+                raise_ended(decoder, self.host)
             self._moved = True
             self.received_bytes += count
             for reply in decoder.received(count):
                 if type(reply) is KeepAlive:
                     continue
                 if type(reply) is Hello:
-                    self._check_version(reply)
+                    check_version(reply, self.host)
                     continue
                 flow = flows.get(reply_request_id(reply) >> 32)
                 if flow is not None and flow.handler.on_reply(reply):
                     continue
-                if type(reply) is AuthTokenCheckFailed:
-                    # The server puts a refused read's *offset* where the request id belongs
-                    # (wire protocol v0.13.0, "Reading"): nobody can be found by it, so everybody
-                    # on this connection starts over with a fresh token.
-                    raise TokenExpiredError(
-                        f"{self.host} refused a read for its delegation token", host=self.host
-                    )
-
-    def _check_version(self, hello: Hello) -> None:
-        if hello.low_version > WIRE_VERSION_HIGH or hello.high_version < WIRE_VERSION_LOW:
-            raise IncompatibleVersionError(
-                f"{self.host} speaks wire versions {hello.low_version} to {hello.high_version}, "
-                f"this client {WIRE_VERSION_LOW} to {WIRE_VERSION_HIGH}",
-                host=self.host,
-            )
+                check_unclaimed(reply, self.host)
 
     async def _keepalive_loop(self) -> None:
-        tick = self._silence / _TICKS_OF_SILENCE
+        tick = self._silence / TICKS_OF_SILENCE
         # Ticks are counted, not seconds: a process that was stopped for a while has not listened either.
         silent = 0
         while True:
@@ -309,14 +300,10 @@ class Connection:
                 self._heard = trio.current_time()
                 continue
             silent += 1
-            if silent >= _TICKS_OF_SILENCE:
-                raise ConnectionLostError(
-                    f"{self.host} has sent nothing for {self._silence:.3g} s, not even the answer to a "
-                    "keep-alive, and has taken nothing",
-                    host=self.host,
-                )
+            if silent >= TICKS_OF_SILENCE:
+                raise fell_silent(self.host, self._silence)
             if self._out_bytes + self._sending_bytes == 0:
-                self.send_parts([_KEEPALIVE])
+                self.send_parts([KEEPALIVE])
 
     # --- life -----------------------------------------------------------------------------------
 
@@ -335,9 +322,7 @@ class Connection:
             pass
         except* ProtocolError as group:
             # Bytes that make no sense end the connection; the reason reaches every flow.
-            found = _first(group)
-            error = type(found)(f"{self.host}: {found.message}", host=self.host)
-            error.__cause__ = found
+            error = senseless(_first(group), self.host)
         except* PravegaError as group:
             error = _first(group)
         finally:
@@ -363,6 +348,59 @@ class Connection:
         self._flows.clear()
         for flow in flows:
             flow.handler.on_lost(error)
+
+
+def raise_ended(decoder: FrameDecoder, host: str) -> NoReturn:
+    """The server has closed the connection.
+
+    :raises ConnectionLostError: always.
+    """
+    try:
+        decoder.eof()
+    except TruncatedInputError as cause:
+        # The peer has died, which another connection may cure; its bytes were not bad.
+        raise ConnectionLostError(
+            f"connection to {host} ended in the middle of a message", host=host
+        ) from cause
+    raise ConnectionLostError(f"connection to {host} was closed by the server", host=host)
+
+
+def fell_silent(host: str, seconds: float) -> ConnectionLostError:
+    """The error for a connection on which nothing has moved for so long."""
+    return ConnectionLostError(
+        f"{host} has sent nothing for {seconds:.3g} s, not even the answer to a "
+        "keep-alive, and has taken nothing",
+        host=host,
+    )
+
+
+def check_version(hello: Hello, host: str) -> None:
+    """:raises IncompatibleVersionError: the store speaks no version that this client speaks."""
+    if hello.low_version > WIRE_VERSION_HIGH or hello.high_version < WIRE_VERSION_LOW:
+        raise IncompatibleVersionError(
+            f"{host} speaks wire versions {hello.low_version} to {hello.high_version}, "
+            f"this client {WIRE_VERSION_LOW} to {WIRE_VERSION_HIGH}",
+            host=host,
+        )
+
+
+def check_unclaimed(reply: Command, host: str) -> None:
+    """A reply that no request matches: the late answer to one that was cancelled, or a refusal.
+
+    :raises TokenExpiredError: a read was refused for its token.
+    """
+    if type(reply) is AuthTokenCheckFailed:
+        # The server puts a refused read's *offset* where the request id belongs
+        # (wire protocol v0.13.0, "Reading"): nobody can be found by it, so everybody
+        # on this connection starts over with a fresh token.
+        raise TokenExpiredError(f"{host} refused a read for its delegation token", host=host)
+
+
+def senseless(found: PravegaError, host: str) -> PravegaError:
+    """The error for bytes that make no sense, with the name of who has sent them."""
+    error = type(found)(f"{host}: {found.message}", host=host)
+    error.__cause__ = found
+    return error
 
 
 def _first(group: BaseExceptionGroup[PravegaError]) -> PravegaError:

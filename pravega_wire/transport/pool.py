@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import trio
 
 from pravega_wire.errors import ClosedError, ConnectError, HostNotFoundError
 from pravega_wire.transport.connection import Connection, Flow, FlowHandler
 from pravega_wire.transport.limits import DEFAULT_LIMITS, Limits
-from pravega_wire.transport.stream import connect
+from pravega_wire.transport.stream import connect, connect_tcp
 
 __all__ = ["AddressMap", "ConnectionPool"]
 
@@ -18,6 +20,15 @@ Endpoint = tuple[str, int]
 
 AddressMap = Callable[[str, int], Endpoint]
 """Translates the address the controller names into the one to connect to (a proxy, a NAT)."""
+
+
+@contextmanager
+def _named_by_controller() -> Iterator[None]:
+    """The controller named the host: a store that moves may be without a name for a while."""
+    try:
+        yield
+    except HostNotFoundError as error:
+        raise ConnectError(error.message, host=error.host) from error
 
 
 class _Store:
@@ -40,6 +51,8 @@ class ConnectionPool:
 
     A new flow takes the connection with the fewest flows; another connection is opened while all
     have users and the limit allows. Connections live in the nursery given.
+
+    :ivar tls: how connections are secured, or None.
     """
 
     def __init__(
@@ -53,12 +66,28 @@ class ConnectionPool:
     ) -> None:
         self._limits = limits
         self._nursery = nursery
-        self._tls = tls
+        self.tls = tls
         self._max = max_per_store
         self._address_map = address_map
         self._stores: dict[Endpoint, _Store] = {}
         self._closed = False
         self.connections_opened = 0
+
+    def address(self, endpoint: Endpoint) -> Endpoint:
+        """Where to connect for an address that the controller has named."""
+        return self._address_map(*endpoint) if self._address_map else endpoint
+
+    async def private_connection(self, endpoint: Endpoint) -> tuple[socket.socket, str]:
+        """A TCP connection of the caller's own, and the ``host:port`` it leads to; TLS is left to the caller.
+
+        It does not count among those of the pool. Errors as :meth:`flow`.
+        """
+        if self._closed:
+            raise ClosedError("the client is closed")
+        host, port = self.address(endpoint)
+        with _named_by_controller():
+            stream = await connect_tcp(host, port, timeout=self._limits.connect)
+        return socket.socket(fileno=stream.socket.detach()), f"{host}:{port}"
 
     async def flow(self, endpoint: Endpoint, handler: FlowHandler) -> Flow:
         """A flow on some connection to ``endpoint``.
@@ -88,11 +117,8 @@ class ConnectionPool:
     async def _dial(self, endpoint: Endpoint, store: _Store) -> Connection:
         store.dialing += 1
         try:
-            host, port = self._address_map(*endpoint) if self._address_map else endpoint
-            stream = await connect(host, port, tls=self._tls, timeout=self._limits.connect)
-        except HostNotFoundError as error:
-            # The controller named it: a store that moves may be without a name for a while.
-            raise ConnectError(error.message, host=error.host) from error
+            with _named_by_controller():
+                stream = await connect(*self.address(endpoint), tls=self.tls, timeout=self._limits.connect)
         finally:
             store.dialing -= 1
             store.notify()

@@ -19,7 +19,7 @@ import trio
 from pravega_wire.errors import ClosedError, ConnectError, ConnectionLostError, PravegaError, TlsError
 from pravega_wire.transport.diagnosis import connect_failure, handshake_failure
 
-__all__ = ["NetworkStream", "connect"]
+__all__ = ["NetworkStream", "connect", "connect_tcp", "handshake_too_slow", "mapped_errors"]
 
 CONNECT_TIMEOUT = 5.0
 """Seconds to wait for a TCP connection, as the Java client's default."""
@@ -29,7 +29,8 @@ _BUFFER_BYTES = 1 << 20
 
 
 @contextmanager
-def _mapped(host: str) -> Iterator[None]:
+def mapped_errors(host: str) -> Iterator[None]:
+    """What the runtime raises inside, of sockets, TLS and trio, leaves as our errors, which name ``host``."""
     try:
         yield
     except trio.BrokenResourceError as error:
@@ -67,7 +68,7 @@ class NetworkStream:
 
         :raises ConnectionLostError: the connection broke. :raises ClosedError: closed by us.
         """
-        with _mapped(self.host):
+        with mapped_errors(self.host):
             if self._socket is not None:
                 while self._socket.fileno() >= 0:
                     await trio.lowlevel.wait_readable(self._socket)
@@ -83,7 +84,7 @@ class NetworkStream:
 
     async def receive(self, max_bytes: int = 65536) -> bytes:
         """Up to ``max_bytes`` bytes; ``b""`` at the end of input. Errors as ``receive_into``."""
-        with _mapped(self.host):
+        with mapped_errors(self.host):
             return bytes(await self._stream.receive_some(max_bytes))
 
     @property
@@ -106,7 +107,7 @@ class NetworkStream:
 
     async def send_all(self, data: bytes | memoryview) -> None:
         """Send everything. Errors as ``receive_into``."""
-        with _mapped(self.host):
+        with mapped_errors(self.host):
             await self._stream.send_all(data)
 
     async def aclose(self) -> None:
@@ -127,6 +128,28 @@ def _ending(host: str, port: int) -> PravegaError | None:
     return known() if known is not None and host in ("127.0.0.1", "localhost", "::1") else None
 
 
+async def connect_tcp(host: str, port: int, *, timeout: float = CONNECT_TIMEOUT) -> trio.SocketStream:
+    """Open a TCP connection; arguments and errors as :func:`connect`."""
+    name = f"{host}:{port}"
+    try:
+        with trio.fail_after(timeout):
+            stream = await trio.open_tcp_stream(host, port, happy_eyeballs_delay=0.1)
+    except trio.TooSlowError as error:
+        raise ConnectError(
+            f"no connection to {name}: nothing answered within {timeout:g} s", host=name
+        ) from error
+    except (OSError, UnicodeError) as error:
+        raise _ending(host, port) or connect_failure(host, port, error) from error
+    for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+        stream.setsockopt(socket.SOL_SOCKET, option, _BUFFER_BYTES)
+    return stream
+
+
+def handshake_too_slow(name: str, timeout: float) -> ConnectError:
+    """The error for a TLS handshake with ``name`` (``host:port``) that did not end in ``timeout`` seconds."""
+    return ConnectError(f"no TLS handshake with {name} within {timeout:g} s (does it speak TLS?)", host=name)
+
+
 async def connect(
     host: str,
     port: int,
@@ -143,17 +166,7 @@ async def connect(
     :raises TlsError: the handshake or certificate check failed.
     """
     name = f"{host}:{port}"
-    try:
-        with trio.fail_after(timeout):
-            stream = await trio.open_tcp_stream(host, port, happy_eyeballs_delay=0.1)
-    except trio.TooSlowError as error:
-        raise ConnectError(
-            f"no connection to {name}: nothing answered within {timeout:g} s", host=name
-        ) from error
-    except (OSError, UnicodeError) as error:
-        raise _ending(host, port) or connect_failure(host, port, error) from error
-    for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
-        stream.setsockopt(socket.SOL_SOCKET, option, _BUFFER_BYTES)
+    stream = await connect_tcp(host, port, timeout=timeout)
     if tls is None:
         return NetworkStream(stream, name)
     secured = trio.SSLStream(stream, tls, server_hostname=host, https_compatible=True)
@@ -162,9 +175,7 @@ async def connect(
             await secured.do_handshake()
     except trio.TooSlowError as error:
         await stream.aclose()
-        raise ConnectError(
-            f"no TLS handshake with {name} within {timeout:g} s (does it speak TLS?)", host=name
-        ) from error
+        raise handshake_too_slow(name, timeout) from error
     except (trio.BrokenResourceError, OSError) as error:
         await stream.aclose()
         raise handshake_failure(name, error) from error

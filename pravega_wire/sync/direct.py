@@ -1,0 +1,369 @@
+"""Reading a range by a socket of the calling thread: see :class:`DirectReader`."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Final, Self
+
+import trio
+
+from pravega_wire.controller.tokens import REFRESH_SECONDS, Access, expiry_of
+from pravega_wire.errors import ClosedError, ConnectionLostError, PravegaError, TokenExpiredError
+from pravega_wire.protocol import commands as c
+from pravega_wire.protocol.codec import segment_read_data_at
+from pravega_wire.protocol.events import EventAssembler, EventBatch
+from pravega_wire.segment.failures import check_passing, data_read, reading_given_up
+from pravega_wire.segment.handles import OneAtATime
+from pravega_wire.segment.reader import CHUNK_BYTES, DEPTH, PROGRESS_BYTES
+from pravega_wire.segment.store import Backoff
+from pravega_wire.sync.client import PravegaClient
+from pravega_wire.transport.blocking import BlockingConnection
+from pravega_wire.transport.connection import check_unclaimed
+from pravega_wire.types import SegmentRange
+
+__all__ = ["DirectReader"]
+
+_ROOM: Final = 64 * 1024
+# Before the data in each buffer, for the beginning of an event that was in the chunk before.
+_BESIDE_DATA: Final = 4096
+# A reply's fields beside its data; a longer one gets a buffer of its own.
+_COUNTED_AT_ONCE: Final = 16
+
+
+class _Buffers:
+    """Memory for replies that is used again and again: fresh pages cost more than what arrives in them."""
+
+    def __init__(self, data_bytes: int) -> None:
+        self._body_bytes = data_bytes + _BESIDE_DATA
+        self._free: list[bytearray] = []
+
+    def allocate(self, length: int) -> memoryview:
+        if length > self._body_bytes:
+            return memoryview(bytearray(length))
+        buffer = self._free.pop() if self._free else bytearray(_ROOM + self._body_bytes)
+        return memoryview(buffer)[_ROOM : _ROOM + length]
+
+    def room(self, reply: c.SegmentRead, data: memoryview) -> memoryview | None:
+        """The buffer up to the end of ``data``, if it is one of these."""
+        buffer = self._own(data)
+        if buffer is None:
+            return None
+        return memoryview(buffer)[: _ROOM + segment_read_data_at(reply.segment) + len(data)]
+
+    def free(self, data: memoryview) -> None:
+        buffer = self._own(data)
+        if buffer is not None:
+            self._free.append(buffer)
+
+    def _own(self, data: memoryview) -> bytearray | None:
+        buffer = data.obj
+        if isinstance(buffer, bytearray) and len(buffer) == _ROOM + self._body_bytes:
+            return buffer
+        return None
+
+
+class _Reach:
+    """What a connection to a segment's store takes; comes from the client's thread."""
+
+    def __init__(self, connection: BlockingConnection, token: str) -> None:
+        self.connection = connection
+        self.token = token
+        self.token_expiry = expiry_of(token)
+
+
+class DirectReader:
+    """The events of a range, received by the thread that reads them: ``for batch in DirectReader(...)``.
+
+    As :meth:`PravegaClient.read_range`, with a connection of its own, and with about half the work of the
+    processor for each event: no other thread takes part, except to find the store and for delegation tokens.
+    While the caller works, up to ``depth`` chunks are on their way.
+
+    A batch is a view of memory that is used again: **it is good until the next one is asked for**. Copy what
+    is to be kept (``to_list``, ``to_arrow`` and ``bytes`` do).
+
+    Close it (``close`` or ``with``) when it is not read to the end. One thread at a time; any may close it.
+
+    :param client: finds the store, and counts what is read. The reader ends with it.
+    :param segment_range: what to read. :param chunk_bytes: bytes of one request. :param depth: how many
+        are under way.
+    """
+
+    def __init__(
+        self,
+        client: PravegaClient,
+        segment_range: SegmentRange,
+        *,
+        chunk_bytes: int = CHUNK_BYTES,
+        depth: int = DEPTH,
+    ) -> None:
+        core = client._twin._core
+        core.check_open()
+        self._core = core
+        self._line = client._portal
+        self._stores = core.stores
+        self._limits = core.stores.limits
+        self.target = core.target(segment_range.stream, segment_range.segment_id, Access.READ)
+        self.offset = segment_range.start_offset
+        self.end = segment_range.end_offset
+        self._chunk_bytes = max(1, min(chunk_bytes, self.end - self.offset))
+        self._depth = depth
+        self._buffers = _Buffers(self._chunk_bytes)
+        self._assembler = EventAssembler(self.offset, self.target.name)
+        self._ready: list[EventBatch] = []
+        self._lent: memoryview | None = None
+        self._reach: _Reach | None = None
+        self._request_id = 0
+        self._next = self.offset
+        self._asked: dict[int, tuple[int, int]] = {}
+        self._chunks: dict[int, tuple[memoryview, memoryview | None]] = {}
+        self._backoff = Backoff(self._stores.operation_timeout, clock=time.monotonic)
+        self._last_failure: PravegaError | None = None
+        self._alone = OneAtATime(f"another thread is reading with the reader of {self.target.name}")
+        self._closed = threading.Event()
+        self._counts = core.stores.counters.reading(self.target.scope, self.target.stream)
+        self._uncounted: list[tuple[int, int, int]] = []
+
+    # --- for callers ----------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[EventBatch]:
+        while (batch := self.next_batch()) is not None:
+            yield batch
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def next_batch(self) -> EventBatch | None:
+        """The next events (at least one), or None after the last. The batch before is not good any more.
+
+        :raises DataLossError: bytes were truncated, or the segment deleted.
+        :raises RetriesExhaustedError: the store could not be reached within ``operation_timeout``.
+        :raises TruncatedInputError: the range ends in the middle of an event.
+        :raises DecodeError: the bytes are not events.
+        :raises ConcurrentUseError: another thread is reading.
+        :raises ClosedError: the reader or its client is closed, or was closed meanwhile.
+        """
+        with self._alone:
+            try:
+                return self._next_batch()
+            except BaseException:
+                self._disconnect()
+                raise
+            finally:
+                if self._closed.is_set():
+                    self._disconnect()
+
+    def close(self) -> None:
+        """End the connection; a thread that is reading gets :class:`ClosedError`."""
+        self._closed.set()
+        reach = self._reach
+        if reach is not None:
+            reach.connection.shut_down()
+        try:
+            with self._alone:
+                self._disconnect()
+                self._count()
+        except PravegaError:
+            pass  # the thread that is reading does it
+
+    # --- reading --------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self._closed.is_set():
+            raise ClosedError(f"the reader of {self.target.name} is closed")
+        self._core.check_open()
+
+    def _next_batch(self) -> EventBatch | None:
+        self._check_open()
+        while not self._ready:
+            if self._lent is not None:
+                self._buffers.free(self._lent)
+                self._lent = None
+            self._assembler.check()
+            received = self._receive()
+            if received is None:
+                self._disconnect()
+                self._count()
+                self._assembler.end()
+                return None
+            self._lent, room = received
+            self._ready = self._assembler.take(self._lent, room)
+            self._uncounted.append(
+                (len(self._lent), sum(map(len, self._ready)), sum(each.nbytes for each in self._ready))
+            )
+            if len(self._uncounted) >= _COUNTED_AT_ONCE:
+                self._count()
+        return self._ready.pop(0)
+
+    def _receive(self) -> tuple[memoryview, memoryview | None] | None:
+        """The next chunk, and the buffer that ends with it."""
+        self._backoff.reset()
+        self._last_failure = None
+        while self.offset < self.end:
+            self._check_open()
+            try:
+                reach = self._reach
+                if reach is None:
+                    reach = self._reach = self._connect()
+                self._renew_token(reach)
+                self._ask_ahead(reach)
+                self._wait(reach.connection)
+            except PravegaError as error:
+                self._check_open()
+                self._recover(error)
+                continue
+            received = self._chunks.pop(self.offset)
+            self.offset += len(received[0])
+            self._ask_ahead(reach)
+            return received
+        return None
+
+    def _ask_ahead(self, reach: _Reach) -> None:
+        while self._next < self.end and len(self._asked) + len(self._chunks) < self._depth:
+            length = min(self._chunk_bytes, self.end - self._next)
+            self._ask(reach, self._next, length)
+            self._next += length
+
+    def _ask(self, reach: _Reach, offset: int, length: int) -> None:
+        self._request_id += 1
+        self._asked[self._request_id] = (offset, length)
+        reach.connection.send(
+            c.ReadSegment(
+                segment=self.target.name,
+                offset=offset,
+                suggested_length=length,
+                delegation_token=reach.token,
+                request_id=self._request_id,
+            )
+        )
+
+    def _wait(self, connection: BlockingConnection) -> None:
+        """Until the next bytes in order are there; an answer that does not come in time is a failure."""
+        if self.offset in self._chunks:
+            return
+        patience = min(self._limits.attempt, self._backoff.attempt_left(self._limits.attempt))
+        waited, before = 0.0, connection.received_bytes
+        while self.offset not in self._chunks:
+            started = time.monotonic()
+            replies = connection.receive()
+            # It waits no longer than a tick: what is more, this process has spent stopped.
+            waited += min(time.monotonic() - started, connection.tick)
+            for reply in replies:
+                self._on_reply(reply)
+            if waited > patience and self.offset not in self._chunks:
+                if connection.received_bytes - before < PROGRESS_BYTES:
+                    raise ConnectionLostError(
+                        f"{connection.host} has sent no data of {self.target.name} for {patience:.3g} s",
+                        segment=self.target.name,
+                        host=connection.host,
+                    )
+                # Slow, and yet it arrives.
+                self._backoff.reset()
+                waited, before = 0.0, connection.received_bytes
+
+    def _on_reply(self, reply: c.Command) -> None:
+        reach = self._reach
+        assert reach is not None
+        asked = self._asked.pop(c.reply_request_id(reply), None)
+        if asked is None:
+            check_unclaimed(reply, reach.connection.host)
+            return
+        offset, length = asked
+        data = data_read(
+            reply, offset, length, end=self.end, segment=self.target.name, host=reach.connection.host
+        )
+        if data:
+            assert isinstance(reply, c.SegmentRead)
+            self._chunks[offset] = data, self._buffers.room(reply, data)
+        if len(data) < length:
+            self._ask(reach, offset + len(data), length - len(data))
+
+    # --- the connection -------------------------------------------------------------------------
+
+    def _connect(self) -> _Reach:
+        """Find the store and connect, within the limits of one attempt."""
+        stores, target = self._stores, self.target
+        failure = self._last_failure
+        left = self._backoff.attempt_left(self._limits.attempt)
+
+        async def reach() -> tuple[socket.socket, str, str]:
+            with trio.move_on_after(left):
+                if failure is not None:
+                    stores.forget(target)
+                if isinstance(failure, TokenExpiredError):
+                    target.token.expire()
+                endpoint = await stores.endpoint(target)
+                try:
+                    token = await target.token()
+                    sock, host = await stores.pool.private_connection(endpoint)
+                except PravegaError:
+                    stores.forget(target, endpoint)
+                    raise
+                return sock, host, token
+            raise failure or ConnectionLostError(
+                f"no connection to read {target.name} in {left:.3g} s", segment=target.name
+            )
+
+        sock, host, token = self._line.call(reach)
+        connection = BlockingConnection(
+            sock, host, tls=stores.pool.tls, limits=self._limits, allocate=self._buffers.allocate
+        )
+        self._next = self.offset
+        return _Reach(connection, token)
+
+    def _renew_token(self, reach: _Reach) -> None:
+        """Reading may last longer than a token lives."""
+        if reach.token_expiry is not None and time.time() + REFRESH_SECONDS >= reach.token_expiry:
+            reach.token = self._line.call(self.target.token.__call__)
+            reach.token_expiry = expiry_of(reach.token)
+
+    def _recover(self, error: PravegaError) -> None:
+        """Decide whether reading can go on after ``error``; raises where it cannot."""
+        self._disconnect()
+        check_passing(error, self.target.name, self.offset)
+        self._last_failure = error
+        pause = self._backoff.next_pause()
+        if pause is None:
+            raise reading_given_up(error, self.target.name, self._backoff.taken) from error
+        self._tell(partial(self._counts.reconnecting, error))
+        self._closed.wait(pause)
+
+    def _disconnect(self) -> None:
+        """Give everything of a connection back. What came out of order is asked for again."""
+        reach, self._reach = self._reach, None
+        if reach is not None:
+            reach.connection.close()
+        self._asked.clear()
+        for data, _ in self._chunks.values():
+            self._buffers.free(data)
+        self._chunks.clear()
+        self._next = self.offset
+
+    # --- counting -------------------------------------------------------------------------------
+
+    def _count(self) -> None:
+        """Counters and observers belong to the client's thread; it is told now and then."""
+        counts, told = self._counts, self._uncounted
+        if not told:
+            return
+        self._uncounted = []
+
+        def count() -> None:
+            for received, events, nbytes in told:
+                counts.received(received)
+                if events:
+                    counts.read(events, nbytes)
+
+        self._tell(count)
+
+    def _tell(self, function: Callable[[], None]) -> None:
+        try:
+            self._line.portal.soon(function)
+        except ClosedError:
+            pass  # nobody counts any more

@@ -1,0 +1,168 @@
+"""A connection to a segment store that one thread has for itself, and that blocks it.
+
+The same frames and rules as :mod:`pravega_wire.transport.connection`, without tasks: what has to be done
+while nothing arrives (keep-alives, noticing silence) is done by the thread that waits.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+import sys
+from collections.abc import Callable
+from typing import Final
+
+from pravega_wire.errors import ConnectionLostError, ProtocolError
+from pravega_wire.protocol import codec
+from pravega_wire.protocol.commands import Command, Hello, KeepAlive
+from pravega_wire.protocol.frames import FrameDecoder
+from pravega_wire.transport.connection import (
+    HELLO,
+    KEEPALIVE,
+    TICKS_OF_SILENCE,
+    check_version,
+    fell_silent,
+    raise_ended,
+    senseless,
+)
+from pravega_wire.transport.diagnosis import handshake_failure
+from pravega_wire.transport.limits import Limits
+from pravega_wire.transport.stream import handshake_too_slow, mapped_errors
+
+__all__ = ["BlockingConnection"]
+
+_BUFFER_BYTES: Final = 16 * 1024
+# Small: what is received here of a large body is copied once more.
+
+_KERNEL_TIMEOUTS: Final = sys.platform == "linux" and struct.calcsize("l") == 8
+# There a receiving call may wait for all of a body and still end after a while, without a poll before each.
+
+
+class BlockingConnection:
+    """Sends commands and receives replies. For one thread, except for :meth:`shut_down`.
+
+    :param sock: connected. It belongs to this object from now on.
+    :param host: ``host:port`` of the store, for messages.
+    :param tls: secures the connection. :param limits: time limits.
+    :param allocate: gives the memory of large bodies; see :class:`FrameDecoder`.
+    :ivar received_bytes: how much has arrived. :ivar tick: seconds that :meth:`receive` waits at most.
+    :raises TlsError: the handshake or the certificate fails; others as :func:`transport.stream.connect`.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        host: str,
+        *,
+        tls: ssl.SSLContext | None,
+        limits: Limits,
+        allocate: Callable[[int], memoryview],
+    ) -> None:
+        self.host = host
+        self.received_bytes = 0
+        self._silence = limits.silence
+        self._silent_ticks = 0
+        self._decoder = FrameDecoder(_BUFFER_BYTES, allocate)
+        self._whole = 0
+        tick = self.tick = limits.silence / TICKS_OF_SILENCE
+        if tls is not None:
+            sock = _secured(sock, host, tls, limits.connect)
+        self._socket = sock
+        if tls is None and _KERNEL_TIMEOUTS:
+            sock.setblocking(True)
+            seconds = int(tick)
+            timeout = struct.pack("ll", seconds, max(1, int((tick - seconds) * 1e6)))
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeout)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeout)
+            self._whole = socket.MSG_WAITALL
+        else:
+            sock.settimeout(tick)
+        try:
+            self._send(HELLO)
+        except BaseException:
+            sock.close()
+            raise
+
+    def send(self, command: Command) -> None:
+        """Send a command.
+
+        :raises ConnectionLostError: the connection has ended, or the store takes nothing.
+        """
+        self._send(codec.encode(command))
+
+    def _send(self, data: bytes) -> None:
+        try:
+            with mapped_errors(self.host):
+                self._socket.sendall(data)
+        except ConnectionLostError as error:
+            if isinstance(error.__cause__, TimeoutError | BlockingIOError):
+                raise fell_silent(self.host, self.tick) from error
+            raise
+
+    def receive(self) -> list[Command]:
+        """The replies that are complete now; waits for bytes, no longer than :attr:`tick`.
+
+        :raises ConnectionLostError: the connection has ended, or has been silent for too long.
+        :raises ProtocolError: what arrives makes no sense.
+        """
+        decoder = self._decoder
+        buffer = decoder.get_buffer()
+        try:
+            with mapped_errors(self.host):
+                try:
+                    count = self._socket.recv_into(buffer, 0, self._whole if decoder.in_body else 0)
+                except (TimeoutError, BlockingIOError):
+                    count = -1
+        finally:
+            buffer.release()
+        if count < 0:
+            # Ticks are counted, not seconds: a process that was stopped for a while has not listened either.
+            self._silent_ticks += 1
+            if self._silent_ticks >= TICKS_OF_SILENCE:
+                raise fell_silent(self.host, self._silence)
+            self._send(KEEPALIVE)
+            return []
+        if count == 0:
+            raise_ended(decoder, self.host)
+        self._silent_ticks = 0
+        self.received_bytes += count
+        try:
+            replies = decoder.received(count)
+        except ProtocolError as error:
+            raise senseless(error, self.host) from error
+        if len(replies) == 1 and type(replies[0]) not in (KeepAlive, Hello):
+            return replies
+        found: list[Command] = []
+        for reply in replies:
+            if type(reply) is Hello:
+                check_version(reply, self.host)
+            elif type(reply) is not KeepAlive:
+                found.append(reply)
+        return found
+
+    def shut_down(self) -> None:
+        """End the connection from any thread: a thread that receives finds that it has ended."""
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # it has ended already
+
+    def close(self) -> None:
+        """Give the socket back. Harmless when done twice."""
+        self._socket.close()
+
+
+def _secured(sock: socket.socket, name: str, tls: ssl.SSLContext, timeout: float) -> ssl.SSLSocket:
+    sock.settimeout(timeout)
+    try:
+        return tls.wrap_socket(sock, server_hostname=name.rpartition(":")[0])
+    except TimeoutError as error:
+        sock.close()
+        raise handshake_too_slow(name, timeout) from error
+    except OSError as error:
+        sock.close()
+        raise handshake_failure(name, error) from error
+    except BaseException:
+        sock.close()
+        raise
