@@ -18,7 +18,7 @@ from pravega_wire.controller.types import Access
 if TYPE_CHECKING:
     from pravega_wire.controller.client import ControllerClient
 
-__all__ = ["Access", "StreamToken", "TokenCache", "expiry_of"]
+__all__ = ["Access", "StreamToken", "TokenCache", "expires_soon", "expiry_of"]
 
 REFRESH_SECONDS = 5.0
 _EXPIRY = re.compile(rb'"exp"\s*:\s*(\d+)')
@@ -36,6 +36,11 @@ def expiry_of(token: str) -> float | None:
         return None
     found = _EXPIRY.search(claims)
     return float(found[1]) if found else None
+
+
+def expires_soon(expiry: float | None) -> bool:
+    """Whether a token should be replaced that expires then (seconds since 1970; None: it does not say)."""
+    return expiry is not None and time.time() + REFRESH_SECONDS >= expiry
 
 
 class _Entry:
@@ -101,4 +106,4 @@ class StreamToken:
 def _usable(entry: _Entry) -> bool:
     if entry.token is None:
         return False
-    return entry.expiry is None or time.time() + REFRESH_SECONDS < entry.expiry
+    return not expires_soon(entry.expiry)

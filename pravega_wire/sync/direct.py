@@ -11,7 +11,7 @@ from typing import Final, Self
 
 import trio
 
-from pravega_wire.controller.tokens import REFRESH_SECONDS, Access, expiry_of
+from pravega_wire.controller.tokens import Access, expires_soon, expiry_of
 from pravega_wire.errors import ClosedError, ConnectionLostError, PravegaError, TokenExpiredError
 from pravega_wire.protocol import commands as c
 from pravega_wire.protocol.codec import segment_read_data_at
@@ -122,6 +122,7 @@ class DirectReader:
         self._chunks: dict[int, tuple[memoryview, memoryview | None]] = {}
         self._backoff = Backoff(self._stores.operation_timeout, clock=time.monotonic)
         self._last_failure: PravegaError | None = None
+        self._broken: PravegaError | None = None
         self._alone = OneAtATime(f"another thread is reading with the reader of {self.target.name}")
         self._closed = threading.Event()
         self._counts = core.stores.counters.reading(self.target.scope, self.target.stream)
@@ -208,6 +209,9 @@ class DirectReader:
         while self.offset < self.end:
             self._check_open()
             try:
+                broken, self._broken = self._broken, None
+                if broken is not None:
+                    raise broken
                 reach = self._reach
                 if reach is None:
                     reach = self._reach = self._connect()
@@ -220,7 +224,11 @@ class DirectReader:
                 continue
             received = self._chunks.pop(self.offset)
             self.offset += len(received[0])
-            self._ask_ahead(reach)
+            try:
+                self._ask_ahead(reach)
+            except PravegaError as error:
+                # What has arrived is given out first.
+                self._broken = error
             return received
         return None
 
@@ -319,7 +327,7 @@ class DirectReader:
 
     def _renew_token(self, reach: _Reach) -> None:
         """Reading may last longer than a token lives."""
-        if reach.token_expiry is not None and time.time() + REFRESH_SECONDS >= reach.token_expiry:
+        if expires_soon(reach.token_expiry):
             reach.token = self._line.call(self.target.token.__call__)
             reach.token_expiry = expiry_of(reach.token)
 

@@ -6,6 +6,7 @@ what is not appending, and closes an appender's connection without a word.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
 from uuid import uuid4
@@ -22,6 +23,7 @@ from pravega_wire import (
     TxnStatus,
     open_client,
 )
+from pravega_wire import sync as blocking
 from pravega_wire.controller import tokens
 from pravega_wire.serializers import JsonSerializer
 from pravega_wire.testing import PravegaCluster, cluster
@@ -62,6 +64,7 @@ def test_everything_outlives_its_token(
                 await client.create_key_value_table("table", KeyValueTableConfiguration(2, 4))
                 over = trio.Event()
                 async with trio.open_nursery() as nursery:
+                    nursery.start_soon(read_directly, client, over)
                     for task in (in_one_transaction, shared_state, table, byte_stream):
                         nursery.start_soon(task, client, over)
                     seen: list[bytes] = []
@@ -93,6 +96,36 @@ async def read_group(client: PravegaClient, seen: list[bytes]) -> None:
     async with await client.reader_group("readers") as group, group.reader("one") as reader:
         async for event in reader:
             seen.append(event.value)
+
+
+async def read_directly(client: PravegaClient, over: trio.Event) -> None:
+    """A range is read by a thread of its own: some of it at once, the rest when the token has expired."""
+    count = 20_000
+    await client.create_stream("direct", 1)
+    async with client.event_writer("direct") as writer:
+        await writer.write_events([event_of(number)[0] for number in range(count)])
+    [part] = await client.segment_ranges("direct")
+    goes_on = threading.Event()
+
+    def read() -> list[bytes]:
+        with blocking.open_client(client.config) as own:
+            with blocking.DirectReader(own, part, chunk_bytes=100_000, depth=1) as batches:
+                first = batches.next_batch()
+                assert first is not None
+                found = first.to_list()
+                goes_on.wait(120)
+                return found + [event for batch in batches for event in batch]
+
+    async with trio.open_nursery() as nursery:
+
+        async def wait() -> None:
+            try:
+                await over.wait()
+            finally:
+                goes_on.set()
+
+        nursery.start_soon(wait)
+        assert_exactly(await trio.to_thread.run_sync(read), count)
 
 
 async def in_one_transaction(client: PravegaClient, over: trio.Event) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import logging
+import ssl
 from collections.abc import Iterator
 from dataclasses import replace
 from uuid import uuid4
@@ -50,6 +51,21 @@ def test_everything_over_tls_with_tokens(config: PravegaConfig) -> None:
                     assert await state.write_conditionally(await state.fetch_latest_revision(), b"x")
 
     trio.run(main)
+
+
+def test_a_thread_reads_by_a_connection_of_its_own(config: PravegaConfig) -> None:
+    events = [b"%d:" % n + b"x" * (n * 37 % 400) for n in range(30_000)]
+    with blocking.open_client(config) as client:
+        client.create_scope(str(config.default_scope))
+        client.create_stream("direct", 1)
+        with client.event_writer("direct") as writer:
+            writer.write_events(events)
+        [part] = client.segment_ranges("direct")
+        with blocking.DirectReader(client, part, chunk_bytes=300_000) as batches:
+            assert [event for batch in batches for event in batch] == events
+        client._twin._core.stores.pool.tls = ssl.create_default_context()
+        with blocking.DirectReader(client, part) as batches, pytest.raises(TlsError, match="certificate"):
+            batches.next_batch()
 
 
 def test_key_value_tables_with_tokens(config: PravegaConfig) -> None:
