@@ -25,8 +25,11 @@ from pathlib import Path
 from typing import IO, Any
 from uuid import UUID, uuid4
 
+from benchmarks.connector_env import connector_java, connector_python
 from benchmarks.peers import Participant, ParticipantError, cpu_seconds, java_command, python_command
-from benchmarks.report import latencies, table
+from benchmarks.report import latencies, pauses, spark_notes, spark_table, table
+from benchmarks.spark_bench import APPEND, CONNECTOR, SPARK, SparkBench
+from benchmarks.spark_work import KINDS
 from benchmarks.work import COUNTER_BYTES, HEADER_BYTES, POOL
 from pravega_wire import PravegaConfig
 from pravega_wire.sync import PravegaClient, open_client
@@ -37,8 +40,6 @@ SIZES = (100, 1000, 100_000)
 SEGMENTS = (1, 4)
 APPEND_EVENTS = {100: 500_000, 1000: 120_000, 100_000: 2000}
 READ_EVENTS = {100: 2_000_000, 1000: 250_000, 100_000: 2500}
-SPARK_SIZE = 1000
-SPARK_READ_EVENTS, SPARK_WRITE_EVENTS = 250_000, 120_000
 LATENCY_EVENTS, LATENCY_RATE = 2000, 400
 ACK_EVENTS = 1000
 TRANSACTIONS, TRANSACTION_EVENTS, TRANSACTION_SIZE = 30, 1000, 100
@@ -137,13 +138,17 @@ def commands(uri: str, scope: str, directory: Path) -> dict[str, Callable[[], li
         for name, mode in (("pravega 0.3.8", "window"), ("pravega 0.3.8 default", "default")):
             found[name] = partial(python_command, "worker_pravega", uri, scope, mode)
     if find_spec("pyspark") is not None and find_spec("spark_adapter") is not None:
-        found["spark"] = lambda: python_command("worker_spark", uri, scope)
+        found[SPARK] = partial(python_command, "worker_spark", uri, scope)
+        found[APPEND] = partial(python_command, "worker_append", uri, scope)
     return found
 
 
 @dataclass
 class Bench:
-    """One run: the server, the participants and the records."""
+    """One run: the server, the participants and the records.
+
+    :ivar connector: Python, ``JAVA_HOME`` and jar of the official Spark connector.
+    """
 
     uri: str
     scope: str
@@ -155,10 +160,18 @@ class Bench:
     only: Sequence[str]
     out: IO[str]
     records: list[dict[str, Any]] = field(default_factory=list)
+    connector: tuple[Path, Path, Path] | None = None
     _participants: dict[str, Participant] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._commands = commands(self.uri, self.scope, self.directory)
+        self._environments: dict[str, dict[str, str]] = {}
+        if self.connector is not None:
+            python, home, jar = self.connector
+            self._commands[CONNECTOR] = lambda: [
+                str(python), "-m", "benchmarks.worker_connector", self.uri, self.scope, str(jar),
+            ]  # fmt: skip
+            self._environments[CONNECTOR] = {"JAVA_HOME": str(home)}
         self._started = time.monotonic()
 
     def say(self, text: str) -> None:
@@ -167,12 +180,18 @@ class Bench:
 
     def available(self, name: str) -> bool:
         """Whether a participant is installed and was asked for."""
-        return name in self._commands and (not self.only or name in self.only)
+        return self.installed(name) and (not self.only or name in self.only)
+
+    def installed(self, name: str) -> bool:
+        """Whether a participant is installed."""
+        return name in self._commands
 
     def participant(self, name: str) -> Participant:
         """The running participant of this name."""
         if name not in self._participants:
-            self._participants[name] = Participant(name, self._commands[name](), self.directory)
+            self._participants[name] = Participant(
+                name, self._commands[name](), self.directory, self._environments.get(name)
+            )
         return self._participants[name]
 
     def close(self) -> None:
@@ -412,45 +431,6 @@ class Bench:
                 break
             before = after
 
-    def run_spark(self) -> None:
-        """Reads and writes of the Spark adapter, and their floors."""
-        if not self.available("spark"):
-            return
-        size, segments = SPARK_SIZE, 4
-        spark = self.participant("spark")
-        self.say("spark read")
-        count = self.scaled(SPARK_READ_EVENTS)
-        with self.stream(segments) as stream:
-            self.fill(stream, size, count)
-            names = {"spark_adapter read_df": "read", "spark read floor": "read-floor"}
-            for number, name in self.turns(list(names)):
-                record = self.measure(
-                    "spark read", size, segments, name, number, spark,
-                    names[name], stream, size, count, segments,
-                )  # fmt: skip
-                self.add(_of_many(record), events=count)
-        self.say("spark write")
-        count = self.scaled(SPARK_WRITE_EVENTS)
-        names = {
-            "spark_adapter at_least_once": "write-at_least_once",
-            "spark_adapter exactly_once": "write-exactly_once",
-            "spark write floor": "write-floor",
-        }
-        for number, name in self.turns(list(names)):
-            with self.stream(segments) as stream:
-                record = self.measure(
-                    "spark write", size, segments, name, number, spark,
-                    names[name], stream, size, count, segments,
-                )  # fmt: skip
-                written = None if name.endswith("floor") else self.stored_bytes(stream)
-                self.add(_of_many(record), events=count, stored=written)
-
-
-def _of_many(record: dict[str, Any]) -> dict[str, Any]:
-    """Spark's work is in several processes, so the memory of one says nothing."""
-    record.pop("peak_rss", None)
-    return record
-
 
 def machine(kind: str) -> dict[str, Any]:
     """What the numbers depend on."""
@@ -480,6 +460,14 @@ def machine(kind: str) -> dict[str, Any]:
     }
 
 
+def tables(records: Sequence[dict[str, Any]]) -> str:
+    """All tables that have rows."""
+    has_others = any("spark" not in record and "participant" in record for record in records)
+    parts = [table(records) if has_others else ""]
+    parts += [show(records) for show in (latencies, spark_table, pauses, spark_notes)]
+    return "\n\n".join(part for part in parts if part)
+
+
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__.splitlines()[0])
     parser.add_argument(
@@ -495,6 +483,18 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--only", nargs="+", default=(), help="participants (default: all)")
     parser.add_argument(
+        "--spark-connector", type=Path, metavar="JAR",
+        help="the official Scala connector's jar, to take part in the work of Spark",
+    )  # fmt: skip
+    parser.add_argument(
+        "--spark-events", nargs="+", choices=tuple(KINDS), default=tuple(KINDS), metavar="KIND",
+        help=f"kinds of events for the work of Spark: {', '.join(KINDS)} (default: all)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--idle-seconds", type=float, default=5.0,
+        help="pause before the reads that come after one (default 5; 0: none; after 60 Spark ends workers)",
+    )  # fmt: skip
+    parser.add_argument(
         "--output", type=Path, default=Path("bench-results.jsonl"),
         help="file for one JSON object a measurement ('-': standard output)",
     )  # fmt: skip
@@ -506,8 +506,17 @@ def main() -> int:
     arguments = parse()
     if arguments.table is not None:
         records = [json.loads(line) for line in arguments.table.read_text().splitlines()]
-        print(table(records), latencies(records), sep="\n\n")
+        print(tables(records))
         return 0
+    connector = None
+    if arguments.spark_connector is not None and "spark" in arguments.work:
+        jar = arguments.spark_connector.resolve()
+        if not jar.is_file():
+            raise SystemExit(f"error: --spark-connector: there is no file {jar}")
+        try:
+            connector = connector_python(), connector_java(), jar
+        except ParticipantError as error:
+            raise SystemExit(f"error: {error}") from None
     rounds, scale = arguments.rounds, arguments.scale
     if arguments.quick:
         rounds, scale = 1, scale / 10
@@ -533,9 +542,14 @@ def main() -> int:
         out: IO[str] = (
             sys.stdout if str(arguments.output) == "-" else stack.enter_context(arguments.output.open("w"))
         )
-        bench = Bench(uri, scope, client, pids, directory, rounds, scale, arguments.only, out)
+        bench = Bench(
+            uri, scope, client, pids, directory, rounds, scale, arguments.only, out, connector=connector
+        )
         stack.callback(bench.close)
+        spark = SparkBench(bench, arguments.spark_events, arguments.only, arguments.idle_seconds)
         description = machine(kind) | {"rounds": rounds, "scale": scale}
+        if connector is not None:
+            description["spark_connector"] = connector[2].name
         out.write(json.dumps(description) + "\n")
         for group, run in (
             ("append", bench.run_append),
@@ -545,7 +559,7 @@ def main() -> int:
             ("acks", bench.run_acks),
             ("transactions", bench.run_transactions),
             ("synchronizer", bench.run_synchronizer),
-            ("spark", bench.run_spark),
+            ("spark", spark.run),
         ):
             if group in arguments.work:
                 run()
@@ -553,7 +567,7 @@ def main() -> int:
         print(json.dumps(description, indent=1), file=sys.stderr)
         # Where the records go to standard output, the table must not be among them.
         screen = sys.stderr if out is sys.stdout else sys.stdout
-        print(table(bench.records), latencies(bench.records), sep="\n\n", file=screen)
+        print(tables(bench.records), file=screen)
     return 1 if any("error" in record for record in bench.records) else 0
 
 

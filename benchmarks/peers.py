@@ -8,16 +8,19 @@ import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from pravega_wire.testing import client_classpath, compile_java, find_java
 
-__all__ = ["Participant", "ParticipantError", "cpu_seconds", "java_command", "python_command"]
+__all__ = [
+    "Participant", "ParticipantError", "TreeWatch", "cpu_seconds", "java_command", "python_command",
+]  # fmt: skip
 
 ROOT = Path(__file__).resolve().parent.parent
 _TICKS = os.sysconf("SC_CLK_TCK")
+_LOOK_SECONDS = 0.25
 
 
 class ParticipantError(Exception):
@@ -58,8 +61,11 @@ def java_command(uri: str, scope: str, directory: Path) -> list[str]:
 class Participant:
     """One process. It starts with its first request and is started anew after a failure."""
 
-    def __init__(self, name: str, command: Sequence[str], log_dir: Path) -> None:
+    def __init__(
+        self, name: str, command: Sequence[str], log_dir: Path, env: Mapping[str, str] | None = None
+    ) -> None:
         self.name = name
+        self._env = None if env is None else {**os.environ, **env}
         self._command = list(command)
         self._log = log_dir / f"{name.replace(' ', '-').replace('/', '-')}.log"
         self._process: subprocess.Popen[str] | None = None
@@ -82,6 +88,7 @@ class Participant:
                 stderr=log,
                 text=True,
                 cwd=ROOT,
+                env=self._env,
             )
         self._lines = queue.SimpleQueue()
         threading.Thread(target=_pump, args=(self._process, self._lines), daemon=True).start()
@@ -175,3 +182,75 @@ def cpu_seconds(pids: Sequence[int]) -> float | None:
             return None
         total += int(fields[11]) + int(fields[12])
     return total / _TICKS if pids else None
+
+
+class TreeWatch:
+    """CPU seconds that a process and all it has started take while this is entered.
+
+    It looks every now and then, because nobody can be asked about a worker that has ended: PySpark's daemon
+    ignores the end of its children. What one takes after the last look at it is lost.
+
+    :ivar jvm: seconds of Java processes, after the end. :ivar python: of all others. Both are None where the
+        system does not tell.
+    """
+
+    def __init__(self, root: int, proc: Path = Path("/proc")) -> None:
+        self._root = root
+        self._proc = proc
+        self._first: dict[tuple[int, str], int] = {}
+        self._last: dict[tuple[int, str], int] = {}
+        self._java: set[tuple[int, str]] = set()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self.jvm: float | None = None
+        self.python: float | None = None
+
+    def __enter__(self) -> Self:
+        self.look()
+        self._first = dict(self._last)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._over.set()
+        self._thread.join()
+        self.look()
+        if not self._first:
+            return
+        jvm = python = 0
+        for process, ticks in self._last.items():
+            taken = ticks - self._first.get(process, 0)
+            if process in self._java:
+                jvm += taken
+            else:
+                python += taken
+        self.jvm, self.python = jvm / _TICKS, python / _TICKS
+
+    def _watch(self) -> None:
+        while not self._over.wait(_LOOK_SECONDS):
+            self.look()
+
+    def look(self) -> None:
+        """Note what each process of the tree has taken so far."""
+        stats: dict[int, tuple[str, list[str]]] = {}
+        children: dict[int, list[int]] = {}
+        for path in self._proc.glob("[0-9]*/stat"):
+            try:
+                head, _, rest = path.read_text().rpartition(")")
+            except OSError:
+                continue
+            pid, fields = int(path.parent.name), rest.split()
+            stats[pid] = (head.partition("(")[2], fields)
+            children.setdefault(int(fields[1]), []).append(pid)
+        left = [self._root]
+        while left:
+            pid = left.pop()
+            left += children.get(pid, ())
+            if pid in stats:
+                name, fields = stats[pid]
+                # A number may be given to another process later; that one began at another time.
+                process = (pid, fields[19])
+                self._last[process] = int(fields[11]) + int(fields[12])
+                # The shell script that starts Spark becomes Java.
+                if name == "java":
+                    self._java.add(process)

@@ -6,14 +6,16 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Any
 
-__all__ = ["REFERENCE", "latencies", "table"]
+__all__ = ["AFTER_PAUSE", "REFERENCE", "latencies", "pauses", "spark_notes", "spark_table", "table"]
 
 Record = dict[str, Any]
 
 REFERENCE = "java"
-"""What others are divided by; a floor of its own for Spark's operations."""
+"""What others are divided by."""
 
-_REFERENCES = {"spark read": "spark read floor", "spark write": "spark write floor"}
+AFTER_PAUSE = "read and count after "
+"""Begins the operation of a read after a pause; the pause follows."""
+
 _COLUMNS = (
     "operation", "event", "seg", "participant", "events/s", "min", "max", "MB/s", "ratio",
     "events/CPU s", "peak MB", "server CPU",
@@ -22,6 +24,11 @@ _TIMES_COLUMNS = (
     "operation", "event", "seg", "participant", "p50 ms", "min", "max", "p99 ms", "min", "max", "max ms",
     "events/s", "ratio", "events/CPU s",
 )  # fmt: skip
+_SPARK_COLUMNS = (
+    "operation", "events", "participant", "rows/s", "best", "worst", "MB/s", "/ floor", "/ connector",
+    "/ append", "JVM us", "Python us", "servers us",
+)  # fmt: skip
+_PAUSE_COLUMNS = ("events", "participant", "warm s", "pause s", "after it s", "ratio")
 _PREFIXES = {"": "", "done_": ", done"}
 # Names of times in records begin with the one; the operation's name in the table ends with the other.
 
@@ -45,7 +52,7 @@ def table(records: Iterable[Record]) -> str:
     """
     groups: dict[tuple[str, int, int, str], list[Record]] = {}
     for record in records:
-        if record.get("warm_up") or "events_per_second" not in record or "p50_ms" in record:
+        if record.get("warm_up") or "events_per_second" not in record or {"p50_ms", "spark"} & record.keys():
             continue
         key = (record["operation"], record["size"], record["segments"], record["participant"])
         groups.setdefault(key, []).append(record)
@@ -53,7 +60,7 @@ def table(records: Iterable[Record]) -> str:
     rows: list[Sequence[str]] = [_COLUMNS]
     for key, group in groups.items():
         operation, size, segments, participant = key
-        reference = rates.get((operation, size, segments, _REFERENCES.get(operation, REFERENCE)))
+        reference = rates.get((operation, size, segments, REFERENCE))
         every = [record["events_per_second"] for record in group]
         rows.append(
             (
@@ -115,19 +122,117 @@ def latencies(records: Iterable[Record]) -> str:
     return _markdown(rows)
 
 
-def _markdown(rows: Sequence[Sequence[str]]) -> str:
-    """Rows as a table; the first one is its head."""
+def spark_table(records: Iterable[Record]) -> str:
+    """A Markdown table of the work of Spark; "" when there is none.
+
+    Rows a second are medians over rounds, with the best and the worst. ``/ floor``, ``/ connector`` and
+    ``/ append`` are ratios of medians to that row of the same work; the connector's row is the one with the
+    same promise. The last columns are medians of CPU microseconds for each event.
+    """
+    groups: dict[tuple[str, str, str], list[Record]] = {}
+    for record in records:
+        if "spark" not in record or record["spark"].startswith(AFTER_PAUSE) or record.get("warm_up"):
+            continue
+        if "error" not in record and "unavailable" not in record:
+            key = (record["spark"], record["kind"], record["participant"])
+            groups.setdefault(key, []).append(record)
+    if not groups:
+        return ""
+    rates = {key: median(record["events_per_second"] for record in group) for key, group in groups.items()}
+    rows: list[Sequence[str]] = [_SPARK_COLUMNS]
+    for key, group in groups.items():
+        operation, kind, participant = key
+        every = [record["events_per_second"] for record in group]
+        rows.append(
+            (
+                operation,
+                kind,
+                participant,
+                _short(rates[key]),
+                _short(max(every)),
+                _short(min(every)),
+                f"{median(record['mb_per_second'] for record in group):.1f}",
+                *(
+                    ""
+                    if reference not in rates or reference == key
+                    else f"{rates[key] / rates[reference]:.2f}"
+                    for reference in _spark_references(operation, kind, participant)
+                ),
+                *(
+                    _median(
+                        [record for record in group if name in record],
+                        lambda r, name=name: r[name] / r["events"] * 1e6,
+                        "events",
+                        lambda v: f"{v:.2f}",
+                    )
+                    for name in ("jvm_cpu_seconds", "python_cpu_seconds", "server_cpu_seconds")
+                ),
+            )
+        )
+    return _markdown(rows, left=(0, 1, 2))
+
+
+def _spark_references(operation: str, kind: str, participant: str) -> list[tuple[str, str, str]]:
+    """What a row is divided by: floor, connector, append."""
+    if operation.startswith("read"):
+        floor, connector = "floor, data source", "connector"
+    else:
+        promise = "at_least_once" if participant.endswith("at_least_once") else "exactly_once"
+        floor, connector = "floor", f"connector {promise}"
+    # The append without Spark takes its turns with the batch writes.
+    append = operation.replace("stream write", "batch write")
+    return [
+        (operation, kind, floor),
+        # a floor promises nothing, and is compared with nobody
+        (operation, kind, participant if participant.startswith("floor") else connector),
+        (append, kind, participant if participant.startswith("floor") else "pravega_wire append"),
+    ]
+
+
+def pauses(records: Iterable[Record]) -> str:
+    """A Markdown table of what a pause does to the read after it; "" when there is none."""
+    found: dict[tuple[str, str], dict[float, float]] = {}
+    for record in records:
+        operation = record.get("spark", "")
+        if operation.startswith(AFTER_PAUSE) and "seconds" in record and "error" not in record:
+            pause = float(operation.removeprefix(AFTER_PAUSE).removesuffix(" s"))
+            found.setdefault((record["kind"], record["participant"]), {})[pause] = record["seconds"]
+    rows: list[Sequence[str]] = [_PAUSE_COLUMNS]
+    for (kind, participant), seconds in found.items():
+        for pause, taken in seconds.items():
+            if pause and 0.0 in seconds:
+                warm = seconds[0.0]
+                rows.append(
+                    (kind, participant, f"{warm:.2f}", f"{pause:g}", f"{taken:.2f}", f"{taken / warm:.2f}")
+                )
+    return _markdown(rows, left=(0, 1)) if len(rows) > 1 else ""
+
+
+def spark_notes(records: Iterable[Record]) -> str:
+    """Which participants were not there, and why, and which failed; one a line, "" when there are none."""
+    lines: dict[str, None] = {}
+    for record in records:
+        for word, text in (("not available", "unavailable"), ("failed", "error")):
+            if "spark" in record and text in record:
+                lines[
+                    f"- {record['spark']}, {record['kind']}, {record['participant']}: {word}: {record[text]}"
+                ] = None
+    return "\n".join(lines)
+
+
+def _markdown(rows: Sequence[Sequence[str]], left: Sequence[int] = (0, 3)) -> str:
+    """Rows as a table; the first one is its head, and ``left`` are the columns of words."""
     widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
     lines = []
     for number, row in enumerate(rows):
         cells = (
-            cell.ljust(width) if index in (0, 3) else cell.rjust(width)
+            cell.ljust(width) if index in left else cell.rjust(width)
             for index, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
         lines.append(f"| {' | '.join(cells)} |")
         if number == 0:
             rules = (
-                "-" * width if index in (0, 3) else "-" * (width - 1) + ":"
+                "-" * width if index in left else "-" * (width - 1) + ":"
                 for index, width in enumerate(widths)
             )
             lines.append(f"| {' | '.join(rules)} |")

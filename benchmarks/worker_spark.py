@@ -1,78 +1,133 @@
 """``spark_adapter`` and its floors: ``python -m benchmarks.worker_spark URI SCOPE``.
 
-``read<TAB>stream`` counts a stream's events and their bytes with Spark SQL; ``read-floor`` does so over a
-data source that yields the same Arrow batches from memory. ``write`` sends generated rows through
-``ForeachBatchSink``; ``write-floor`` sends the same rows to the same Python workers, which drop them.
-The difference between the two of a pair is what Pravega costs.
+Requests are those of :mod:`benchmarks.spark_work`. A floor does what a form does without Pravega: it makes
+the same rows from memory in the same Python workers, or sends the same rows there and drops them. What a form
+takes longer than its floor is what Pravega and its client cost.
+
+==================  ==================================================================================
+form, of reads
+==================  ==================================================================================
+``floor-source``    a Python data source
+``floor-map``       a function of ``mapInArrow``, over one row for each partition
+``read_df``         :func:`spark_adapter.read_df`
+``format``          ``spark.read.format("pravega")``
+``read_rdd``        :func:`spark_adapter.read_rdd` (``count`` alone)
+==================  ==================================================================================
+
+==================  ==================================================================================
+form, of writes     (``exactly_once`` and ``at_least_once`` stand for MODE)
+==================  ==================================================================================
+``floor``           the rows go to Python workers, which drop them
+``sink-MODE``       :class:`spark_adapter.ForeachBatchSink`, called once, or by ``foreachBatch``
+``format-MODE``     ``write`` and ``writeStream`` with the format ``pravega``
+==================  ==================================================================================
 """
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.streaming import DataStreamWriter
 from pyspark.sql.types import StructType
 
-from benchmarks.work import Clock, measure, payload_pool, serve
+from benchmarks.spark_queries import files, session, stream_files, to_count, to_noop
+from benchmarks.spark_work import CYCLE, EVENT, KEY, KINDS, EventKind, slices
+from benchmarks.work import Clock, measure, serve
 from pravega_wire import PravegaConfig
-from spark_adapter import EVENT_SCHEMA, ForeachBatchSink, read_df
+from spark_adapter import EVENT_SCHEMA, ForeachBatchSink, read_df, read_rdd, register
 
 BATCH_BYTES = 1 << 20
-CORES = 2
+PARTITIONS = 4
+LEDGER = "ledger"
+
+
+class Unavailable(Exception):
+    """The version of a package that is installed lacks this form."""
+
+
+# --- floors ---------------------------------------------------------------------------------------
+
+
+def made_up(kind: EventKind, start: int, count: int, columns: str) -> Iterator[pa.RecordBatch]:
+    """Rows with the schema and about the batches of the real reader.
+
+    :param start, count: which events of the kind.
+    """
+    whole = max(1, BATCH_BYTES * CYCLE // kind.bytes_of(CYCLE))
+    pool = kind.pool()
+    # From any place of the cycle on there are as many as a batch has.
+    events = pa.array([pool[number % CYCLE] for number in range(CYCLE + whole)], pa.binary())
+    rest = [
+        pa.repeat(pa.scalar("scope", pa.string()), whole),
+        pa.repeat(pa.scalar("stream", pa.string()), whole),
+        pa.repeat(pa.scalar(1, pa.int64()), whole),
+        pa.array(range(whole), pa.int64()),
+    ]
+    for first in range(start, start + count, whole):
+        size = min(whole, start + count - first)
+        arrays = [events.slice(first % CYCLE, size)]
+        names = [EVENT]
+        if columns == "all":
+            arrays += [each.slice(0, size) for each in rest]
+            names += ["scope", "stream", "segment_id", "offset"]
+        yield pa.RecordBatch.from_arrays(arrays, names=names)
 
 
 class FloorSource(DataSource):  # type: ignore[misc]  # pyspark is Any to mypy
-    """The schema and the batches of ``spark_adapter``'s source, from memory."""
+    """The rows of ``spark_adapter``'s source, from memory."""
 
     @classmethod
     def name(cls) -> str:
         return "benchmark_floor"
 
     def schema(self) -> str:
-        return EVENT_SCHEMA
+        return EVENT_SCHEMA if self.options["columns"] == "all" else f"{EVENT} binary"
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return _FloorReader({key: int(value) for key, value in self.options.items()})
+        return _FloorReader(self.options["kind"], int(self.options["count"]), self.options["columns"])
 
 
 class _FloorReader(DataSourceReader):  # type: ignore[misc]  # pyspark is Any to mypy
-    def __init__(self, numbers: dict[str, int]) -> None:
-        self.size, self.count = numbers["size"], numbers["count"]
-        self.parts = numbers["parts"]
+    def __init__(self, kind: str, count: int, columns: str) -> None:
+        self.kind, self.count, self.columns = kind, count, columns
 
     def partitions(self) -> list[InputPartition]:
-        return [InputPartition(number) for number in range(self.parts)]
+        return [InputPartition(each) for each in slices(self.count, PARTITIONS)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        left = self.count // self.parts + (partition.value < self.count % self.parts)
-        whole = min(left, max(1, BATCH_BYTES // self.size))
-        pool = payload_pool(self.size)
-        batch = pa.RecordBatch.from_arrays(
-            [
-                pa.array([pool[number & 63] for number in range(whole)], pa.binary()),
-                pa.repeat(pa.scalar("scope", pa.string()), whole),
-                pa.repeat(pa.scalar("stream", pa.string()), whole),
-                pa.repeat(pa.scalar(partition.value, pa.int64()), whole),
-                pa.array(range(whole), pa.int64()),
-            ],
-            names=["event", "scope", "stream", "segment_id", "offset"],
-        )
-        while left:
-            yield batch.slice(0, min(left, whole))
-            left -= min(left, whole)
+        yield from made_up(KINDS[self.kind], *partition.value, self.columns)
 
 
 def drop(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Take rows in a Python worker and give back how many there were."""
-    rows = sum(batch.num_rows for batch in batches)
-    yield pa.RecordBatch.from_arrays([pa.array([rows], pa.int64())], names=["rows"])
+    """Take rows in a Python worker and give back how many rows and bytes of events there were."""
+    rows = nbytes = 0
+    for batch in batches:
+        rows += batch.num_rows
+        nbytes += pc.sum(pc.binary_length(batch.column(EVENT))).as_py() or 0
+    yield pa.RecordBatch.from_arrays(
+        [pa.array([rows], pa.int64()), pa.array([nbytes], pa.int64())], names=["rows", "bytes"]
+    )
+
+
+def dropped(rows: DataFrame) -> tuple[int, int]:
+    """The floor of a write; how many rows and bytes went to Python."""
+    found = rows.mapInArrow(drop, "rows long, bytes long").collect()
+    return sum(each[0] for each in found), sum(each[1] for each in found)
+
+
+# --- our forms ------------------------------------------------------------------------------------
 
 
 class Peer:
@@ -80,75 +135,145 @@ class Peer:
 
     def __init__(self, uri: str, scope: str) -> None:
         self._config = PravegaConfig.from_defaults(controller_uri=uri, scope=scope, env={})
+        self._options = {"controller": uri, "scope": scope}
         os.environ["PYSPARK_PYTHON"] = sys.executable
         root = str(Path(__file__).resolve().parent.parent)
         os.environ["PYTHONPATH"] = os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])
-        self._spark: SparkSession = (
-            SparkSession.builder.master(f"local[{CORES}]")
-            .appName("pravega benchmarks")
-            .config("spark.ui.enabled", "false")
-            .config("spark.driver.memory", "1g")
-            .config("spark.driver.bindAddress", "127.0.0.1")
-            .config("spark.driver.host", "127.0.0.1")
-            .getOrCreate()
-        )
-        self._spark.sparkContext.setLogLevel("OFF")
+        self._spark: SparkSession = session("pravega benchmarks")
         self._spark.dataSource.register(FloorSource)
+        register(self._spark)
 
-    def _count(self, frame: DataFrame) -> tuple[int, int]:
-        row = frame.agg(F.count("*"), F.sum(F.length("event"))).first()
-        assert row is not None
-        return row[0], row[1] or 0
-
-    def _rows(self, size: int, count: int) -> DataFrame:
-        return self._spark.range(0, count, 1, CORES).select(
-            F.lit(bytearray(payload_pool(size)[0])).alias("event"),
-            F.concat(F.lit("key-"), (F.col("id") % 1000).cast("string")).alias("key"),
-        )
-
-    def handle(self, words: list[str]) -> dict[str, float]:
+    def handle(self, words: list[str]) -> dict[str, object]:
         """Answer a request. CPU time is left out: the work is in other processes."""
-        kind = words[0]
-        if kind == "read":
+        work, form, stream, place, kind, count = words
+        try:
+            if work in ("noop", "count"):
+                clock, events, nbytes = self._read(work, form, stream, place, KINDS[kind], int(count))
+            elif form == "floor":
+                clock, events, nbytes = self._write_floor(work, place)
+            else:
+                clock = self._write(work, form, stream, place)
+                # How many are stored is what the stream's length tells.
+                events, nbytes = int(count), KINDS[kind].bytes_of(int(count))
+        except Unavailable as error:
+            return {"unavailable": str(error)}
+        return {"events": events, "bytes": nbytes, "seconds": clock.seconds}
+
+    def _read(
+        self, work: str, form: str, stream: str, columns: str, kind: EventKind, count: int
+    ) -> tuple[Clock, int, int]:
+        if form == "read_rdd":
             with measure() as clock:
-                events, nbytes = self._count(read_df(self._spark, self._config, words[1]))
-            return _answer(clock, events, nbytes)
-        size, count, parts = map(int, words[2:5])
-        if kind == "read-floor":
-            with measure() as clock:
-                frame = (
-                    self._spark.read.format("benchmark_floor")
-                    .options(size=size, count=count, parts=parts)
-                    .load()
-                )
-                events, nbytes = self._count(frame)
-            return _answer(clock, events, nbytes)
-        rows = self._rows(size, count)
-        if kind == "write-floor":
-            with measure() as clock:
-                found = rows.mapInArrow(drop, "rows long").collect()
-                events = sum(row[0] for row in found)
-            return _answer(clock, events, events * size)
-        mode = kind.removeprefix("write-")
-        exactly = mode == "exactly_once"
-        sink = ForeachBatchSink(
-            self._config,
-            words[1],
-            mode=mode,  # type: ignore[arg-type]  # one of the two this program is asked for
-            event_col="event",
-            routing_key_col="key",
-            ledger_stream="ledger" if exactly else None,
-            query=f"bench-{uuid4()}" if exactly else None,
-        )
+                lengths = read_rdd(self._spark.sparkContext, self._config, stream).mapPartitions(_totals)
+                found = lengths.collect()
+            return clock, sum(each[0] for each in found), sum(each[1] for each in found)
         with measure() as clock:
-            sink(rows, 0)
-        return _answer(clock, count, count * size)
+            frame = self._frame(form, stream, columns, kind, count)
+            events, nbytes = (to_noop if work == "noop" else to_count)(frame)
+        return clock, events, nbytes
+
+    def _frame(self, form: str, stream: str, columns: str, kind: EventKind, count: int) -> DataFrame:
+        if form == "floor-source":
+            reader = self._spark.read.format(FloorSource.name())
+            return reader.options(kind=kind.name, count=count, columns=columns).load()
+        if form == "floor-map":
+            shares = list(slices(count, PARTITIONS))
+
+            def make(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+                for batch in batches:
+                    for number in batch.column("id").to_pylist():
+                        yield from made_up(kind, *shares[number], columns)
+
+            schema = EVENT_SCHEMA if columns == "all" else f"{EVENT} binary"
+            return self._spark.range(0, PARTITIONS, 1, PARTITIONS).mapInArrow(make, schema)
+        if form == "read_df":
+            chosen: dict[str, Any] = {} if columns == "all" else {"columns": [EVENT]}
+            if chosen and "columns" not in inspect.signature(read_df).parameters:
+                raise Unavailable("read_df has no parameter columns")
+            return read_df(self._spark, self._config, stream, **chosen)
+        reader = self._spark.read.format("pravega").options(**self._options, stream=stream)
+        if columns == "all":
+            return reader.load()
+        with _unless_missing("unknown option 'columns'"):
+            return reader.option("columns", EVENT).load()
+
+    def _write_floor(self, work: str, folder: str) -> tuple[Clock, int, int]:
+        if work == "batch":
+            with measure() as clock:
+                events, nbytes = dropped(files(self._spark, folder))
+            return clock, events, nbytes
+        found: list[tuple[int, int]] = []
+
+        def sink(writer: DataStreamWriter) -> DataStreamWriter:
+            return writer.foreachBatch(lambda rows, _: found.append(dropped(rows)))
+
+        clock = stream_files(self._spark, folder, sink)
+        return clock, sum(each[0] for each in found), sum(each[1] for each in found)
+
+    def _write(self, work: str, form: str, stream: str, folder: str) -> Clock:
+        way, _, mode = form.partition("-")
+        if way == "format":
+            return self._write_format(work, mode == "exactly_once", stream, folder)
+        ledger: dict[str, Any] = {}
+        if mode == "exactly_once":
+            ledger = {"ledger_stream": LEDGER, "query": f"bench-{uuid4()}"}
+        target = ForeachBatchSink(
+            self._config,
+            stream,
+            mode=mode,  # type: ignore[arg-type]  # one of the two this program is asked for
+            event_col=EVENT,
+            routing_key_col=KEY,
+            **ledger,
+        )
+        if work == "stream":
+            return stream_files(self._spark, folder, lambda writer: writer.foreachBatch(target))
+        with measure() as clock:
+            target(files(self._spark, folder), 0)
+        return clock
+
+    def _write_format(self, work: str, exactly_once: bool, stream: str, folder: str) -> Clock:
+        options = self._options | {
+            "stream": stream,
+            "event_col": EVENT,
+            "routing_key_col": KEY,
+            "exactly_once": str(exactly_once).lower(),
+        }
+        if exactly_once:
+            options["ledger_stream"] = LEDGER
+            if work == "batch":
+                options["job_id"] = f"bench-{uuid4()}"
+        with _unless_missing("cannot be written by", "NOT_IMPLEMENTED", "does not support"):
+            if work == "stream":
+                return stream_files(
+                    self._spark, folder, lambda writer: writer.format("pravega").options(**options)
+                )
+            with measure() as clock:
+                rows = files(self._spark, folder)
+                rows.write.format("pravega").mode("append").options(**options).save()
+        return clock
 
 
-def _answer(clock: Clock, events: int, nbytes: int) -> dict[str, float]:
-    answer = clock.answer(events, nbytes)
-    del answer["cpu_seconds"]
-    return answer
+@contextmanager
+def _unless_missing(*phrases: str) -> Iterator[None]:
+    """Tells an error that says that there is no such form from one of a form that there is.
+
+    :raises Unavailable: the error has one of the phrases.
+    """
+    try:
+        yield
+    except PySparkException as error:
+        for line in str(error).splitlines():
+            if any(phrase in line for phrase in phrases):
+                raise Unavailable(line.strip()[-200:]) from error
+        raise
+
+
+def _totals(events: Iterator[bytes]) -> Iterator[tuple[int, int]]:
+    rows = nbytes = 0
+    for event in events:
+        rows += 1
+        nbytes += len(event)
+    yield rows, nbytes
 
 
 def main() -> None:

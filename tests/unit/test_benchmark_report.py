@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import os
+from math import log
+from pathlib import Path
 from typing import Any
 
-from benchmarks.report import latencies, table
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.peers import TreeWatch
+from benchmarks.report import AFTER_PAUSE, latencies, pauses, spark_notes, spark_table, table
+from benchmarks.spark_bench import write_files
+from benchmarks.spark_work import CYCLE, EVENT, FILES, KEY, KEYS, KINDS, EventKind, slices
 
 
 def record(participant: str, p50: float, rate: float, **more: Any) -> dict[str, Any]:
@@ -61,3 +72,169 @@ def test_a_transaction_s_end_has_a_row_of_its_own_where_it_is_known() -> None:
 def test_a_given_rate_is_no_result() -> None:
     [row] = rows(latencies([record("java", 2.0, 400.0, operation="latency")]))[2:]
     assert row[-3:] == ["", "", "200"]
+
+
+# --- Spark ----------------------------------------------------------------------------------------
+
+
+def of_spark(operation: str, participant: str, rate: float, **more: Any) -> dict[str, Any]:
+    found = {
+        "spark": operation, "participant": participant, "kind": "100B", "segments": 4, "round": 1,
+        "warm_up": False, "events": 1000, "bytes": 100_000, "seconds": 1000 / rate,
+        "events_per_second": rate, "mb_per_second": rate / 10_000, "jvm_cpu_seconds": 0.002,
+        "python_cpu_seconds": 0.001, "server_cpu_seconds": 0.0005,
+    }  # fmt: skip
+    return found | more
+
+
+def spark_rows(records: list[dict[str, Any]]) -> dict[tuple[str, str], list[str]]:
+    head, _, *others = rows(spark_table(records))
+    assert head[3:] == [
+        "rows/s", "best", "worst", "MB/s", "/ floor", "/ connector", "/ append", "JVM us", "Python us",
+        "servers us",
+    ]  # fmt: skip
+    return {(row[0], row[2]): row[3:] for row in others}
+
+
+def test_spark_s_reads_are_compared_with_a_floor_and_the_connector() -> None:
+    records = [
+        of_spark("read and count", "floor, data source", 4000.0),
+        of_spark("read and count", "read_df", 1000.0),
+        of_spark("read and count", "read_df", 3000.0, python_cpu_seconds=0.004),
+        of_spark("read and count", "read_df", 2000.0),
+        of_spark("read and count", "read_df", 9999.0, warm_up=True),
+        of_spark("read and count", "connector", 1000.0),
+        of_spark("read and count", "connector", 9.0, error="of some kind"),
+        of_spark("read and count", "read_df", 8.0, kind="1kB"),
+    ]
+    found = spark_rows(records[:-1])
+    assert found["read and count", "read_df"] == [
+        "2k", "3k", "1k", "0.2", "0.50", "2.00", "", "2.00", "1.00", "0.50",
+    ]  # fmt: skip
+    assert found["read and count", "connector"][4:7] == ["0.25", "", ""]
+    assert found["read and count", "floor, data source"][4:7] == ["", "", ""]
+    # Events of another kind have nothing to be compared with.
+    assert rows(spark_table(records))[-1][1:8] == ["1kB", "read_df", "8", "8", "8", "0.0", ""]
+    assert spark_table([]) == ""
+    assert len(rows(table(records))) == 2
+    assert latencies(records) == ""
+
+
+def test_spark_s_writes_are_compared_with_the_same_promise_and_with_an_append() -> None:
+    records = [
+        of_spark("batch write", "connector at_least_once", 4000.0),
+        of_spark("batch write", "connector exactly_once", 2000.0),
+        of_spark("batch write", "format at_least_once", 2000.0),
+        of_spark("batch write", "ForeachBatchSink exactly_once", 3000.0),
+        of_spark("batch write", "pravega_wire append", 6000.0),
+        of_spark("stream write", "floor", 5000.0),
+        of_spark("stream write", "ForeachBatchSink exactly_once", 1500.0),
+        of_spark("stream write, small", "format exactly_once", 1500.0),
+    ]
+    found = {key: row[4:7] for key, row in spark_rows(records).items()}
+    assert found["batch write", "format at_least_once"] == ["", "0.50", "0.33"]
+    assert found["batch write", "ForeachBatchSink exactly_once"] == ["", "1.50", "0.50"]
+    assert found["stream write", "ForeachBatchSink exactly_once"] == ["0.30", "", "0.25"]
+    assert found["stream write", "floor"] == ["", "", ""]
+    # that append was of more rows
+    assert found["stream write, small", "format exactly_once"] == ["", "", ""]
+
+
+def test_cpu_time_that_is_not_known_is_left_out() -> None:
+    record = of_spark("batch write", "floor", 100.0)
+    del record["server_cpu_seconds"]
+    assert spark_rows([record])["batch write", "floor"][-3:] == ["2.00", "1.00", ""]
+
+
+def test_a_read_after_a_pause_is_compared_with_a_warm_one() -> None:
+    records = [
+        of_spark(f"{AFTER_PAUSE}0 s", "read_df", 1000.0, seconds=2.0),
+        of_spark(f"{AFTER_PAUSE}600 s", "read_df", 1000.0, seconds=5.0),
+        of_spark(f"{AFTER_PAUSE}0 s", "format", 1000.0, error="of some kind"),
+        of_spark(f"{AFTER_PAUSE}600 s", "format", 1000.0),
+    ]
+    head, _, only = rows(pauses(records))
+    assert head == ["events", "participant", "warm s", "pause s", "after it s", "ratio"]
+    assert only == ["100B", "read_df", "2.00", "600", "5.00", "2.50"]
+    assert pauses(records[:1]) == ""
+    assert spark_table(records) == ""
+
+
+def test_what_is_missing_or_wrong_is_told_once() -> None:
+    lacking = {"spark": "batch write", "participant": "format", "kind": "1kB", "unavailable": "no writer"}
+    wrong = of_spark("read and count", "read_df", 1.0, error="9 events instead of 10")
+    assert spark_notes([lacking, lacking, wrong, of_spark("batch write", "floor", 1.0)]).splitlines() == [
+        "- batch write, 1kB, format: not available: no writer",
+        "- read and count, 100B, read_df: failed: 9 events instead of 10",
+    ]
+    assert spark_notes([]) == ""
+
+
+@given(
+    st.sampled_from(sorted(KINDS)), st.integers(0, 3 * CYCLE), st.integers(0, 2 * CYCLE), st.integers(1, 9)
+)
+def test_the_bytes_of_any_events_are_known(name: str, start: int, count: int, parts: int) -> None:
+    kind = KINDS[name]
+    lengths = kind.lengths()
+    wanted = sum(lengths[number % CYCLE] for number in range(start, start + count))
+    assert kind.bytes_of(count, start) == wanted
+    assert sum(kind.bytes_of(share, start + first) for first, share in slices(count, parts)) == wanted
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
+def test_events_have_the_lengths_they_are_named_for(kind: EventKind) -> None:
+    lengths = [len(event) for event in kind.pool()]
+    assert lengths == kind.lengths()
+    assert min(lengths) >= kind.shortest
+    assert max(lengths) <= kind.longest
+    mean = sum(lengths) / CYCLE
+    if kind.spread == "log":
+        # evenly over the logarithms
+        assert mean == pytest.approx(
+            (kind.longest - kind.shortest) / log(kind.longest / kind.shortest), rel=0.1
+        )
+    else:
+        assert mean == pytest.approx((kind.shortest + kind.longest) / 2, rel=0.05)
+
+
+def test_what_is_written_is_the_events_with_their_keys(tmp_path: Path) -> None:
+    kind = KINDS["60-140B"]
+    count = CYCLE + 77
+    write_files(tmp_path / "events", kind, count)
+    tables = [pq.read_table(path) for path in sorted((tmp_path / "events").iterdir())]
+    assert len(tables) == FILES
+    events = [event for table in tables for event in table.column(EVENT).to_pylist()]
+    keys = [key for table in tables for key in table.column(KEY).to_pylist()]
+    pool = kind.pool()
+    assert events == [pool[number % CYCLE] for number in range(count)]
+    assert keys == [f"key-{number % KEYS}" for number in range(count)]
+
+
+def test_cpu_time_of_a_tree_of_processes(tmp_path: Path) -> None:
+    """Of processes that were there, that come and that go; not of others."""
+    ticks = os.sysconf("SC_CLK_TCK")
+
+    def process(pid: int, name: str, parent: int, seconds: float, began: int = 1) -> None:
+        fields = ["S", str(parent), *["0"] * 9, str(int(seconds * ticks)), "0", *["0"] * 6, str(began)]
+        (tmp_path / str(pid)).mkdir(exist_ok=True)
+        (tmp_path / str(pid) / "stat").write_text(f"{pid} ({name}) {' '.join(fields)}\n")
+
+    process(1, "init", 0, 100)
+    process(10, "python", 1, 5)
+    process(11, "java", 10, 7)
+    process(12, "python", 11, 1)
+    process(13, "a) b (c", 12, 2)
+    process(20, "python", 1, 50)
+    with TreeWatch(10, tmp_path) as taken:
+        process(10, "python", 1, 6)
+        process(11, "java", 10, 17)
+        process(14, "python", 12, 4)
+        process(20, "python", 1, 90)
+        taken.look()
+        # One has ended, and another one has got its number.
+        process(13, "python", 12, 0.5, began=2)
+        (tmp_path / "14" / "stat").unlink()
+    assert (taken.jvm, taken.python) == (10.0, 1 + 4 + 0.5)
+    with TreeWatch(99, tmp_path) as gone:
+        pass
+    assert (gone.jvm, gone.python) == (None, None)
