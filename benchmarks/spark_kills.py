@@ -1,0 +1,93 @@
+"""Kills Spark drivers in every way and checks that each event is stored once: ``python -m benchmarks.spark_kills``.
+
+Drivers are processes of their own, the server is a real one, standalone. A reader looks at the stream all the time. ``--rounds`` is
+how many drivers are killed at random moments, ``--only`` a part of a case's name. Prints a line for each case, then JSON, then
+a table in Markdown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+import traceback
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from pravega_wire import PravegaConfig
+from pravega_wire.sync import PravegaClient, open_client
+from pravega_wire.testing import standalone
+from tests.spark.kill_cases import Case, cases
+from tests.spark.killing import Job, NotShownError
+
+
+def run_case(client: PravegaClient, case: Case, folder: Path, form: str) -> dict[str, Any]:
+    """Run a case, and look at what became of its stream."""
+    started = time.monotonic()
+    row: dict[str, Any] = {"case": case.name, "form": form}
+    with Job(client, folder, batches=case.batches, form=form, **case.options) as job:
+        try:
+            case.run(job)
+            verdict = job.verdict()
+        except NotShownError as error:
+            row |= {"result": "not shown", "why": str(error)}
+        except Exception:
+            row |= {"result": "failed", "why": traceback.format_exc()}
+        else:
+            faults = verdict.faults()
+            row |= {"result": "wrong" if faults else "exact", "faults": faults, **asdict(verdict)}
+    return row | {"seconds": round(time.monotonic() - started, 1)}
+
+
+def table_of(rows: list[dict[str, Any]]) -> str:
+    """The results as Markdown."""
+    lines = [
+        "| case | drivers started | kills | batches | events | lost | doubled | keys out of order | looks, half batches | left behind |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|---|",
+    ]
+    for row in rows:
+        if row["result"] not in ("exact", "wrong"):
+            lines.append(f"| {row['case']} | {row['result']} |" + " |" * 8)
+            continue
+        left = row["staging_left"] + row["open_transactions"]
+        errors = ", ".join(f"`{name}`" for name in dict.fromkeys(row["errors"]))
+        lines.append(
+            f"| {row['case']}{f' ({errors})' if errors else ''} | {row['starts']} | {row['kills']} | {row['batches']} | "
+            f"{row['events']} | {row['lost']} | {row['doubled']} | {row['disordered_keys']} | "
+            f"{row['looks']}, {row['half_batches']} | {left or 'nothing'} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.spark_kills", description=__doc__.splitlines()[0])
+    parser.add_argument("--sink", choices=["foreachBatch", "writeStream"], default="foreachBatch")
+    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", default="", help="part of a case's name")
+    arguments = parser.parse_args()
+    rows: list[dict[str, Any]] = []
+    with standalone() as server, tempfile.TemporaryDirectory() as folder:
+        scope = f"kills-{uuid4().hex[:8]}"
+        config = PravegaConfig.from_defaults(controller_uri=server.controller_uri, scope=scope, env={})
+        with open_client(config) as client:
+            client.create_scope(scope)
+            for number, case in enumerate(cases(arguments.seed, arguments.rounds)):
+                if arguments.only not in case.name:
+                    continue
+                row = run_case(client, case, Path(folder) / str(number), arguments.sink)
+                rows.append(row)
+                print(f"{row['seconds']:6.1f} s  {row['result']:9}  {case.name}", flush=True)
+                if row["result"] != "exact":
+                    print(row.get("why") or row["faults"], flush=True)
+    print(json.dumps(rows))
+    print(table_of(rows))
+    return 0 if rows and all(row["result"] == "exact" for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,246 @@
+"""Cases of :mod:`benchmarks.spark_kills`: what is done to the drivers of a job, and what shows that it happened.
+
+Each takes a :class:`~tests.spark.killing.Job` that nobody has run yet, disturbs it, and lets it come to its end. The
+caller asks for the verdict. A case whose disturbance did not happen raises ``NotShownError``.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from spark_adapter import STEPS
+from spark_adapter.ledger import Staging
+from tests.spark.helpers import ledger_records
+from tests.spark.kill_driver import Victim
+from tests.spark.killing import Driver, Job, NotShownError
+
+__all__ = ["CASES", "Case"]
+
+
+def killed_at_steps(job: Job, victim: Victim, steps: Iterable[str] = STEPS) -> None:
+    """One driver after the other is killed at the next step, in whatever batch it gets there; the last one is not."""
+    for step in steps:
+        job.run_killed(step, victim)
+    job.run_to_end()
+
+
+def killed_at_random(job: Job, seed: int, rounds: int) -> None:
+    """Drivers are killed some time after they began with a batch, each with another number of partitions."""
+    dice = random.Random(seed)
+    for _ in range(rounds):
+        victim: Victim = dice.choice(("python", "jvm", "group"))
+        with job.driver(partitions=dice.randint(1, 5)) as driver:
+            driver.until("batch")
+            driver.listen(dice.uniform(0.0, 4.0))
+            if driver.heard[-1]["what"] == "finished":
+                break  # nothing left to disturb
+            driver.kill(victim)
+            job.kills += 1
+            driver.ended()
+    job.run_to_end()
+
+
+def killed_in_its_recovery(job: Job) -> None:
+    """A batch is PREPARED by a driver that dies, and so do the next two at the steps that finish it."""
+    job.run_killed("prepared", "group")
+    job.run_killed("committed", "group")
+    job.run_killed("visible", "group")
+    job.run_to_end()
+
+
+def worker_dies(job: Job, how: str) -> None:
+    """A task's Python worker ends in the middle of its partition: by itself (``exit``), or it and all others by -9."""
+    settings = {"spark.sql.execution.arrow.maxRecordsPerBatch": "20", "spark.buffer.size": "1024"}
+    with job.driver(stall="exit" if how == "exit" else "wait", settings=settings) as driver:
+        driver.until("stalled")
+        if how != "exit":
+            # the writer behind the stalled rows has registered its staging segments: it is in the middle, too
+            wait_for(lambda: staged(job), "an attempt that stages")
+            workers = driver.python_workers()
+            for pid in workers:
+                os.kill(pid, signal.SIGKILL)
+            Path(job.plan.marker).touch()
+        job.kills += 1
+        if driver.ended() != 0:
+            raise AssertionError(f"a lost worker ended the query:\n{driver.output[-3000:]}")
+
+
+def staged(job: Job) -> list[Staging]:
+    """Staging records in the ledger now; none if there is no ledger."""
+    if not job.client.stream_exists(job.ledger):
+        return []
+    return [record for record in ledger_records(job.client, job.ledger) if isinstance(record, Staging)]
+
+
+def wait_for(condition: Callable[[], object], what: str, seconds: float = 120.0) -> None:
+    """Ask again and again: nobody tells."""
+    until = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > until:
+            raise NotShownError(f"in {seconds} s there was not {what}")
+        time.sleep(0.05)
+
+
+def lease_runs_out(job: Job, step: str) -> None:
+    """The Python process stands still for longer than the lease, and then goes on."""
+    with job.driver(step=step, act="stop", at_batch=1, lease_ms=10_000) as driver:
+        driver.until("stopping", step=step)
+        txn = UUID(hex=next(note["txn"] for note in reversed(driver.heard) if note["what"] == "begun"))
+        wait_for(
+            lambda: job.client.transaction_status(job.stream, txn).name in ("ABORTING", "ABORTED"),
+            "a lease that ran out",
+        )
+        os.kill(driver.process.pid, signal.SIGCONT)
+        status = driver.ended()
+        if status == 0 and not any(note["what"] == "begun" for note in driver.heard[driver.heard.index(_last(driver, "stopping")) :]):
+            raise NotShownError("the driver went on with a transaction that was gone")
+        if status != 0 and "TransactionAbortedError" not in driver.output:
+            raise AssertionError(f"no typed error said that the lease ran out:\n{driver.output[-3000:]}")
+        if status != 0:
+            job.errors.append("TransactionAbortedError")
+    job.run_to_end()
+
+
+def _last(driver: Driver, what: str) -> dict[str, Any]:
+    return next(note for note in reversed(driver.heard) if note["what"] == what)
+
+
+def two_drivers(job: Job, step: str) -> None:
+    """A driver stands still at a step; another one with a copy of its checkpoint runs to the end; the first goes on."""
+    copy = job.folder / "copy"
+    with job.driver(step=step, act="pause", at_batch=1) as first:
+        first.until("paused", step=step)
+        shutil.copytree(job.checkpoint, copy)
+        job.run_to_end(checkpoint=str(copy))
+        first.go()
+        status = first.ended()
+        if status == 0:
+            raise NotShownError("the first driver ended as if there had been no second")
+        if "FencedError" not in first.output:
+            raise AssertionError(f"the first driver was not told of the second:\n{first.output[-3000:]}")
+        job.errors.append("FencedError")
+
+
+def two_drivers_at_once(job: Job) -> None:
+    """Two drivers with copies of one checkpoint, both running, until both have ended; then one to the end."""
+    copy = job.folder / "copy"
+    with job.driver(step="done", act="group", at_batch=0) as first:
+        first.until("killed")
+        first.ended()
+    job.kills += 1
+    shutil.copytree(job.checkpoint, copy)
+    with job.driver() as one, job.driver(checkpoint=str(copy)) as other:
+        one.until("batch")
+        other.until("batch")
+        ends = [(driver, driver.ended()) for driver in (one, other)]
+    for driver, status in ends:
+        if status != 0 and "FencedError" in driver.output:
+            job.errors.append("FencedError")
+        elif status != 0 and "another driver" not in driver.output:
+            raise AssertionError(f"ended with {status}:\n{driver.output[-3000:]}")
+    job.run_to_end()
+
+
+def scaled_in_a_batch(job: Job, steps: Iterable[str] = ("claimed", "staged", "prepared")) -> None:
+    """While a batch stands at a step the stream is scaled: up, down, up; the last time the driver is killed as well."""
+    counts = (4, 1, 3)
+    steps = tuple(steps)
+    for number, (step, count) in enumerate(zip(steps, counts, strict=True)):
+        with job.driver(step=step, act="pause", at_batch=number + 1) as driver:
+            driver.until("paused", step=step)
+            scale(job, count)
+            if number == len(steps) - 1:
+                driver.kill("group")
+                job.kills += 1
+            else:
+                driver.go()
+                driver.until("stored")
+                driver.kill("group")
+                job.kills += 1
+            driver.ended()
+    job.run_to_end()
+
+
+def scale(job: Job, count: int) -> None:
+    """Replace all active segments by so many."""
+    seal = [each.segment_id for each in job.client.active_segments(job.stream)]
+    edges = [number / count for number in range(count)] + [1.0]
+    job.client.scale_stream(job.stream, seal, list(zip(edges, edges[1:], strict=False)))
+
+
+def truncated_behind(job: Job) -> None:
+    """While a batch stands before and after its point of no return, everything that was read is truncated away."""
+    for number, step in enumerate(("staged", "prepared")):
+        with job.driver(step=step, act="pause", at_batch=number + 1) as driver:
+            driver.until("paused", step=step)
+            with job.looker.held():
+                job.client.truncate_stream(job.stream, job.looker.cut)
+            driver.kill("group")
+            job.kills += 1
+            driver.ended()
+    if job.client.head(job.stream) == job.start:
+        raise NotShownError("the stream was not truncated")
+    job.run_to_end()
+
+
+def commit_log_lost(job: Job) -> None:
+    """The last file of the checkpoint's commits is deleted after a clean run, and the query started again."""
+    job.run_to_end()
+    commits = job.checkpoint / "commits"
+    last = commits / str(job.batches - 1)
+    last.unlink()
+    (commits / f".{last.name}.crc").unlink(missing_ok=True)
+    driver = job.run_to_end()
+    outcomes = [note["outcome"] for note in driver.heard if note["what"] == "stored"]
+    if outcomes != ["skipped"]:
+        raise NotShownError(f"Spark did not ask for the last batch again: {outcomes}")
+
+
+# --- all of them --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Case:
+    """A name, what is done, and how much input it needs."""
+
+    name: str
+    run: Callable[[Job], None]
+    batches: int = 4
+    options: dict[str, Any] = field(default_factory=dict)
+    cluster: bool = False
+
+
+def cases(seed: int, rounds: int) -> list[Case]:
+    """All cases of the sink; the random ones with that seed and number of kills."""
+    found = [
+        Case(f"{victim} killed at each step", lambda job, v=victim: killed_at_steps(job, v), 12)
+        for victim in ("python", "jvm", "group")
+    ]
+    found += [
+        Case("killed at random", lambda job: killed_at_random(job, seed, rounds), 4 * rounds),
+        Case("killed in its recovery", killed_in_its_recovery, 3),
+        Case("worker exits in mid-partition", lambda job: worker_dies(job, "exit")),
+        Case("all workers killed in mid-partition", lambda job: worker_dies(job, "kill")),
+        *(
+            Case(f"lease runs out at {step}", lambda job, s=step: lease_runs_out(job, s))
+            for step in ("claimed", "merged", "prepared")
+        ),
+        *(
+            Case(f"second driver while the first stands at {step}", lambda job, s=step: two_drivers(job, s))
+            for step in ("staged", "prepared")
+        ),
+        Case("two drivers at once", two_drivers_at_once, 8),
+        Case("scaled in a batch", scaled_in_a_batch, 5),
+        Case("truncated behind a batch", truncated_behind),
+        Case("last commit log entry deleted", commit_log_lost, 3),
+    ]
+    return found
