@@ -25,11 +25,11 @@ from tests.spark.kill_cases import Case, cases
 from tests.spark.killing import Job, NotShownError
 
 
-def run_case(client: PravegaClient, case: Case, folder: Path, form: str) -> dict[str, Any]:
+def run_case(client: PravegaClient, case: Case, folder: Path, **options: Any) -> dict[str, Any]:
     """Run a case, and look at what became of its stream."""
     started = time.monotonic()
-    row: dict[str, Any] = {"case": case.name, "form": form}
-    with Job(client, folder, batches=case.batches, form=form, **case.options) as job:
+    row: dict[str, Any] = {"case": case.name, "form": options["form"]}
+    with Job(client, folder, batches=case.batches, **options, **case.options) as job:
         try:
             case.run(job)
             verdict = job.verdict()
@@ -69,6 +69,9 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", help="part of a case's name")
+    parser.add_argument(
+        "--archive", default="", help="Java's shared archive of Spark's classes (java -XX:ArchiveClassesAtExit)"
+    )
     arguments = parser.parse_args()
     rows: list[dict[str, Any]] = []
     with standalone() as server, tempfile.TemporaryDirectory() as folder:
@@ -79,7 +82,7 @@ def main() -> int:
             for number, case in enumerate(cases(arguments.seed, arguments.rounds)):
                 if arguments.only not in case.name:
                     continue
-                row = run_case(client, case, Path(folder) / str(number), arguments.sink)
+                row = run_case(client, case, Path(folder) / str(number), form=arguments.sink, archive=arguments.archive)
                 rows.append(row)
                 print(f"{row['seconds']:6.1f} s  {row['result']:9}  {case.name}", flush=True)
                 if row["result"] != "exact":

@@ -32,6 +32,7 @@ Victim = Literal["python", "jvm", "group"]
 class Plan:
     """What a driver does, and what becomes of it.
 
+    :ivar archive: file with Java's shared archive of Spark's classes, which halves the CPU time of a driver's start.
     :ivar step: of :data:`spark_adapter.STEPS`: where something is done, once. :ivar at_batch: only in this batch.
     :ivar act: what: kill a ``python``, ``jvm`` or ``group``; ``stop`` the Python process with SIGSTOP;
         ``pause``: wait until somebody opens the pipe ``go`` for writing, with everything else going on.
@@ -55,6 +56,7 @@ class Plan:
     partitions: int = 2
     lease_ms: int = 30_000
     by_rows: bool = False
+    archive: str = ""
     step: str | None = None
     at_batch: int | None = None
     act: str = ""
@@ -137,12 +139,15 @@ class Stall:
 
 def session_for(plan: Plan) -> SparkSession:
     """A session that starts quickly and listens on the loopback interface only."""
+    options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # a short life
+    if plan.archive:
+        options += f" -Xlog:cds=off -Xlog:cds+dynamic=off -XX:SharedArchiveFile={plan.archive}"
     builder = (
         SparkSession.builder.master(plan.master)
         .appName("kills")
         .config("spark.ui.enabled", "false")
         .config("spark.driver.memory", "512m")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")  # a short life
+        .config("spark.driver.extraJavaOptions", options)
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "2")
