@@ -8,7 +8,7 @@ The steps, in order; ``hook`` is called with each name once the step is over:
 ``tidied``          what void claims left (open transactions, staging segments) is gone
 ``staged``          task attempts have written staging segments; the winners are known
 ``merged``          the winners' segments are merged into T's, in partition order
-``lease-renewed``   T is still open, with a whole lease ahead
+``lease-renewed``   T was still open meanwhile, with a whole lease ahead
 ``prepared``        PREPARED is in the ledger: the point of no return
 ``committed``       the controller has recorded the commit of T
 ``visible``         readers can see the batch
@@ -52,6 +52,7 @@ from spark_adapter.ledger import (
     decide,
     event_checksum,
 )
+from spark_adapter.together import at_once
 
 __all__ = ["STEPS", "AttemptResult", "BatchCommitter", "BatchReport", "Client", "Transaction"]
 
@@ -381,11 +382,20 @@ class BatchCommitter:
             results = sorted(write(), key=lambda result: result.partition)
             self._reach("staged")
             winners = tuple(each.staging for each in results if each.staging is not None)
-            merged = self._client.merge_staging(self._stream, txn.txn_id, winners)
+            # None of these has to wait for another. A cut before the merge's end is as good: nothing of the
+            # transaction is in the stream. What attempts have registered is read now, so that PREPARED
+            # does not come too late for its condition.
+            merged, cut, _, _ = at_once(
+                lambda: self._client.merge_staging(self._stream, txn.txn_id, winners),
+                lambda: self._client.tail(self._stream),
+                lambda: txn.ping(self._lease_ms),
+                self._journal.refresh,
+            )
+            if self._owned != self._journal.owner:
+                raise self._fenced()
             contents = join_contents(each.contents for each in results)
             self._check_merged(txn.txn_id, contents, merged)
             self._reach("merged")
-            txn.ping(self._lease_ms)
             self._reach("lease-renewed")
             times = [each.timestamp for each in results if each.timestamp is not None]
             prepared = Prepared(
@@ -394,7 +404,7 @@ class BatchCommitter:
                 txn=txn.txn_id,
                 rows=sum(each.rows for each in results),
                 contents=contents,
-                cut=self._client.tail(self._stream).to_text(),
+                cut=cut.to_text(),
                 winners=winners,
                 timestamp=max(times, default=None),
             )

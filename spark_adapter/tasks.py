@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from itertools import compress, islice
 from typing import Any, Literal, Self, TypeAlias
 from uuid import UUID
@@ -25,6 +26,7 @@ from spark_adapter.clients import client_for
 from spark_adapter.commit import AttemptResult
 from spark_adapter.contents import Contents, dump_contents, load_contents
 from spark_adapter.ledger import Staging, encode_record, staging_id
+from spark_adapter.together import at_once
 
 __all__ = ["RESULT_SCHEMA", "Chunk", "Mode", "PartitionWriter", "decode_result"]
 
@@ -206,7 +208,8 @@ class PartitionWriter:
                     staging = staging_id(
                         self.query, self.batch, self.txn, task.partitionId(), task.taskAttemptId()
                     )
-                    # recorded before anything is made, so that whatever happens it is found
+                    # recorded before anything is made (which entering the writer's context does), so
+                    # that whatever happens it is found
                     record = Staging(
                         query=self.query,
                         stream=str(self.stream),
@@ -216,14 +219,20 @@ class PartitionWriter:
                         session=self.session,
                         staging=staging,
                     )
-                    with client.revisioned_stream(self.ledger) as ledger:
-                        ledger.write_unconditionally(encode_record(record))
-                    writer = stack.enter_context(client.staging_writer(self.stream, self.txn, staging))
+                    opened, _ = at_once(
+                        partial(client.staging_writer, self.stream, self.txn, staging),
+                        partial(self._register, client, self.ledger, record),
+                    )
+                    writer = stack.enter_context(opened)
                 writer.write_events(chunk.events, routing_keys=chunk.keys)
                 tally.add(chunk)
             if writer is not None:
                 contents = writer.contents()
         return tally.result(task.partitionId(), staging, contents)
+
+    def _register(self, client: PravegaClient, ledger: ScopedStream, record: Staging) -> None:
+        with client.revisioned_stream(ledger) as revisioned:
+            revisioned.write_unconditionally(encode_record(record))
 
 
 class _BestEffort:

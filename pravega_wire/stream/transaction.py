@@ -518,7 +518,10 @@ class StagingWriter(_TransactionWriter):
         """
         if self._opened:
             return self
-        for appender in self._appenders():
+        appenders = self._appenders()
+
+        async def create(index: int) -> None:
+            appender = appenders[index]
             metadata = SegmentMetadata(self._core.stores, appender.target)
             if not await metadata.create():
                 info = await metadata.info()
@@ -528,6 +531,8 @@ class StagingWriter(_TransactionWriter):
                         "attempt needs a staging id of its own",
                         segment=appender.target.name,
                     )
+
+        await look_up_all(create, range(len(appenders)))
         self._opened = True
         self._start_all()
         return self
@@ -598,7 +603,12 @@ async def delete_staging(
     staging_ids: Sequence[UUID],
 ) -> None:
     """Delete staged data; see :meth:`PravegaClient.delete_staging`."""
-    for segment in segments:
-        for staging in staging_ids:
-            target = transaction_target(core, stream, segment, staging)
-            await SegmentMetadata(core.stores, target).delete()
+    targets = [
+        transaction_target(core, stream, segment, staging) for segment in segments for staging in staging_ids
+    ]
+
+    async def delete(index: int) -> bool:
+        return await SegmentMetadata(core.stores, targets[index]).delete()
+
+    if targets:
+        await look_up_all(delete, range(len(targets)))
