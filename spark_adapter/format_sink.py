@@ -18,17 +18,28 @@ from uuid import UUID, uuid4
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from pravega_wire.errors import InvalidArgumentError, StreamNotFoundError, TransactionError
+from pravega_wire.errors import (
+    InvalidArgumentError,
+    MissingExtraError,
+    StreamNotFoundError,
+    TransactionError,
+)
 from spark_adapter.clients import client_for
 from spark_adapter.commit import AttemptResult, BatchReport
+from spark_adapter.creating import ensure_stream
 from spark_adapter.election import Attempted, ElectedCommitter, sweep, unnamed_query
 from spark_adapter.journal import Journal
 from spark_adapter.ledger import SinkKey
 from spark_adapter.tasks import PartitionWriter, decode_result
 from spark_adapter.write_options import EVENT, KEY, TIME, WriteOptions
+
+try:
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter
+except ImportError:  # PySpark 4.0
+    DataSourceStreamArrowWriter = None
 
 __all__ = ["BatchSink", "StreamSink", "batch_sink", "stream_sink"]
 
@@ -55,7 +66,13 @@ def stream_sink(options: dict[str, str], schema: StructType, overwrite: bool) ->
     """The writer of ``DataFrame.writeStream``.
 
     :raises InvalidArgumentError: options or columns are wrong, or the output mode is complete.
+    :raises MissingExtraError: PySpark is older than 4.1.
     """
+    if DataSourceStreamArrowWriter is None:
+        raise MissingExtraError(
+            'writeStream.format("pravega") needs PySpark 4.1 or newer: use '
+            "writeStream.foreachBatch(spark_adapter.ForeachBatchSink(config, stream, ...))"
+        )
     if overwrite:
         raise InvalidArgumentError(_NO_OVERWRITE.format(append='outputMode("append")'))
     return StreamSink(_Plan.of(WriteOptions.parse(options, "writeStream"), schema))
@@ -90,11 +107,13 @@ class Attempt(WriterCommitMessage):  # type: ignore[misc]  # pyspark is Any to m
 class _Plan:
     """Options that fit a frame's columns; picklable, and makes what the options say in each process.
 
-    :ivar session: of the job; that of a streaming query is the run's, if Spark tells it.
+    :ivar session: of the job; that of a streaming query is the run's, if Spark tells it. :ivar hook: called
+        with each step of ``exactly_once``, in the process that takes it; for tests that crash there.
     """
 
     options: WriteOptions
     session: UUID = field(default_factory=uuid4)
+    hook: Callable[[str], None] | None = None
 
     @classmethod
     def of(cls, options: WriteOptions, schema: StructType) -> _Plan:
@@ -130,6 +149,7 @@ class _Plan:
             wait_visible=options.read_after_write,
             if_forgotten=options.if_forgotten,
             new_ledger=options.new_ledger,
+            hook=self.hook,
         )
 
     # --- in a task ------------------------------------------------------------------------------
@@ -137,6 +157,7 @@ class _Plan:
     def write(self, batches: Iterator[pa.RecordBatch], where: Callable[[TaskContext], Place]) -> Attempt:
         rows = self.options.columns.project(batches)
         if self.options.semantic != "exactly_once":
+            _ensure(self.options)
             return Attempt(Attempted("written", _only_result(self.writer().write_arrow(rows))))
         task = TaskContext.get()
         if task is None:
@@ -145,6 +166,7 @@ class _Plan:
         first = next(rows, None)
         if first is None:
             return Attempt(Attempted("empty"), place)
+        _ensure(self.options)
         with _journal(self.options, place) as journal:
             committer = self.committer(place, journal)
             txn = committer.claim(place.batch)
@@ -168,6 +190,7 @@ class _Plan:
         if len(places) > 1:
             raise TransactionError(f"batch {batch} to {self.options.stream}: tasks of several runs: {places}")
         (place,) = places
+        _ensure(self.options)
         with _journal(self.options, place) as journal:
             return self.committer(place, journal).settle(batch, [each.did for each in attempts])
 
@@ -195,6 +218,17 @@ class _Plan:
 def _only_result(written: Iterator[pa.RecordBatch]) -> AttemptResult:
     (batch,) = written
     return decode_result(batch.column("result")[0].as_py())
+
+
+_ensured: set[tuple[Any, ...]] = set()
+
+
+def _ensure(options: WriteOptions) -> None:
+    """Make the stream if it is missing; asked once in each process."""
+    key = (os.getpid(), options.config, options.stream)
+    if key not in _ensured:
+        ensure_stream(client_for(options.config), options.stream, options.creation)
+        _ensured.add(key)
 
 
 # --- ledgers --------------------------------------------------------------------------------------
@@ -251,7 +285,7 @@ class _journal:
 # --- the writers ----------------------------------------------------------------------------------
 
 
-class StreamSink(DataSourceStreamArrowWriter):  # type: ignore[misc]  # pyspark is Any to mypy
+class StreamSink(DataSourceStreamArrowWriter or object):  # type: ignore[misc]  # pyspark is Any to mypy
     """Writes the micro-batches of a streaming query."""
 
     def __init__(self, plan: _Plan) -> None:

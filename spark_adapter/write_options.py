@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Self, TypeAlias, cast, get_args
 
 import pyarrow as pa
@@ -29,6 +29,7 @@ from pyspark.sql.types import (
 from pravega_wire import PravegaConfig, ScopedStream
 from pravega_wire.errors import InvalidArgumentError
 from spark_adapter.commit import IfForgotten
+from spark_adapter.creating import Creation
 from spark_adapter.election import is_unnamed
 from spark_adapter.options import Use, boolean, canonical, config_of, number, one_of, stream_of
 from spark_adapter.rows_json import column_to_json, rows_to_json
@@ -65,6 +66,7 @@ class WriteOptions:
 
     :ivar ledger: None unless ``exactly_once``. :ivar has_checkpoint: whether the options say where the
         query's checkpoint is. :ivar columns: what the options say of columns, not compared with a frame.
+    :ivar creation: whether and how the stream is made if it is missing.
     """
 
     config: PravegaConfig
@@ -81,6 +83,7 @@ class WriteOptions:
     lease_ms: int = 120_000
     read_after_write: bool = True
     has_checkpoint: bool = False
+    creation: Creation = field(default_factory=lambda: Creation(stream=True))
 
     @classmethod
     def parse(cls, options: Mapping[str, str], use: Use) -> Self:
@@ -137,6 +140,7 @@ class WriteOptions:
                 "read_after_write_consistency", given.get("read_after_write_consistency", "true")
             ),
             has_checkpoint=any(name.lower() == "checkpointlocation" for name in options),
+            creation=Creation.parse(given, use),
         )
 
 

@@ -20,10 +20,10 @@ from tests.spark.helpers import assert_exactly, frame_of, read_all, staging_left
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def run_until_killed(*arguments: str) -> None:
+def run_until_killed(*arguments: str, module: str = "crash_driver") -> None:
     """Run the driver that kills itself; see its ``main``."""
     driver = subprocess.Popen(
-        [sys.executable, "-m", "tests.spark.crash_driver", *arguments],
+        [sys.executable, "-m", f"tests.spark.{module}", *arguments],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable},
         stdin=subprocess.DEVNULL,

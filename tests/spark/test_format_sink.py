@@ -4,65 +4,67 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from pravega_wire import PravegaConfig
 from pravega_wire.sync import PravegaClient
 from spark_adapter import register
+from spark_adapter.clients import client_for
+from spark_adapter.ledger import Done, Preparing
 from spark_adapter.options import config_options
-from tests.spark.helpers import assert_exactly, rows_of, staging_left
+from tests.spark.helpers import (
+    assert_exactly,
+    frame_of,
+    ledger_records,
+    read_all,
+    rows_of,
+    staging_left,
+)
+from tests.spark.test_crash import run_until_killed
 
 
 @pytest.fixture
 def options(spark: SparkSession, config: PravegaConfig, stream: str, ledger: str) -> dict[str, str]:
     """Options of a write to the test's stream, with its ledger."""
     register(spark)
-    return {
-        **config_options(config),
-        "stream": stream,
-        "ledger_stream": ledger,
-        "routing_key_col": "key",
-    }
+    return {**config_options(config), "stream": stream, "ledger_stream": ledger, "routing_key_col": "key"}
 
 
 class Source:
-    """Files that a streaming query reads: each batch is one file."""
+    """A streaming query over a folder: each of its batches is one file."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self.spark = spark
         self.files = folder / "in"
-        self.files.mkdir(parents=True)
+        self.files.mkdir(parents=True, exist_ok=True)
         self.checkpoint = folder / "checkpoint"
 
-    def add(self, batch: int, rows: list[tuple[str, str]] | None = None) -> None:
-        text = "".join(
-            json.dumps({"event": event, "key": key}) + "\n"
-            for event, key in (rows_of(batch) if rows is None else rows)
-        )
-        path = self.files / f"{batch:04}.json"
-        path.write_text(text)
-        os.utime(path, (batch, batch))  # Spark takes files in the order of their times
+    def add(self, *batches: int) -> None:
+        """A file for each of these batches (:func:`rows_of`); none has no rows below zero."""
+        for batch in batches:
+            lines = [json.dumps({"event": event, "key": key}) + "\n" for event, key in rows_of(batch)]
+            path = self.files / f"{batch:04}.json"
+            path.write_text("".join(lines))
+            os.utime(path, (batch, batch))  # Spark takes files in the order of their times
 
     def frame(self) -> DataFrame:
-        return (
-            self.spark.readStream.schema("event string, key string")
-            .option("maxFilesPerTrigger", 1)
-            .json(str(self.files))
-        )
+        """What the query reads."""
+        reader = self.spark.readStream.schema("event string, key string").option("maxFilesPerTrigger", 1)
+        return reader.json(str(self.files))
 
     def run(self, options: dict[str, str], frame: DataFrame | None = None) -> Any:
-        query = (
-            (self.frame() if frame is None else frame)
-            .writeStream.format("pravega")
-            .options(**options)
-            .option("checkpointLocation", str(self.checkpoint))
-            .trigger(availableNow=True)
-            .start()
-        )
+        """Run the query on all there is."""
+        writer = (self.frame() if frame is None else frame).writeStream.format("pravega").options(**options)
+        query = writer.option("checkpointLocation", str(self.checkpoint)).trigger(availableNow=True).start()
         query.awaitTermination()
         return query
 
@@ -73,17 +75,217 @@ def source(spark: SparkSession, tmp_path: Path) -> Source:
     return Source(spark, tmp_path)
 
 
-def test_stream_batches_are_written_once_and_replays_write_nothing(
+def test_batches_are_written_once_and_replays_write_nothing(
     client: PravegaClient, source: Source, options: dict[str, str], stream: str, ledger: str
 ) -> None:
-    for batch in range(2):
-        source.add(batch)
+    source.add(0, 1, 2)
+    # the first batch has no rows at all, and the second is in two partitions
+    frame = source.frame().where(~F.col("event").startswith("0:"))
+    query = source.run(options, frame)
+    assert [each["sink"]["numOutputRows"] for each in query.recentProgress] == [0, 200, 200]
+    assert_exactly(client, stream, [1, 2])
+    written = ledger_records(client, ledger)
+    assert sum(isinstance(record, Done) for record in written) == 3
+    # as if the driver had died between the sink's commit and Spark's
+    (source.checkpoint / "commits" / "2").unlink()
+    (source.checkpoint / "commits" / ".2.crc").unlink(missing_ok=True)
+    source.run(options, frame)
+    assert ledger_records(client, ledger) == written
+    # a driver with an older copy of the checkpoint
+    for name in ("1", "2"):
+        (source.checkpoint / "commits" / name).unlink()
+        (source.checkpoint / "commits" / f".{name}.crc").unlink(missing_ok=True)
+    source.add(3)
+    source.run(options, frame)
+    assert_exactly(client, stream, [1, 2, 3])
+    assert staging_left(client, stream, ledger) == []
+
+
+def misbehave(
+    config: PravegaConfig, ledger: str, folder: Path
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Passes rows through; between the first rows and the next it does once what files in a folder say."""
+
+    def passing(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number, batch in enumerate(batches):
+            # the first ones are on their way by now: Spark hands them on in the order it gets them
+            if number == 2 and (folder / "fail").exists():
+                (folder / "fail").unlink()
+                raise ValueError("this attempt fails")
+            if number == 2 and (folder / "abort").exists():
+                (folder / "abort").unlink()
+                client = client_for(config)
+                claims = [each for each in ledger_records(client, ledger) if isinstance(each, Preparing)]
+                client.abort_transaction(claims[-1].stream, claims[-1].txn)
+            yield batch
+
+    return passing
+
+
+def test_failed_tasks_aborted_transactions_and_wrong_ledgers(
+    spark: SparkSession,
+    config: PravegaConfig,
+    client: PravegaClient,
+    source: Source,
+    options: dict[str, str],
+    stream: str,
+    ledger: str,
+    tmp_path: Path,
+) -> None:
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "20")
+    try:
+        frame = source.frame().mapInArrow(misbehave(config, ledger, tmp_path), "event string, key string")
+        (tmp_path / "fail").touch()
+        source.add(0)
+        source.run(options, frame)
+        assert_exactly(client, stream, [0])
+        assert not (tmp_path / "fail").exists()
+        (tmp_path / "abort").touch()
+        source.add(1)
+        with pytest.raises(StreamingQueryException, match="its lease of 120000 ms"):
+            source.run(options, frame)
+        assert_exactly(client, stream, [0])
+        source.run(options, frame)
+        assert_exactly(client, stream, [0, 1])
+        assert staging_left(client, stream, ledger) == []
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    source.add(2)
+    with pytest.raises(StreamingQueryException, match=r"does not exist, and batch 2 .* say new_ledger=true"):
+        source.run({**options, "ledger_stream": f"{ledger}-mistyped"})
+    assert_exactly(client, stream, [0, 1])
+
+
+def test_streaming_writes_that_are_refused_and_the_other_semantics(
+    spark: SparkSession, client: PravegaClient, source: Source, options: dict[str, str], stream: str
+) -> None:
+    source.add(0)
+    with pytest.raises(StreamingQueryException, match="needs a query with the option checkpointLocation"):
+        source.frame().writeStream.format("pravega").options(**options).start().awaitTermination()
+    with pytest.raises(StreamingQueryException, match=r"'routing_key_col': there is no column 'kee'"):
+        source.run({**options, "routing_key_col": "kee"})
+    shutil.rmtree(source.checkpoint)
+    assert read_all(client, stream) == []
+    del options["ledger_stream"]
+    source.run({**options, "exactly_once": "false"})
+    assert_exactly(client, stream, [0])
+
+
+def append(frame: DataFrame, options: dict[str, str], **more: str) -> None:
+    """Write a frame."""
+    frame.write.format("pravega").options(**{**options, **more}).mode("append").save()
+
+
+def test_jobs_are_written_whole_and_a_named_one_once(
+    spark: SparkSession, client: PravegaClient, options: dict[str, str], stream: str, ledger: str
+) -> None:
+    append(frame_of(spark, 0, 16), options, job_id="load-0")
+    assert_exactly(client, stream, [0])
+    records = ledger_records(client, ledger)
+    assert {record.query for record in records if isinstance(record, Done)} == {"load-0"}
+    append(frame_of(spark, 0), options, job_id="load-0")
+    assert ledger_records(client, ledger) == records
+    # without a name, and without any option of where the columns are
+    del options["routing_key_col"]
+    append(frame_of(spark, 1).withColumnRenamed("key", "routing_key"), options)
+    assert_exactly(client, stream, [0, 1])
+    failing = frame_of(spark, 2).withColumn(
+        "event", F.when(F.col("event") == "2:199", F.raise_error(F.lit("no"))).otherwise(F.col("event"))
+    )
+    with pytest.raises(PySparkException, match="no"):
+        append(failing, options, routing_key_col="key")
+    assert_exactly(client, stream, [0, 1])
+    assert staging_left(client, stream, ledger) == []
+
+
+def test_values_as_json(
+    spark: SparkSession, client: PravegaClient, options: dict[str, str], stream: str
+) -> None:
+    del options["routing_key_col"]
+    frame = spark.sql(
+        """select 1 as number, cast(0.1 as float) as small, 1.5D as real, 'a"\\u00e9\\n' as text,
+           true as flag, cast(12.30 as decimal(9, 2)) as price, date'2024-02-29' as day, X'00ff' as bytes,
+           timestamp'1969-12-31 23:59:59.123456Z' as time, array(1, null) as list,
+           map('k', named_struct('x', 1L, 'y', cast(null as int))) as map, cast(null as string) as nothing,
+           double('NaN') as nan"""
+    )
+    append(frame, options, value_format="json", event_time_col="time")
+    (text,) = read_all(client, stream)
+    found = json.loads(text)
+    assert found.pop("time") == "1969-12-31T23:59:59.123456Z"
+    theirs = frame.drop("time").select(F.to_json(F.struct("*"))).first()
+    assert theirs is not None
+    assert found == json.loads(theirs[0])
+    # what is written can be read by Spark, the time included
+    (back,) = (
+        spark.createDataFrame([(text,)], "text string")
+        .select(F.from_json("text", frame.schema).alias("row"))
+        .select("row.*")
+        .exceptAll(frame.where("false"))
+        .collect()
+    )
+    assert (back.time, back.price, back.bytes) == (frame.first().time, frame.first().price, b"\x00\xff")  # type: ignore[union-attr]
+    # a column alone, and a null in it
+    append(frame.select("map"), options, value_format="json", event_col="map")
+    assert read_all(client, stream)[-1] == '{"k":{"x":1}}'
+    with pytest.raises(PySparkException, match="column 'nothing': a null is no event"):
+        append(frame, options, value_format="json", event_col="nothing")
+
+
+def test_writes_that_are_refused(
+    spark: SparkSession, client: PravegaClient, options: dict[str, str], stream: str
+) -> None:
+    frame = frame_of(spark, 0).withColumn("number", F.lit(1))
+    wrong = {
+        "'event_col': column 'number' is int, not binary or string": {"event_col": "number"},
+        "'event_time_col': column 'key' is string, not timestamp or whole": {"event_time_col": "key"},
+        "'value_format': map with keys|'value_format': a map with keys": {
+            "value_format": "json",
+            "event_col": "map",
+        },
+        "'job_id' needs semantic 'exactly_once'": {"semantic": "best_effort", "job_id": "x"},
+    }
+    frame = frame.withColumn("map", F.create_map(F.lit(1), F.lit(2)))
+    for message, more in wrong.items():
+        given = {name: value for name, value in options.items() if name != "ledger_stream"}
+        with pytest.raises(PySparkException, match=message):
+            append(frame, given, **more)
+    with pytest.raises(PySparkException, match="append-only, so format 'pravega' cannot overwrite"):
+        frame.write.format("pravega").options(**options).mode("overwrite").save()
+    assert read_all(client, stream) == []
+
+
+def test_best_effort_counts_and_at_least_once_makes_the_stream(
+    spark: SparkSession, client: PravegaClient, options: dict[str, str], stream: str, ledger: str
+) -> None:
+    del options["ledger_stream"], options["routing_key_col"]
+    frame = spark.range(3).select(
+        F.when(F.col("id") == 1, F.repeat(F.lit("x"), 9 << 20)).otherwise("small").alias("event")
+    )
+    append(frame, options, semantic="best_effort")
+    assert read_all(client, stream) == ["small", "small"]
+    append(frame.where("id != 1"), options, semantic="at_least_once", stream=f"{stream}-new")
+    assert read_all(client, f"{stream}-new") == ["small", "small"]
+
+
+def test_killed_drivers(
+    spark: SparkSession,
+    config: PravegaConfig,
+    client: PravegaClient,
+    options: dict[str, str],
+    stream: str,
+    ledger: str,
+    tmp_path: Path,
+) -> None:
+    source = Source(spark, tmp_path)
+    source.add(0)
+    # the last one dies in a task, which has found the batch PREPARED
+    for step in ("claimed", "merged", "prepared", "committed"):
+        run_until_killed(
+            config.controller_uri, stream, ledger, step, str(tmp_path), module="format_crash_driver"
+        )
+        assert len(read_all(client, stream)) in (0, 200)
+    source.add(1)
     source.run(options)
     assert_exactly(client, stream, [0, 1])
-    # as if the driver had died between the sink's commit and Spark's
-    for each in (source.checkpoint / "commits").glob("*1*"):
-        each.unlink()
-    source.add(2)
-    source.run(options)
-    assert_exactly(client, stream, [0, 1, 2])
     assert staging_left(client, stream, ledger) == []

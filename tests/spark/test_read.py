@@ -189,14 +189,6 @@ def test_what_the_format_cannot_do_says_what_to_use(
 ) -> None:
     register(spark)
     options = {"controller": config.controller_uri, "stream": f"spark/{written.name}"}
-    frame = spark.range(3).selectExpr("cast(cast(id as string) as binary) as event")
-    with pytest.raises(PySparkException, match=r"DataFrame.write yet: call a sink, .*ForeachBatchSink"):
-        frame.write.format("pravega").options(**options, exactly_once="true").mode("append").save()
-    rate = spark.readStream.format("rate").load().selectExpr("cast(cast(value as string) as binary) as event")
-    with pytest.raises(PySparkException, match=r"writeStream.foreachBatch.*ForeachBatchSink"):
-        rate.writeStream.format("pravega").options(**options).option(
-            "checkpointLocation", str(tmp_path / "out")
-        ).trigger(once=True).start().awaitTermination()
     followed = spark.readStream.format("pravega").options(**options).load()
     with pytest.raises(PySparkException, match=r"readStream yet: .*read_df"):
         followed.writeStream.format("noop").option(

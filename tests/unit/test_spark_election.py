@@ -213,7 +213,9 @@ def stage(
     events = batch_events(QUERY, batch)[partition]
     with committer.hold(txn):
         staging = staging_id(QUERY + session.hex, batch, txn, partition, number)
-        record = Staging(query=committer._key.query, stream="s/t", batch=batch, txn=txn, session=session, staging=staging)
+        record = Staging(
+            query=committer._key.query, stream="s/t", batch=batch, txn=txn, session=session, staging=staging
+        )
         world.steps.wait()
         world.server.ledger.append(encode_record(record))
         world.steps.wait()

@@ -35,6 +35,7 @@ from spark_adapter.ledger import (
     AlreadyDone,
     Claim,
     Done,
+    Forget,
     LedgerState,
     NeverHeardOf,
     Prepared,
@@ -708,6 +709,7 @@ sink_states = st.builds(
         session=uuids,
         staging=id_sets,
         prepared=st.none() | prepared_records,
+        void=id_sets,
     ),
     leftovers=st.dictionaries(uuids, id_sets, max_size=3),
     checkpoint=st.none() | names,
@@ -719,6 +721,7 @@ records = st.one_of(
     built(Staging, staging=uuids),
     prepared_records,
     built(Done, rows=numbers),
+    built(Forget),
     st.builds(Snapshot, sinks=st.dictionaries(sink_keys, sink_states, max_size=3), id=uuids),
 )
 

@@ -20,6 +20,7 @@ from spark_adapter.options import (
     COLUMNS,
     OPTIONS,
     READS,
+    WRITES,
     ReadOptions,
     canonical,
     columns_of,
@@ -123,6 +124,7 @@ def test_ranges_round_trip(numbers: list[tuple[int, int, int]]) -> None:
 def test_the_documents_have_the_table_of_options() -> None:
     text = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
     assert option_table(*READS) in text
+    assert option_table(*WRITES) in text
 
 
 def test_an_option_of_another_place_is_refused() -> None:

@@ -1,0 +1,245 @@
+"""Options, columns and JSON of writes by format name."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import pickle
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("pyspark")
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from pravega_wire import Credentials, PravegaConfig, ScopedStream
+from pravega_wire.errors import InvalidArgumentError
+from spark_adapter.format_sink import batch_sink, stream_sink
+from spark_adapter.options import config_options
+from spark_adapter.rows_json import column_to_json, json_writer, rows_to_json
+from spark_adapter.write_options import Columns, WriteOptions
+
+STREAM = {"stream": "sc/st"}
+
+
+def test_what_a_job_of_the_scala_connector_says_is_taken() -> None:
+    parsed = WriteOptions.parse(
+        {
+            "controller": "tcp://example.org:9090",
+            "scope": "sc",
+            "stream": "st",
+            "exactly_once": "true",
+            "transaction_timeout_ms": "30000",
+            "read_after_write_consistency": "false",
+            "transaction_status_poll_interval_ms": "50",
+            "allow_create_scope": "true",
+            "default_num_segments": "3",
+            "checkpointLocation": "/somewhere",
+        },
+        "writeStream",
+    )
+    assert parsed.semantic == "exactly_once"
+    assert parsed.ledger == ScopedStream("sc", "st-spark-ledger")
+    assert (parsed.lease_ms, parsed.read_after_write, parsed.has_checkpoint) == (30_000, False, True)
+    assert parsed.creation.stream
+    weaker = WriteOptions.parse({**STREAM, "exactly_once": "false", "lease_ms": "30000"}, "write")
+    assert (weaker.semantic, weaker.ledger) == ("at_least_once", None)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"semantic": "twice"}, "'semantic': 'twice' is not one of best_effort, at_least_once, exactly_once"),
+        (
+            {"semantic": "best_effort", "exactly_once": "true"},
+            "'semantic' .* and 'exactly_once' .* contradict",
+        ),
+        ({"semantic": "exactly_once", "exactly_once": "false"}, "contradict each other"),
+        ({"exactly_once": "false", "ledger_stream": "l"}, "'ledger_stream' needs semantic 'exactly_once'"),
+        ({"semantic": "best_effort", "event_time_col": "t"}, "'event_time_col' needs semantic"),
+        ({"ledger_stream": "sc/st"}, "'ledger_stream': sc/st is the stream to write to"),
+        ({"transaction_timeout_ms": "9999"}, "'transaction_timeout_ms': 9999 is not in 10000..600000"),
+        ({"lease_ms": "soon"}, "'transaction_timeout_ms': 'soon' is not a whole number"),
+        ({"lease_ms": "10000", "transaction_timeout_ms": "10000"}, "given twice"),
+        ({"compact_after": "0"}, "'compact_after': 0 is not at least 1"),
+        ({"if_forgotten": "maybe"}, "'if_forgotten': 'maybe' is not one of raise, committed, aborted"),
+        ({"value_format": "xml"}, "'value_format': 'xml' is not one of binary, string, json"),
+        ({"query": ""}, "'query': '' is not a name"),
+        ({"query": "(unnamed job) 1"}, "is not a name"),
+        ({"new_ledger": "perhaps"}, "neither true nor false"),
+        ({"transaction_status_poll_interval_ms": "often"}, "'often' is not a whole number"),
+        ({"job_id": "x"}, "'job_id' is for write, not for writeStream"),
+        ({"routing_key": "k"}, "did you mean 'routing_key_col'"),
+        ({"start_stream_cut": "latest"}, "'start_stream_cut' is for read"),
+    ],
+)
+def test_wrong_options_are_named(options: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=message):
+        WriteOptions.parse({**STREAM, **options}, "writeStream")
+
+
+def schema(text: str) -> StructType:
+    """A schema of columns ``name type``."""
+    from pyspark.sql.types import _parse_datatype_json_string
+
+    fields = [each.split() for each in text.split(", ")]
+    return _parse_datatype_json_string(
+        json.dumps(
+            {
+                "type": "struct",
+                "fields": [
+                    {"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in fields
+                ],
+            }
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("given_options", "columns", "found"),
+    [
+        ({}, "event string, routing_key string", ("event", "routing_key", None)),
+        ({}, "event binary, key string", ("event", None, None)),
+        (
+            {"event_col": "a", "routing_key_col": "b", "event_time_col": "c"},
+            "a binary, b string, c long, routing_key string",
+            ("a", "b", "c"),
+        ),
+        ({"event_time_col": "c"}, "event string, c timestamp", ("event", None, "c")),
+        ({"value_format": "json"}, "x integer, routing_key string", (None, "routing_key", None)),
+        ({"value_format": "json", "event_col": "x"}, "x double", ("x", None, None)),
+    ],
+)
+def test_columns(
+    given_options: dict[str, str], columns: str, found: tuple[str | None, str | None, str | None]
+) -> None:
+    fitted = Columns.parse(given_options).of(schema(columns))
+    assert (fitted.event, fitted.key, fitted.time) == found
+
+
+@pytest.mark.parametrize(
+    ("given_options", "columns", "message"),
+    [
+        ({}, "value string", "'event_col': there is no column 'event'; value"),
+        ({}, "event integer", "'event_col': column 'event' is int, not binary or string"),
+        ({}, "event string, event string", "several columns are called 'event'"),
+        ({"value_format": "string"}, "event binary", "is binary, not string"),
+        ({"value_format": "binary"}, "event string", "is string, not binary"),
+        ({}, "event string, routing_key integer", "'routing_key_col': column 'routing_key' is int"),
+        ({"event_time_col": "t"}, "event string, t timestamp_ntz", "not timestamp or whole milliseconds"),
+        ({"value_format": "json"}, "a string, a string", "two fields of one name"),
+        ({"value_format": "json"}, "a variant", "'value_format': variant has no form in JSON"),
+    ],
+)
+def test_wrong_columns_are_refused_while_planning(
+    given_options: dict[str, str], columns: str, message: str
+) -> None:
+    for make in (batch_sink, stream_sink):
+        with pytest.raises(InvalidArgumentError, match=message):
+            make({**STREAM, **given_options}, schema(columns), False)
+
+
+def test_overwriting_is_refused() -> None:
+    with pytest.raises(InvalidArgumentError, match=r'append-only.*mode\("append"\)'):
+        batch_sink(STREAM, schema("event string"), True)
+    with pytest.raises(InvalidArgumentError, match=r'append-only.*outputMode\("append"\)'):
+        stream_sink(STREAM, schema("event string"), True)
+
+
+def test_writers_can_be_pickled_and_show_no_secret() -> None:
+    config = PravegaConfig(
+        controller_uri="tls://example.org:9090", credentials=Credentials.basic("user", "secret")
+    )
+    options = {**config_options(config), **STREAM}
+    for make in (batch_sink, stream_sink):
+        sink: Any = make(options, schema("event string"), False)
+        again = pickle.loads(pickle.dumps(sink))
+        assert again._plan == sink._plan
+        assert again._plan.options.config == config
+        for shown in (repr(again), repr(again._plan)):
+            assert "dXNlcjpzZWNyZXQ" not in shown
+            assert "secret" not in shown
+
+
+def test_columns_of_a_batch() -> None:
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "e": pa.array(["a", "b"]),
+            "k": pa.array(["x", None]),
+            "t": pa.array([-1, 1_999], pa.timestamp("us", "UTC")),
+        }
+    )
+    (found,) = Columns("e", None, "k", "t").project([batch.slice(0, 0), batch])
+    assert found.to_pydict() == {"event": ["a", "b"], "routing_key": ["x", None], "event_time_ms": [-1, 1]}
+
+
+# --- JSON -----------------------------------------------------------------------------------------
+
+
+def test_json_of_each_type() -> None:
+    row = pa.RecordBatch.from_pydict(
+        {
+            "i": pa.array([-(2**63)], pa.int64()),
+            "f": pa.array([0.1], pa.float32()),
+            "d": pa.array([1e300]),
+            "s": pa.array(['é"\n\u2028']),
+            "b": pa.array([b"\x00\xff"]),
+            "n": pa.array([None], pa.string()),
+            "dec": pa.array([Decimal("-12.30")], pa.decimal128(38, 2)),
+            "day": pa.array([date(2024, 2, 29)]),
+            "at": pa.array([datetime(2024, 1, 1, 12, tzinfo=UTC)], pa.timestamp("us", "Asia/Tokyo")),
+            "ntz": pa.array([datetime(2024, 1, 1, 12, 0, 0, 5)], pa.timestamp("us")),
+            "list": pa.array([[1, None]]),
+            "map": pa.array([[("k", None), ("l", 2)]], pa.map_(pa.string(), pa.int32())),
+            "struct": pa.array([{"x": None, "y": False}], pa.struct([("x", pa.int8()), ("y", pa.bool_())])),
+        }
+    )
+    (text,) = rows_to_json(row)
+    assert text.decode() == (
+        '{"i":-9223372036854775808,"f":0.1,"d":1e+300,"s":"é\\"\\n\u2028","b":"AP8=","dec":-12.30,'
+        '"day":"2024-02-29","at":"2024-01-01T12:00:00.000000Z","ntz":"2024-01-01T12:00:00.000005",'
+        '"list":[1,null],"map":{"k":null,"l":2},"struct":{"y":false}}'
+    )
+
+
+@given(st.lists(st.floats(width=32)), st.lists(st.floats()), st.text(), st.binary())
+def test_json_gives_values_back(small: list[float], wide: list[float], text: str, data: bytes) -> None:
+    column = pa.array(
+        [{"small": small, "wide": wide, "text": text, "data": data}],
+        pa.struct(
+            [
+                ("small", pa.list_(pa.float32())),
+                ("wide", pa.list_(pa.float64())),
+                ("text", pa.string()),
+                ("data", pa.binary()),
+            ]
+        ),
+    )
+    (encoded,) = column_to_json(column)
+    found = json.loads(encoded)
+    assert found["text"] == text
+    assert base64.b64decode(found["data"]) == data
+    for name, values in (("small", small), ("wide", wide)):
+        for got, value in zip(found[name], values, strict=True):
+            if math.isfinite(value):
+                assert pa.scalar(got, column.type.field(name).type.value_type).as_py() == value
+            else:
+                assert got == {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
+
+
+def test_what_has_no_json_is_refused() -> None:
+    with pytest.raises(InvalidArgumentError, match="duration"):
+        json_writer(pa.duration("us"))
+    with pytest.raises(InvalidArgumentError, match="keys of a map"):
+        json_writer(pa.map_(pa.int32(), pa.int32()))
+    with pytest.raises(InvalidArgumentError, match="a null is no event"):
+        column_to_json(pa.array([1, None]))
+    with pytest.raises(InvalidArgumentError, match="cannot be written as JSON"):
+        column_to_json(pa.array([2**62], pa.timestamp("us", "UTC")))
