@@ -18,7 +18,17 @@ from typing import TypeAlias
 from pravega_wire import LeadingPart, ScopedStream, SegmentRange, StreamCut
 from pravega_wire.errors import InvalidStreamCutError
 
-__all__ = ["Admitted", "Follow", "Limit", "Look", "SegmentKey", "StreamBacklog", "admit"]
+__all__ = [
+    "Admitted",
+    "Answer",
+    "Follow",
+    "Limit",
+    "Look",
+    "Question",
+    "SegmentKey",
+    "StreamBacklog",
+    "admit",
+]
 
 SegmentKey: TypeAlias = tuple[ScopedStream, int]
 """A segment, by its stream and id."""

@@ -6,11 +6,12 @@ Only :mod:`spark_adapter` and :func:`spark_adapter.register` import this module,
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
+    DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
     InputPartition,
@@ -21,7 +22,8 @@ from pravega_wire import SegmentRange
 from pravega_wire.errors import InvalidArgumentError
 from spark_adapter.clients import client_for
 from spark_adapter.creating import Creation, ensure_stream
-from spark_adapter.options import ReadOptions, canonical, schema_of
+from spark_adapter.options import ReadOptions, Use, canonical, read_use, schema_of
+from spark_adapter.planner import batch_ranges
 from spark_adapter.table_reader import TableReader
 from spark_adapter.tables import TableRead
 
@@ -34,8 +36,7 @@ __all__ = ["PravegaDataSource"]
 class PravegaDataSource(DataSource):  # type: ignore[misc]  # pyspark is Any to mypy
     """``format("pravega")`` to read and to write; the options are in :mod:`spark_adapter.options`.
 
-    Without ``segment_ranges`` the bounds are resolved when Spark plans the read. What this format cannot do
-    (``readStream``) ends with an error that says what to use.
+    Without ``segment_ranges`` the bounds are resolved when Spark plans the read.
     """
 
     # Options are parsed where they are used: Spark makes this object for what it cannot do as well, with
@@ -54,8 +55,9 @@ class PravegaDataSource(DataSource):  # type: ignore[misc]  # pyspark is Any to 
         table = TableRead.parse(dict(self.options))
         if table is not None:
             return table.schema
-        self._creation()
-        return schema_of(self._parsed().columns)
+        use = read_use(self.options)
+        self._creation(use)
+        return schema_of(ReadOptions.parse(self.options, use).columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader, which plans partitions on the driver and reads them on the workers.
@@ -65,29 +67,29 @@ class PravegaDataSource(DataSource):  # type: ignore[misc]  # pyspark is Any to 
         table = TableRead.parse(dict(self.options))
         if table is not None:
             return TableReader(table, schema)
-        options = self._parsed()
-        wanted = schema_of(options.columns)
-        given = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema.fields)
-        if given != wanted:
+        options = ReadOptions.parse(self.options)
+        _check_schema(schema, options)
+        return _Reader(options, self._creation("read"))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """The reader of a streaming query.
+
+        :raises InvalidArgumentError: the user gave another schema than the columns asked for, or this PySpark
+            is older than 4.2.
+        """
+        try:
+            from spark_adapter.stream_source import PravegaStreamReader
+        except ImportError as error:
             raise InvalidArgumentError(
-                f"format 'pravega' has the columns {wanted}, not {given}: leave out schema(), and "
-                "select or cast columns of the frame (the option 'columns' leaves some out)"
-            )
-        return _Reader(options, self._creation())
+                "readStream.format('pravega') needs PySpark 4.2 or newer, whose data sources know limits per "
+                "trigger; with this one, read what lies between two stream cuts with read_df"
+            ) from error
+        options = ReadOptions.parse(self.options, "readStream")
+        _check_schema(schema, options)
+        return PravegaStreamReader(options, self._creation("readStream"))
 
-    def _parsed(self) -> ReadOptions:
-        return ReadOptions.parse(dict(self.options))
-
-    def _creation(self) -> Creation:
-        return Creation.parse(canonical(dict(self.options), "read"), "read")
-
-    def streamReader(self, schema: StructType) -> NoReturn:
-        """Refused: there is no ``readStream`` yet."""
-        raise InvalidArgumentError(
-            "format 'pravega' cannot be read by readStream yet: read what lies between two stream cuts with "
-            "read_df or spark.read, and begin the next read at the end of the last; or follow the stream "
-            "outside of Spark with a reader group"
-        )
+    def _creation(self, use: Use) -> Creation:
+        return Creation.parse(canonical(self.options, use), use)
 
     # Imported where it is used: Spark starts a process for each plan.
 
@@ -104,6 +106,16 @@ class PravegaDataSource(DataSource):  # type: ignore[misc]  # pyspark is Any to 
         return stream_sink(dict(self.options), schema, overwrite)
 
 
+def _check_schema(schema: StructType, options: ReadOptions) -> None:
+    wanted = schema_of(options.columns)
+    given = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema.fields)
+    if given != wanted:
+        raise InvalidArgumentError(
+            f"format 'pravega' has the columns {wanted}, not {given}: leave out schema(), and "
+            "select or cast columns of the frame (the option 'columns' leaves some out)"
+        )
+
+
 class _Reader(DataSourceReader):  # type: ignore[misc]  # pyspark is Any to mypy
     # No pushFilters: in PySpark 4.3 the filter of one query stays in the loaded DataFrame and
     # silently cuts the rows of the next one.
@@ -116,14 +128,9 @@ class _Reader(DataSourceReader):  # type: ignore[misc]  # pyspark is Any to mypy
         ranges: Iterable[SegmentRange] | None = self.options.ranges
         if ranges is None:
             client = client_for(self.options.config)
-            ensure_stream(client, self.options.stream, self.creation)
-            ranges = client.segment_ranges(
-                self.options.stream,
-                self.options.start,
-                self.options.end,
-                on_truncated="fail" if self.options.fail_on_data_loss else "skip_to_head",
-                max_range_bytes=self.options.max_partition_bytes,
-            )
+            for stream in self.options.choice.names:
+                ensure_stream(client, stream, self.creation)
+            ranges = batch_ranges(client, self.options)
         return [InputPartition(each) for each in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

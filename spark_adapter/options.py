@@ -10,7 +10,9 @@ from typing import Any, Literal, Self, TypeAlias, get_args
 
 from pravega_wire import Credentials, PravegaConfig, ScopedStream, SegmentRange
 from pravega_wire.boundaries import check_bytes
+from pravega_wire.checks import check_count, check_seconds
 from pravega_wire.errors import InvalidArgumentError
+from spark_adapter.choice import Bounds, StreamChoice, bounds_of, choice_of
 
 __all__ = [
     "COLUMNS",
@@ -35,6 +37,7 @@ __all__ = [
     "number",
     "one_of",
     "option_table",
+    "read_use",
     "schema_of",
     "stream_of",
 ]
@@ -81,18 +84,68 @@ OPTIONS = (
     Option("scope", "", "scope of a stream that is named without one"),
     Option("stream", "(required)", "`scope/stream`, or `stream` with the option `scope`"),
     Option(
+        "streams",
+        "",
+        "several streams instead of `stream`, separated by commas",
+        ("subscribe",),
+        uses=READS,
+    ),
+    Option(
+        "stream_pattern",
+        "",
+        "a regular expression instead of `stream`: all streams of `scope` of which it matches the whole name",
+        ("subscribePattern",),
+        uses=READS,
+    ),
+    Option(
         "start_stream_cut",
         "`earliest`",
-        "where to begin: `earliest`, `latest`, `unbounded` or the text of a cut",
+        "where to begin: `earliest`, `latest`, `unbounded` or the text of a cut (of several streams: of each "
+        "one, separated by commas)",
         ("startingOffsets",),
         uses=READS,
     ),
     Option(
         "end_stream_cut",
-        "`latest`",
-        "where to end: `latest`, `unbounded` or the text of a cut",
+        "`latest`; of `readStream` `unbounded`",
+        "where to end: `latest`, `unbounded` or the text of a cut, as above",
         ("endingOffsets",),
         uses=READS,
+    ),
+    Option(
+        "starting_timestamp",
+        "",
+        "instead of `start_stream_cut`, the event time to begin at: milliseconds since the epoch, or ISO "
+        "8601 with a time zone",
+        ("startingTimestamp",),
+        uses=READS,
+    ),
+    Option(
+        "ending_timestamp",
+        "",
+        "instead of `end_stream_cut`, for `read`: the event time to end at",
+        ("endingTimestamp",),
+        uses=("read",),
+    ),
+    Option(
+        "max_bytes_per_trigger",
+        "(no limit)",
+        "for `readStream`: bytes of a micro-batch at most, 8 for each event's header included",
+        ("maxBytesPerTrigger", "approx_bytes_per_trigger"),
+        uses=("readStream",),
+    ),
+    Option(
+        "max_events_per_trigger",
+        "(no limit)",
+        "for `readStream`: events of a micro-batch at most",
+        ("maxEventsPerTrigger", "maxOffsetsPerTrigger"),
+        uses=("readStream",),
+    ),
+    Option(
+        "stream_discovery_interval",
+        "`60`",
+        "for `readStream` with `stream_pattern`: seconds after which a trigger looks for new streams again",
+        uses=("readStream",),
     ),
     Option(
         "fail_on_data_loss",
@@ -290,6 +343,15 @@ def canonical(options: Mapping[str, str], use: Use) -> dict[str, str]:
     return given
 
 
+def read_use(options: Mapping[str, str]) -> Use:
+    """Whether a read is a stream, as far as its options tell: Spark asks for columns before it says so."""
+    for key in options:
+        option = _SPELLINGS.get(key.lower())
+        if key.lower() in _OF_SPARK or (option is not None and option.uses == ("readStream",)):
+            return "readStream"
+    return "read"
+
+
 def stream_of(given: Mapping[str, str], config: PravegaConfig) -> ScopedStream:
     """The stream that the options name.
 
@@ -304,41 +366,61 @@ def stream_of(given: Mapping[str, str], config: PravegaConfig) -> ScopedStream:
 class ReadOptions:
     """The options of one read, parsed.
 
+    :ivar choice: the streams. :ivar start, end: where to begin and to end in each of them.
     :ivar max_partition_bytes: of a partition that has several events; None for one partition a segment.
     :ivar ranges: what to read where it is resolved already, else None.
     :ivar columns: names of the columns, in order.
+    :ivar max_bytes, max_events: of a micro-batch; None for no limit.
+    :ivar discovery_interval: seconds.
     """
 
     config: PravegaConfig
-    stream: ScopedStream
-    start: str = "earliest"
-    end: str = "latest"
+    choice: StreamChoice
+    start: Bounds
+    end: Bounds
     fail_on_data_loss: bool = True
     ranges: tuple[SegmentRange, ...] | None = None
     max_partition_bytes: int | None = None
     columns: tuple[str, ...] = COLUMNS
+    max_bytes: int | None = None
+    max_events: int | None = None
+    discovery_interval: float = 60.0
 
     @classmethod
-    def parse(cls, options: Mapping[str, str]) -> Self:
+    def parse(cls, options: Mapping[str, str], use: Use = "read") -> Self:
         """Parse what a user gave; environment variables fill what is missing.
 
         :raises InvalidArgumentError: an option is unknown (the nearest name is suggested), given
             twice under two names, missing or malformed.
         """
-        given = canonical(options, "read")
+        given = canonical(options, use)
         config = config_of(given)
-        stream = stream_of(given, config)
-        end = given.get("end_stream_cut", "latest")
-        check_end("option 'end_stream_cut'", end)
+        choice = choice_of(given, config)
+        check_end("option 'end_stream_cut'", given.get("end_stream_cut"))
+        start, end = (
+            bounds_of(choice, (cut_name, given.get(cut_name)), (time_name, given.get(time_name)), default)
+            for cut_name, time_name, default in (
+                ("start_stream_cut", "starting_timestamp", "earliest"),
+                ("end_stream_cut", "ending_timestamp", "latest" if use == "read" else "unbounded"),
+            )
+        )
+        if choice.pattern is not None and end.cuts:
+            raise InvalidArgumentError(
+                "option 'end_stream_cut': cuts cannot be given with 'stream_pattern', which may match other "
+                "streams as well; name the streams by 'streams'"
+            )
         return cls(
             config,
-            stream,
-            given.get("start_stream_cut", "earliest"),
+            choice,
+            start,
             end,
             boolean("fail_on_data_loss", given.get("fail_on_data_loss", "true")),
-            decode_ranges(stream, given["segment_ranges"]) if "segment_ranges" in given else None,
+            decode_ranges(choice.names[0], given["segment_ranges"]) if "segment_ranges" in given else None,
             byte_count("max_partition_bytes", given.get("max_partition_bytes")),
             columns_given(given),
+            byte_count("max_bytes_per_trigger", given.get("max_bytes_per_trigger")),
+            _count("max_events_per_trigger", given.get("max_events_per_trigger")),
+            _seconds("stream_discovery_interval", given.get("stream_discovery_interval", "60")),
         )
 
 
@@ -489,6 +571,26 @@ def one_of(name: str, text: str, choices: Sequence[str]) -> str:
     if text.lower() not in choices:
         raise InvalidArgumentError(f"option {name!r}: {text!r} is not one of {', '.join(choices)}")
     return text.lower()
+
+
+def _count(name: str, text: str | None) -> int | None:
+    if not text:
+        return None
+    try:
+        return check_count(f"option {name!r}", int(text))
+    except InvalidArgumentError:
+        raise
+    except ValueError:
+        raise InvalidArgumentError(f"option {name!r}: {text!r} is not a whole number") from None
+
+
+def _seconds(name: str, text: str) -> float:
+    try:
+        return check_seconds(f"option {name!r}", float(text), zero=True)
+    except InvalidArgumentError:
+        raise
+    except ValueError:
+        raise InvalidArgumentError(f"option {name!r}: {text!r} is not a number of seconds") from None
 
 
 def boolean(name: str, text: str) -> bool:

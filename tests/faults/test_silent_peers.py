@@ -143,6 +143,9 @@ CLIENT_OPERATIONS: dict[str, Operation] = {
     "key_value_table_configuration": lambda c: c.key_value_table_configuration("t"),
     "key_value_table_exists": lambda c: c.key_value_table_exists("t"),
     "list_key_value_tables": lambda c: c.list_key_value_tables(),
+    "leading_parts": lambda c: c.leading_parts(
+        [(SegmentRange(ScopedStream("s", "t"), 0, 0, 1 << 24), 9, None)]
+    ),
     "list_reader_groups": lambda c: c.list_reader_groups(),
     "list_scopes": lambda c: c.list_scopes(),
     "list_streams": lambda c: c.list_streams(),
@@ -171,6 +174,7 @@ CLIENT_OPERATIONS: dict[str, Operation] = {
     "truncate_stream": lambda c: c.truncate_stream("t", CUT),
     "update_stream": lambda c: c.update_stream("t", StreamConfiguration()),
     "wait_committed": lambda c: c.wait_committed("t", TXN),
+    "watermarks": lambda c: c.watermarks("t"),
 }
 
 COUNTER: StateFormat[str, str] = StateFormat(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pravega_wire.boundaries import BoundaryIndex
 from pravega_wire.errors import DecodeError, InvalidArgumentError, TruncatedInputError
 from pravega_wire.protocol.events import frame_event
-from pravega_wire.stream.splitting import BoundaryScan
+from pravega_wire.stream.splitting import BoundaryScan, LeadingScan
 from pravega_wire.types import ScopedStream, SegmentRange
 
 STREAM = ScopedStream("s", "t")
@@ -169,3 +169,47 @@ def test_marks_that_do_not_ascend_are_refused(marks: tuple[int, ...]) -> None:
 def test_other_texts_are_refused(text: str) -> None:
     with pytest.raises(InvalidArgumentError):
         BoundaryIndex.from_json(text)
+
+
+@given(
+    sizes,
+    steps,
+    st.one_of(st.none(), st.integers(0, 1500)),
+    st.one_of(st.none(), st.integers(1, 70)),
+    st.data(),
+)
+def test_the_leading_part_is_all_that_is_within_the_limits(
+    lengths: list[int], steps: list[int], max_bytes: int | None, max_events: int | None, data: st.DataObject
+) -> None:
+    raw, bounds = stored(lengths)
+    first = data.draw(st.integers(0, len(lengths)))
+    start, end = bounds[first], bounds[-1]
+    scan = LeadingScan("s/t/0", start, end, max_bytes, max_events)
+    turn = 0
+    while not scan.done:
+        at = scan.next_byte
+        assert at < scan.read_end  # or it would wait for bytes that are never read
+        step = steps[turn % len(steps)]
+        turn += 1
+        scan.feed(memoryview(raw[at - BASE : min(at + step, scan.read_end) - BASE]), at)
+    last = first
+    while last < len(lengths) and (max_events is None or last - first < max_events):
+        if max_bytes is not None and bounds[last + 1] - start > max_bytes:
+            break
+        last += 1
+    assert scan.at == bounds[last]
+    assert scan.events == (None if max_events is None else last - first)
+    over = last < len(lengths) and last - first != max_events
+    assert scan.next_bytes == (8 + lengths[last] if over else None)
+
+
+def test_a_leading_part_is_not_taken_from_what_is_no_event() -> None:
+    raw, bounds = stored([5, 5, 20])
+    for max_events in (None, 9):
+        for start, end, error in (
+            (BASE + 1, bounds[-1], DecodeError),
+            (BASE, bounds[-1] - 1, TruncatedInputError),
+        ):
+            scan = LeadingScan("s/t/0", start, end, None, max_events)
+            with pytest.raises(error):
+                scan.feed(memoryview(raw[start - BASE : end - BASE]), start)

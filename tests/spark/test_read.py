@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -182,18 +181,6 @@ def test_an_end_that_nothing_comes_before_is_refused(
     register(spark)
     with pytest.raises(PySparkException, match="'end_stream_cut': nothing comes before 'earliest'"):
         spark.read.format("pravega").option("stream", "a/b").option("end_stream_cut", "earliest").load()
-
-
-def test_what_the_format_cannot_do_says_what_to_use(
-    spark: SparkSession, config: PravegaConfig, written: Written, tmp_path: Path
-) -> None:
-    register(spark)
-    options = {"controller": config.controller_uri, "stream": f"spark/{written.name}"}
-    followed = spark.readStream.format("pravega").options(**options).load()
-    with pytest.raises(PySparkException, match=r"readStream yet: .*read_df"):
-        followed.writeStream.format("noop").option(
-            "checkpointLocation", str(tmp_path / "in")
-        ).start().awaitTermination()
 
 
 def test_truncated_data_fails_unless_told_otherwise(

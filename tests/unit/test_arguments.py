@@ -126,6 +126,16 @@ CALLS: dict[str, tuple[Call, str, Iterable[object]]] = {
         ("1", 1.5, True, 0, -1),
     ),
     "split_range": (lambda c, v: c.split_range(SegmentRange(S, 0, 0, 9), v), "max_bytes", COUNTS),
+    "leading bytes": (
+        lambda c, v: c.leading_parts([(SegmentRange(S, 0, 0, 9), v, None)]),
+        "max_bytes",
+        ("4", 1.5, True, -1),
+    ),
+    "leading events": (
+        lambda c, v: c.leading_parts([(SegmentRange(S, 0, 0, 9), None, v)]),
+        "max_events",
+        ("4", 1.5, True, 0, -1),
+    ),
     "spacing": (lambda c, v: c.boundary_index(SegmentRange(S, 0, 0, 9), spacing=v), "spacing", COUNTS),
     "partitions": (
         lambda c, v: c.create_key_value_table("t", KeyValueTableConfiguration(v, 4)),

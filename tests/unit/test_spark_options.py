@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyspark")
 
-from pravega_wire import Credentials, PravegaConfig, ScopedStream, SegmentRange, StagedBytes
+from pravega_wire import Credentials, PravegaConfig, ScopedStream, SegmentRange, StagedBytes, StreamCut
 from pravega_wire.errors import InvalidArgumentError
 from spark_adapter import ForeachBatchSink
+from spark_adapter.choice import Bounds, StreamChoice
 from spark_adapter.commit import AttemptResult
 from spark_adapter.options import (
     COLUMNS,
@@ -28,6 +29,7 @@ from spark_adapter.options import (
     decode_ranges,
     encode_ranges,
     option_table,
+    read_use,
     schema_of,
 )
 from spark_adapter.tasks import PartitionWriter, _encode_result, decode_result
@@ -47,8 +49,10 @@ CONFIG = PravegaConfig(
 def test_a_configuration_survives_as_options() -> None:
     parsed = ReadOptions.parse({**config_options(CONFIG), "stream": "st"})
     assert parsed.config == CONFIG
-    assert parsed.stream == ScopedStream("sc", "st")
-    assert (parsed.start, parsed.end, parsed.fail_on_data_loss) == ("earliest", "latest", True)
+    assert parsed.choice == StreamChoice((ScopedStream("sc", "st"),))
+    assert (parsed.start, parsed.end) == (Bounds("earliest"), Bounds("latest"))
+    assert parsed.fail_on_data_loss
+    assert ReadOptions.parse({"stream": "a/b"}, "readStream").end == Bounds("unbounded")
     assert parsed.ranges is None
 
 
@@ -59,7 +63,49 @@ def test_secrets_are_in_an_option_that_spark_redacts() -> None:
 
 def test_case_and_aliases_are_accepted() -> None:
     parsed = ReadOptions.parse({"STREAM": "a/b", "startingoffsets": "latest", "failOnDataLoss": "FALSE"})
-    assert (parsed.start, parsed.fail_on_data_loss) == ("latest", False)
+    assert (parsed.start, parsed.fail_on_data_loss) == (Bounds("latest"), False)
+
+
+CUT = StreamCut(ScopedStream("a", "b"), {0: 5}).to_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"stream": "a/b", "ending_timestamp": "5"}, "is for read, not for readStream"),
+        ({"stream": "a/b", "max_bytes_per_trigger": "0"}, "'max_bytes_per_trigger' must be"),
+        ({"stream": "a/b", "max_events_per_trigger": "many"}, "'many' is not a whole number"),
+        ({"stream": "a/b", "stream_discovery_interval": "-1"}, "'stream_discovery_interval' must be"),
+        ({"stream": "a/b", "segment_ranges": "[]"}, "is for read, not for readStream"),
+    ],
+)
+def test_wrong_options_of_streams_are_named(options: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=message):
+        ReadOptions.parse(options, "readStream")
+
+
+def test_streams_times_and_limits_are_parsed() -> None:
+    parsed = ReadOptions.parse(
+        {
+            "scope": "a",
+            "subscribePattern": "b.*",
+            "startingTimestamp": "2026-01-31T13:00:00.5+01:00",
+            "maxOffsetsPerTrigger": "7",
+            "approx_bytes_per_trigger": "1000",
+            "checkpointLocation": "x",
+        },
+        "readStream",
+    )
+    assert parsed.start == Bounds(time=1_769_860_800_500)
+    assert (parsed.max_bytes, parsed.max_events) == (1000, 7)
+    assert ScopedStream("a", "bc") in parsed.choice
+    assert ScopedStream("a", "cb") not in parsed.choice
+    assert ScopedStream("c", "bc") not in parsed.choice
+    parsed = ReadOptions.parse({"scope": "a", "streams": "c, x/b", "startingTimestamp": "-5"})
+    assert parsed.choice.names == (ScopedStream("a", "c"), ScopedStream("x", "b"))
+    assert parsed.start == Bounds(time=-5)
+    assert read_use({"stream": "a/b"}) == "read"
+    assert read_use({"stream": "a/b", "MAXBYTESPERTRIGGER": "5"}) == "readStream"
 
 
 @pytest.mark.parametrize(
@@ -92,6 +138,21 @@ def test_case_and_aliases_are_accepted() -> None:
         ({"stream": "a/b", "include_metadata": "false", "columns": "event"}, "give one of the two"),
         ({"stream": "a/b", "segment_ranges": "[[1]]"}, "segment_ranges"),
         ({"stream": "a/b", "segment_ranges": "{"}, "segment_ranges"),
+        ({"stream": "a/b", "streams": "a/c"}, "'stream' and 'streams' exclude each other"),
+        ({"streams": "a/c", "stream_pattern": "c"}, "'streams' and 'stream_pattern' exclude"),
+        ({"streams": " , "}, "'streams' names no stream"),
+        ({"streams": "a/c,a/d,a/c"}, "has a stream twice"),
+        ({"stream_pattern": "c"}, "needs the option 'scope'"),
+        ({"scope": "a", "stream_pattern": "(c"}, "no regular expression"),
+        ({"scope": "a", "stream_pattern": "c", "end_stream_cut": CUT}, "name the streams by 'streams'"),
+        ({"stream": "a/c", "start_stream_cut": CUT}, "is of stream a/b, not of a/c"),
+        ({"streams": "a/b,a/c", "start_stream_cut": CUT}, "has no cut of stream a/c"),
+        ({"stream": "a/b", "start_stream_cut": f"{CUT},{CUT}"}, "two cuts of one stream"),
+        ({"stream": "a/b", "start_stream_cut": "yesterday"}, "not the text of a stream cut"),
+        ({"stream": "a/b", "start_stream_cut": CUT, "startingTimestamp": "5"}, "exclude each other"),
+        ({"stream": "a/b", "startingTimestamp": "noon"}, "'noon' is neither a number of milliseconds"),
+        ({"stream": "a/b", "endingTimestamp": "2026-01-01T00:00:00"}, "has no time zone"),
+        ({"stream": "a/b", "max_bytes_per_trigger": "5"}, "is for readStream, not for read"),
     ],
 )
 def test_wrong_options_are_named(

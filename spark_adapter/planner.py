@@ -1,0 +1,441 @@
+"""Planning reads on the driver: which ranges a read has, and what each micro-batch of a query has.
+
+Needs no Spark. A :class:`StreamPlanner` lives as long as a run of its query and keeps what saves calls; the
+batches follow from the offsets alone, which Spark keeps.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from pravega_wire import CutOrder, ScopedStream, SegmentRange, StreamCut, StreamLayout
+from pravega_wire.errors import (
+    DataLossError,
+    InvalidArgumentError,
+    InvalidStreamCutError,
+    StreamNotFoundError,
+    UndecidableCutError,
+)
+from pravega_wire.naming import segment_name
+from pravega_wire.sync import PravegaClient
+from spark_adapter.admission import (
+    Admitted,
+    Answer,
+    Follow,
+    Limit,
+    Look,
+    Question,
+    SegmentKey,
+    StreamBacklog,
+    admit,
+)
+from spark_adapter.choice import cut_after, cut_before, for_each
+from spark_adapter.clients import client_for
+from spark_adapter.creating import Creation, ensure_stream
+from spark_adapter.offsets import StreamOffset
+from spark_adapter.options import ReadOptions
+
+__all__ = ["StreamPlanner", "batch_ranges"]
+
+log = logging.getLogger(__name__)
+
+_IDLE_SECONDS = 0.1
+# Without a trigger interval Spark asks every 10 ms whether there is more.
+
+_NO_LIMIT = Limit()
+
+
+# --- batch reads ----------------------------------------------------------------------------------
+
+
+def batch_ranges(client: PravegaClient, options: ReadOptions) -> list[SegmentRange]:
+    """What a read between two bounds has, by stream and segment.
+
+    :raises DataLossError: data between the bounds was truncated, unless that is allowed.
+    :raises InvalidStreamCutError: a cut does not fit its stream, or the start is after the end.
+    :raises InvalidArgumentError: a time is asked for of a stream without watermarks.
+    """
+
+    def ranges(stream: ScopedStream) -> list[SegmentRange]:
+        start, end = options.start, options.end
+        return client.segment_ranges(
+            stream,
+            start.cut_of(stream) or start.word
+            if start.time is None
+            else cut_before(client, stream, start.time, "starting_timestamp"),
+            end.cut_of(stream) or end.word
+            if end.time is None
+            else cut_after(client, stream, end.time, "ending_timestamp"),
+            on_truncated="fail" if options.fail_on_data_loss else "skip_to_head",
+            max_range_bytes=options.max_partition_bytes,
+        )
+
+    found = for_each(options.choice.find(client), ranges)
+    return [each for _, parts in sorted(found.items()) for each in parts]
+
+
+# --- micro-batches --------------------------------------------------------------------------------
+
+
+class StreamPlanner:
+    """Says how far each batch of one run of a query goes, and what it reads.
+
+    :param creation: whether streams that are missing are made; None to leave that alone.
+    :param client: gives the client when it is needed.
+    """
+
+    def __init__(
+        self,
+        options: ReadOptions,
+        creation: Creation | None = None,
+        client: Callable[[], PravegaClient] | None = None,
+    ) -> None:
+        self.options = options
+        self._creation = creation
+        self._open = client or (lambda: client_for(options.config))
+        self._initial: dict[str, Any] | None = None
+        # Where a run ends that reads what is there and then ends (availableNow).
+        self._target: dict[ScopedStream, StreamCut] | None = None
+        self._found: list[ScopedStream] = []
+        self._look_again_at = 0.0
+        self._idle_since: float | None = None
+        self._waited: dict[SegmentKey, int] = {}
+        self._over: dict[ScopedStream, tuple[StreamCut, StreamCut]] = {}
+        self._followers: dict[SegmentKey, Mapping[int, tuple[int, ...]]] = {}
+        self._skipped_bytes = 0
+        self._skipped_unknown = 0
+        self._report: dict[str, Any] | None = None
+        self._planned: tuple[dict[str, Any], dict[str, Any], list[SegmentRange]] | None = None
+
+    # --- offsets --------------------------------------------------------------------------------
+
+    def fix_target(self) -> None:
+        """What is written from now on is not read by this run."""
+        client = self._open()
+        if self._creation is not None and self._creation.stream:
+            self._make_missing(client)
+        self._target = self._of_existing(self._streams(client, again=True), client.tail)
+
+    def initial(self) -> dict[str, Any]:
+        """Where a query begins that has read nothing yet; the same each time in one run.
+
+        :raises StreamNotFoundError: a stream does not exist.
+        :raises InvalidArgumentError: a time is asked for of a stream without watermarks.
+        """
+        if self._initial is None:
+            client = self._open()
+            self._make_missing(client)
+            streams = [each for each in self._streams(client, again=True) if self._in_target(each)]
+            cuts = for_each(streams, lambda stream: self._start_of(client, stream))
+            self._initial = StreamOffset(cuts, cuts, self._ends_of(client, streams)).to_dict()
+        return self._initial
+
+    def _make_missing(self, client: PravegaClient) -> None:
+        if self._creation is not None:
+            for stream in self.options.choice.names:
+                ensure_stream(client, stream, self._creation)
+
+    def _start_of(self, client: PravegaClient, stream: ScopedStream) -> StreamCut:
+        start = self.options.start
+        if start.time is not None:
+            return cut_before(client, stream, start.time, "starting_timestamp")
+        if (cut := start.cut_of(stream)) is not None:
+            return cut
+        if start.word == "latest":
+            return (self._target or {}).get(stream) or client.tail(stream)
+        return client.head(stream)
+
+    def _ends_of(self, client: PravegaClient, streams: list[ScopedStream]) -> dict[ScopedStream, StreamCut]:
+        """The ends that have to be kept: those that are found out when a query starts for the first time."""
+        if self.options.end.word != "latest":
+            return {}
+        return for_each(streams, lambda stream: (self._target or {}).get(stream) or client.tail(stream))
+
+    def latest(self, start: dict[str, Any], limit: Limit) -> dict[str, Any]:
+        """Where the next batch ends; ``start`` itself if there is nothing for it.
+
+        :raises DataLossError: data that was not read yet is gone, unless that is allowed.
+        :raises StreamNotFoundError: a stream was deleted, unless that is allowed.
+        :raises InvalidStreamCutError: a stream was deleted and made anew, or an end cut does not fit.
+        :raises CorruptedStateError, InvalidArgumentError: see :meth:`StreamOffset.parse`.
+        """
+        before = StreamOffset.parse(start, self.options.choice)
+        client = self._open()
+        self._pace()
+        ends = before.ends if self.options.end.word == "latest" else {}
+        if self.options.end.word == "latest" and not ends:
+            ends = self._ends_of(client, self._streams(client))
+        streams = self._streams(client)
+        joining = [each for each in streams if each not in before.cuts and self._may_join(each, ends)]
+        begun = self._of_existing(joining, client.head)
+        starts = {**before.cuts, **begun}
+
+        found = for_each(sorted(starts), lambda stream: self._backlog(client, stream, starts[stream], ends))
+        backlogs = [backlog for _, backlog in sorted(found.items()) if backlog is not None]
+        admitted = self._admit(client, backlogs, limit)
+        after = StreamOffset(
+            admitted.cuts,
+            {stream: starts[stream] for stream in admitted.cuts if before.is_initial or stream in begun},
+            ends,
+        )
+        self._report = {
+            "v": 1,
+            "cuts": {str(each.end.stream): each.end.to_text() for each in backlogs},
+            "backlog_bytes": admitted.left_bytes,
+            "skipped_bytes": self._skipped_bytes,
+            "skipped_segments_of_unknown_size": self._skipped_unknown,
+        }
+        if after.cuts == before.cuts and after.ends == before.ends:
+            self._idle_since = time.monotonic()
+            return start
+        self._idle_since = None
+        end = after.to_dict()
+        self._planned = (start, end, admitted.ranges)
+        return end
+
+    def report(self) -> dict[str, Any] | None:
+        """Where the streams end, and what the last batch has left of them; None before the first look."""
+        return self._report
+
+    def _pace(self) -> None:
+        """A query that has nothing to do asks the server ten times a second, not a hundred times."""
+        if self._idle_since is not None:
+            time.sleep(max(0.0, min(_IDLE_SECONDS, self._idle_since + _IDLE_SECONDS - time.monotonic())))
+
+    def _streams(self, client: PravegaClient, *, again: bool = False) -> list[ScopedStream]:
+        if self.options.choice.pattern is None:
+            return list(self.options.choice.names)
+        if again or time.monotonic() >= self._look_again_at:
+            self._found = self.options.choice.find(client)
+            self._look_again_at = time.monotonic() + self.options.discovery_interval
+        return self._found
+
+    def _of_existing(
+        self, streams: Iterable[ScopedStream], ask: Callable[[ScopedStream], StreamCut]
+    ) -> dict[ScopedStream, StreamCut]:
+        """The answers, without streams that are gone where that is allowed or nobody has named them."""
+
+        def answer(stream: ScopedStream) -> StreamCut | None:
+            try:
+                return ask(stream)
+            except StreamNotFoundError as error:
+                if self.options.fail_on_data_loss and self.options.choice.pattern is None:
+                    raise _deleted(stream, error) from error
+                return None
+
+        return {stream: cut for stream, cut in for_each(streams, answer).items() if cut is not None}
+
+    def _in_target(self, stream: ScopedStream) -> bool:
+        return self._target is None or stream in self._target
+
+    def _may_join(self, stream: ScopedStream, ends: Mapping[ScopedStream, StreamCut]) -> bool:
+        if not self._in_target(stream):
+            return False
+        return self.options.end.word != "latest" or stream in ends
+
+    # --- one stream -----------------------------------------------------------------------------
+
+    def _end_of(
+        self, client: PravegaClient, stream: ScopedStream, ends: Mapping[ScopedStream, StreamCut]
+    ) -> tuple[StreamCut, bool]:
+        """Where to go at most, and whether that is the end of the query rather than of the stream."""
+        fixed = ends.get(stream) or self.options.end.cut_of(stream)
+        if self._target is not None and stream in self._target and fixed is None:
+            return self._target[stream], True
+        return (fixed, True) if fixed is not None else (client.tail(stream), False)
+
+    def _backlog(
+        self,
+        client: PravegaClient,
+        stream: ScopedStream,
+        start: StreamCut,
+        ends: Mapping[ScopedStream, StreamCut],
+    ) -> StreamBacklog | None:
+        """What there is after a cut; None of a stream that is gone, where that is allowed."""
+        try:
+            end, fixed = self._end_of(client, stream, ends)
+            if start == end or self._over.get(stream) == (start, end):
+                return StreamBacklog(start, start, ())
+            try:
+                ranges = client.segment_ranges(stream, start, end)
+            except DataLossError as error:
+                if self.options.fail_on_data_loss:
+                    raise _lost(stream, error) from error
+                start = self._skip(client, stream, start, end)
+                ranges = client.segment_ranges(stream, start, end, on_truncated="skip_to_head")
+            except InvalidStreamCutError as error:
+                if fixed and self._is_over(client, start, end):
+                    self._over[stream] = (start, end)
+                    return StreamBacklog(start, start, ())
+                raise _another_stream(client, stream, start, error) from error
+            return StreamBacklog(start, end, tuple(ranges))
+        except StreamNotFoundError as error:
+            if self.options.fail_on_data_loss:
+                raise _deleted(stream, error) from error
+            log.warning("stream %s was deleted; the query goes on without it", stream)
+            return None
+
+    def _skip(
+        self, client: PravegaClient, stream: ScopedStream, start: StreamCut, end: StreamCut
+    ) -> StreamCut:
+        """The first place after a cut that can still be read; says what is lost."""
+        layout = client.stream_layout(stream)
+        place = layout.join(start, client.head(stream))
+        for segment_id, first, size in _gone(layout, start, end):
+            log.warning(
+                "stream %s, segment %s: %s bytes from offset %d on were truncated before the query read "
+                "them, and are skipped", stream, segment_name(stream.scope, stream.name, segment_id),
+                "an unknown number of" if size is None else size, first,
+            )  # fmt: skip
+            if size is None:
+                self._skipped_unknown += 1
+            else:
+                self._skipped_bytes += size
+        return place
+
+    def _is_over(self, client: PravegaClient, start: StreamCut, end: StreamCut) -> bool:
+        """Whether a query has passed its end, for instance because the end was moved to and fro."""
+        try:
+            order = client.stream_layout(start.stream).compare(start, end)
+        except (InvalidStreamCutError, UndecidableCutError):
+            return False
+        return order in (CutOrder.AFTER, CutOrder.EQUAL)
+
+    # --- admission ------------------------------------------------------------------------------
+
+    def _admit(self, client: PravegaClient, backlogs: list[StreamBacklog], limit: Limit) -> Admitted:
+        if limit == _NO_LIMIT:
+            ranges = [each for backlog in backlogs for each in backlog.ranges]
+            return Admitted({each.start.stream: each.end for each in backlogs}, ranges, 0, [])
+        rounds = admit(backlogs, limit, self._waited)
+        answer: Answer | None = None
+        while True:
+            try:
+                question = next(rounds) if answer is None else rounds.send(answer)
+            except StopIteration as done:
+                admitted: Admitted = done.value
+                break
+            answer = self._answer(client, question)
+        self._waited = {each: self._waited.get(each, 0) + 1 for each in admitted.waiting}
+        return admitted
+
+    def _answer(self, client: PravegaClient, question: Question) -> Answer:
+        if isinstance(question, Look):
+            return client.leading_parts(question.parts)
+        return {each: self._follow(client, question, each) for each in question.segment_ids}
+
+    def _follow(
+        self, client: PravegaClient, question: Follow, segment_id: int
+    ) -> Mapping[int, tuple[int, ...]]:
+        key = (question.stream, segment_id)
+        if key not in self._followers:
+            found = client.successors(question.stream, segment_id)
+            self._followers[key] = {each.segment.segment_id: each.predecessors for each in found.successors}
+        return self._followers[key]
+
+    # --- ranges ---------------------------------------------------------------------------------
+
+    def ranges(self, start: dict[str, Any], end: dict[str, Any]) -> list[SegmentRange]:
+        """What lies between two offsets, by stream and segment: the same each time, and in each run.
+
+        :raises DataLossError: some of it is gone, unless that is allowed.
+        """
+        client = self._open()
+        if self._planned is not None and self._planned[:2] == (start, end):
+            return self._divided(client, self._planned[2])
+        before = StreamOffset.parse(start, self.options.choice)
+        after = StreamOffset.parse(end, self.options.choice)
+
+        def ranges(stream: ScopedStream) -> list[SegmentRange]:
+            first = after.begun.get(stream) or before.cuts.get(stream)
+            if first is None:
+                raise InvalidArgumentError(
+                    f"the query's checkpoint does not say where it begins to read stream {stream}: restore "
+                    "the checkpoint, or give the query another checkpointLocation"
+                )
+            if first == after.cuts[stream]:
+                return []
+            try:
+                return client.segment_ranges(
+                    stream,
+                    first,
+                    after.cuts[stream],
+                    on_truncated="fail" if self.options.fail_on_data_loss else "skip_to_head",
+                )
+            except DataLossError as error:
+                raise _lost(stream, error) from error
+            except InvalidStreamCutError as error:
+                raise _another_stream(client, stream, first, error) from error
+            except StreamNotFoundError as error:
+                if self.options.fail_on_data_loss:
+                    raise _deleted(stream, error) from error
+                log.warning("stream %s was deleted; the batch goes on without it", stream)
+                return []
+
+        found = for_each(sorted(after.cuts), ranges)
+        return self._divided(client, [each for _, parts in sorted(found.items()) for each in parts])
+
+    def _divided(self, client: PravegaClient, ranges: list[SegmentRange]) -> list[SegmentRange]:
+        limit = self.options.max_partition_bytes
+        if limit is None:
+            return ranges
+        return [piece for each in ranges for piece in client.split_range(each, limit)]
+
+
+def _lost(stream: ScopedStream, error: DataLossError) -> DataLossError:
+    lost = DataLossError(
+        f"stream {stream}: data that the query has not read was truncated: {error.message}. With the option "
+        "fail_on_data_loss=false the query goes on with what is left",
+        scope=stream.scope,
+        stream=stream.name,
+        segment=error.segment,
+    )
+    lost.offset, lost.start_offset = error.offset, error.start_offset
+    return lost
+
+
+def _deleted(stream: ScopedStream, error: StreamNotFoundError) -> StreamNotFoundError:
+    return StreamNotFoundError(
+        f"stream {stream} was deleted, or never existed ({error.message}); with the option "
+        "fail_on_data_loss=false a query goes on without a stream that was deleted",
+        scope=stream.scope,
+        stream=stream.name,
+    )
+
+
+def _another_stream(
+    client: PravegaClient, stream: ScopedStream, start: StreamCut, error: InvalidStreamCutError
+) -> InvalidStreamCutError:
+    """Why a cut that the query has come to does not fit its stream."""
+    known = {each.segment_id for each in client.stream_layout(stream).segments}
+    if known.issuperset(start.positions):
+        return error
+    return InvalidStreamCutError(
+        f"stream {stream} was deleted and made anew since the query has read it up to {start}: give the "
+        f"query another checkpointLocation ({error.message})",
+        scope=stream.scope,
+        stream=stream.name,
+    )
+
+
+def _gone(layout: StreamLayout, start: StreamCut, end: StreamCut) -> list[tuple[int, int, int | None]]:
+    """What was truncated between two cuts: segment, first offset, bytes (None: deleted, nobody knows)."""
+    found: list[tuple[int, int, int | None]] = []
+    todo, seen = sorted(start.positions), set(start.positions)
+    while todo:
+        segment = layout.segment(todo.pop(0))
+        first, last = (cut.positions.get(segment.segment_id, 0) for cut in (start, end))
+        if segment.length is None:
+            if first >= 0:
+                found.append((segment.segment_id, first, None))
+        elif 0 <= first < segment.start_offset:
+            stop = segment.start_offset if last <= 0 else min(last, segment.start_offset)
+            found.append((segment.segment_id, first, stop - first))
+        if segment.segment_id not in end.positions:
+            after = {each.segment_id for each in layout.successors(segment.segment_id)} - seen
+            seen |= after
+            todo += sorted(after)
+    return [each for each in found if each[2] is None or each[2] > 0]

@@ -1,0 +1,465 @@
+"""What each micro-batch of a streaming query has: planned and read against a real server, without Spark."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from pravega_wire import PravegaConfig, ScopedStream, SegmentRange, StreamCut
+from pravega_wire.errors import (
+    CorruptedStateError,
+    DataLossError,
+    InvalidArgumentError,
+    InvalidStreamCutError,
+    StreamNotFoundError,
+)
+from pravega_wire.sync import PravegaClient
+from spark_adapter.admission import Limit
+from spark_adapter.arrow_reader import arrow_batches
+from spark_adapter.options import ReadOptions, config_options
+from spark_adapter.planner import StreamPlanner, batch_ranges
+from spark_adapter.stream_source import surviving_batches
+
+Pair = tuple[str, bytes]
+"""Routing key and event."""
+
+
+class Query:
+    """Does what Spark does: keeps offsets as text, asks for the next one and for what lies between."""
+
+    def __init__(self, config: PravegaConfig, **options: object) -> None:
+        self.given = {**config_options(config), **{name: str(value) for name, value in options.items()}}
+        self.ends: list[str] = []
+        self.batches: list[list[SegmentRange]] = []
+        self.restart()
+
+    def restart(self, **options: object) -> None:
+        """In another process, perhaps with other options."""
+        self.given |= {name: str(value) for name, value in options.items()}
+        self.options = ReadOptions.parse(self.given, "readStream")
+        self.planner = StreamPlanner(self.options)
+
+    @property
+    def limit(self) -> Limit:
+        return Limit(self.options.max_bytes, self.options.max_events)
+
+    def trigger(self) -> bool:
+        """One more batch; False when there is nothing for it."""
+        start = json.loads(self.ends[-1]) if self.ends else as_spark(self.planner.initial())
+        end = as_spark(self.planner.latest(start, self.limit))
+        if self.ends and end == start:
+            return False
+        self.batches.append(self.planner.ranges(start, end))
+        self.ends.append(json.dumps(end))
+        # Run again in another process it is the same.
+        assert self.again(len(self.ends) - 1) == self.batches[-1]
+        return True
+
+    def again(self, number: int) -> list[SegmentRange]:
+        """What a batch has for a planner that knows nothing but the checkpoint."""
+        planner = StreamPlanner(self.options)
+        start = json.loads(self.ends[number - 1]) if number else as_spark(planner.initial())
+        return planner.ranges(start, json.loads(self.ends[number]))
+
+    def run(self) -> list[bytes]:
+        """Batches up to the end; what these have."""
+        first = len(self.batches)
+        while self.trigger():
+            pass
+        return self.events(first)
+
+    def events(self, first: int = 0, last: int | None = None) -> list[bytes]:
+        return [
+            event.as_py()
+            for parts in self.batches[first:last]
+            for part in parts
+            for batch in arrow_batches(self.options.config, part, ("event",))
+            for event in batch.column(0)
+        ]
+
+
+def as_spark(offset: dict[str, Any]) -> dict[str, Any]:
+    """Through text, as Spark keeps it."""
+    found: dict[str, Any] = json.loads(json.dumps(offset))
+    return found
+
+
+def append(
+    client: PravegaClient, stream: str | ScopedStream, text: str, count: int, size: int = 0
+) -> list[Pair]:
+    """Numbered events of ten keys."""
+    pairs = [(f"k{n % 10}", f"{text} {n} ".encode().ljust(size, b".")) for n in range(count)]
+    with client.event_writer(stream) as writer:
+        writer.write_events([event for _, event in pairs], routing_keys=[key for key, _ in pairs])
+    return pairs
+
+
+def check(events: list[bytes], pairs: list[Pair]) -> None:
+    """Every event is there once, and those of each key are in the order in which they were written."""
+    key_of = {event: key for key, event in pairs}
+    assert sorted(events) == sorted(key_of)
+    for key in set(key_of.values()):
+        assert [each for each in events if key_of[each] == key] == [each for k, each in pairs if k == key]
+
+
+def split(client: PravegaClient, stream: str) -> None:
+    """Two segments become three."""
+    low, high = client.active_segments(stream)
+    client.scale_stream(stream, [low.segment_id, high.segment_id], [(0.0, 0.3), (0.3, 0.7), (0.7, 1.0)])
+
+
+def merge(client: PravegaClient, stream: str) -> None:
+    """Three segments become two, of which one follows two and the middle one has two that follow."""
+    ids = [each.segment_id for each in client.active_segments(stream)]
+    client.scale_stream(stream, ids, [(0.0, 0.6), (0.6, 1.0)])
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {},
+        {"max_bytes_per_trigger": 700},
+        {"maxOffsetsPerTrigger": 37},
+        {"approx_bytes_per_trigger": 900, "max_events_per_trigger": 23},
+    ],
+    ids=["none", "bytes", "events", "both"],
+)
+def test_batches_follow_the_stream_through_scales(
+    config: PravegaConfig, client: PravegaClient, stream: str, limits: dict[str, int]
+) -> None:
+    query = Query(config, stream=stream, **limits)
+    pairs = append(client, stream, "a", 100)
+    assert query.trigger()
+    split(client, stream)
+    pairs += append(client, stream, "b", 100, 50)
+    assert query.trigger()
+    query.restart()
+    merge(client, stream)
+    pairs += append(client, stream, "c", 60, 20)
+    query.run()
+    client.seal_stream(stream)
+    assert query.run() == []
+    check(query.events(), pairs)
+    assert query.planner.report() == {
+        "v": 1,
+        "cuts": {f"spark/{stream}": client.tail(stream).to_text()},
+        "backlog_bytes": 0,
+        "skipped_bytes": 0,
+        "skipped_segments_of_unknown_size": 0,
+    }
+    for number in range(len(query.batches)):
+        found = query.events(number, number + 1)
+        size = sum(8 + len(each) for each in found)
+        assert len(found) <= (query.limit.events or len(found))
+        assert size <= (query.limit.bytes or size)
+        assert found
+    if limits:
+        assert len(query.batches) > 6
+
+
+def test_backlog_is_what_the_limit_has_left(
+    config: PravegaConfig, client: PravegaClient, stream: str
+) -> None:
+    append(client, stream, "a", 50, 92)
+    query = Query(config, stream=stream, max_bytes_per_trigger=1000, max_partition_bytes=300)
+    left = []
+    while query.trigger():
+        report = query.planner.report()
+        assert report is not None
+        left.append(report["backlog_bytes"])
+        assert all(part.length <= 300 for part in query.batches[-1])
+    assert left == [4000, 3000, 2000, 1000, 0]
+
+
+def test_one_large_event_goes_alone(config: PravegaConfig, client: PravegaClient, stream: str) -> None:
+    pairs = append(client, stream, "a", 20)
+    with client.event_writer(stream) as writer:
+        writer.write_event(b"L" * 3_000_000, "k1")
+    pairs += [("k1", b"L" * 3_000_000), *append(client, stream, "b", 20)]
+    query = Query(config, stream=stream, max_bytes_per_trigger=2000)
+    check(query.run(), pairs)
+    assert [b"L" * 3_000_000] in [query.events(n, n + 1) for n in range(len(query.batches))]
+
+
+def test_starts_and_ends(config: PravegaConfig, client: PravegaClient, stream: str) -> None:
+    first = append(client, stream, "a", 30)
+    middle = client.tail(stream)
+    second = append(client, stream, "b", 30)
+    latest = Query(config, stream=stream, startingOffsets="latest", end_stream_cut="unbounded")
+    assert latest.run() == []
+    bounded = Query(config, stream=stream, end_stream_cut="latest", max_events_per_trigger=25)
+    at_cut = Query(config, stream=stream, start_stream_cut=middle.to_text())
+    to_cut = Query(config, stream=stream, end_stream_cut=middle.to_text())
+    assert bounded.trigger()
+    split(client, stream)
+    third = append(client, stream, "c", 30)
+    # Run again, a first batch begins where it began, whatever is the latest now.
+    assert latest.again(0) == []
+    check(latest.run(), third)
+    check(at_cut.run(), second + third)
+    check(to_cut.run(), first)
+    # The end that was the latest when the query started stays what it was.
+    bounded.restart()
+    bounded.run()
+    check(bounded.events(), first + second)
+    bounded.restart()
+    assert bounded.run() == []
+    # An explicit end can be moved; before what was read it gives nothing.
+    bounded.restart(end_stream_cut=middle.to_text())
+    assert bounded.run() == []
+    bounded.restart(end_stream_cut="unbounded")
+    check(bounded.run(), third)
+    at_cut.restart(end_stream_cut=StreamCut(middle.stream, {9: 0}).to_text())
+    with pytest.raises(InvalidStreamCutError, match="no segment"):
+        at_cut.run()
+
+
+def test_a_run_up_to_now_ends_there(config: PravegaConfig, client: PravegaClient, stream: str) -> None:
+    first = append(client, stream, "a", 30)
+    query = Query(config, stream=stream, max_events_per_trigger=20)
+    query.planner.fix_target()
+    second = append(client, stream, "b", 30)
+    split(client, stream)
+    check(query.run(), first)
+    assert len(query.batches) == 2
+    query.restart()
+    query.planner.fix_target()
+    check(query.run(), second)
+    latest = Query(config, stream=stream, start_stream_cut="latest")
+    latest.planner.fix_target()
+    third = append(client, stream, "c", 3)
+    assert latest.run() == []
+    latest.restart()
+    latest.planner.fix_target()
+    check(latest.run(), third)
+
+
+def test_truncated_data_fails_the_query_or_is_counted(
+    config: PravegaConfig, client: PravegaClient, stream: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    append(client, stream, "a", 40, 92)
+    strict = Query(config, stream=stream, max_bytes_per_trigger=1000)
+    lenient = Query(config, stream=stream, max_bytes_per_trigger=1000, failOnDataLoss="false")
+    whole = Query(config, stream=stream, fail_on_data_loss="false")
+    for query in (strict, lenient, whole):
+        assert query.trigger()
+    assert len(strict.events()) == 10
+    append(client, stream, "lost", 40, 92)
+    client.truncate_stream(stream, client.tail(stream))
+    kept = append(client, stream, "b", 40, 92)
+    with pytest.raises(
+        DataLossError, match=rf"stream spark/{stream}: .*bytes \d+ to \d+ .*are gone.*fail_on_data_loss"
+    ) as caught:
+        strict.trigger()
+    assert (caught.value.stream, caught.value.scope) == (stream, "spark")
+    assert f"spark/{stream}/" in (caught.value.segment or "")
+    with pytest.raises(DataLossError, match="truncated"):
+        strict.again(0)
+    with caplog.at_level(logging.WARNING):
+        check(lenient.run(), kept)
+        check(whole.run(), kept)
+    # What was lost is in the numbers of the query, and in the log.
+    for query, lost in ((lenient, 7000), (whole, 4000)):
+        report = query.planner.report()
+        assert report is not None
+        assert (report["skipped_bytes"], report["skipped_segments_of_unknown_size"]) == (lost, 0)
+    said = [each.getMessage() for each in caplog.records if each.name == "spark_adapter.planner"]
+    assert len(said) == 4  # two segments, two queries
+    assert all(f"stream spark/{stream}, segment spark/{stream}/" in each for each in said)
+    assert lenient.again(0) == []  # a batch that is gone as a whole
+    # Segments that are deleted as a whole take their length with them.
+    split(client, stream)
+    append(client, stream, "lost too", 40, 92)
+    client.truncate_stream(stream, client.tail(stream))
+    kept = append(client, stream, "c", 40, 92)
+    check(lenient.run(), kept)
+    report = lenient.planner.report()
+    assert report is not None
+    assert (report["skipped_bytes"], report["skipped_segments_of_unknown_size"]) == (7000 + 4000, 2)
+
+
+def test_what_is_truncated_before_a_task_reads_it(
+    config: PravegaConfig, client: PravegaClient, stream: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    append(client, stream, "a", 40)
+    cut = client.tail(stream)
+    kept = append(client, stream, "b", 40)
+    parts = client.segment_ranges(stream)
+    client.truncate_stream(stream, cut)
+    given = {**config_options(config), "stream": stream}
+    strict = ReadOptions.parse(given, "readStream")
+    lenient = ReadOptions.parse({**given, "fail_on_data_loss": "false"}, "readStream")
+    with pytest.raises(DataLossError):
+        list(surviving_batches(strict, parts[0]))
+    events = [
+        row.as_py()
+        for part in parts
+        for batch in surviving_batches(lenient, part)
+        for row in batch.column("event")
+    ]
+    check(events, kept)
+    said = [each.getMessage() for each in caplog.records if each.name == "spark_adapter.stream_source"]
+    assert said == [
+        f"stream spark/{stream}, segment {part.segment}: {cut.positions[part.segment_id]} bytes from offset "
+        "0 on were truncated before a task has read them, and are skipped"
+        for part in parts
+    ]
+    split(client, stream)
+    client.truncate_stream(stream, client.tail(stream))
+    assert [each for part in parts for each in surviving_batches(lenient, part)] == []
+
+
+def test_a_stream_that_is_deleted_or_made_anew(
+    config: PravegaConfig, client: PravegaClient, stream: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    append(client, stream, "a", 10)
+    query = Query(config, stream=stream)
+    lenient = Query(config, stream=stream, fail_on_data_loss="false")
+    assert query.trigger()
+    assert lenient.trigger()
+    client.delete_stream(stream, seal=True)
+    with pytest.raises(StreamNotFoundError, match=rf"stream spark/{stream} was deleted"):
+        query.trigger()
+    lenient.trigger()
+    assert "was deleted; the query goes on without it" in caplog.text
+    client.create_stream(stream, 2)
+    append(client, stream, "b", 10)
+    with pytest.raises(InvalidStreamCutError, match=r"deleted and made anew.*another checkpointLocation"):
+        query.trigger()
+
+
+def test_several_streams_and_those_that_come_later(config: PravegaConfig, client: PravegaClient) -> None:
+    prefix = f"several-{uuid4().hex[:8]}"
+    names = [f"{prefix}-{letter}" for letter in "abc"]
+    for each in names[:2]:
+        client.create_stream(each, 2)
+    pairs = [pair for each in names[:2] for pair in append(client, each, each, 30)]
+    named = Query(config, streams=",".join(reversed(names[:2])), max_events_per_trigger=17)
+    matched = Query(config, subscribePattern=f"{prefix}-.", stream_discovery_interval=0)
+    target = Query(config, stream_pattern=f"{prefix}-.")
+    target.planner.fix_target()
+    nothing = Query(config, stream_pattern=f"{prefix}-.x", stream_discovery_interval=0)
+    # Within a key of one stream the order holds; keys of different streams are different keys.
+    streams = {event: event.split(b" ")[0].decode() for _, event in pairs}
+
+    def check_all(events: list[bytes]) -> None:
+        check(events, [(key + streams[event], event) for key, event in pairs])
+
+    check_all(named.run())
+    assert len(named.batches) == 4
+    for parts in named.batches:
+        assert {part.stream.name for part in parts} == set(names[:2])  # shared
+        assert parts == sorted(parts)
+    assert matched.trigger()
+    check_all(matched.events())
+    assert list(json.loads(matched.ends[0])["cuts"]) == [f"spark/{each}" for each in names[:2]]
+    nothing.run()
+    assert nothing.batches == [[]]
+    # Another stream.
+    client.create_stream(names[2], 2)
+    client.create_stream(f"{prefix}-ax", 1)
+    more = append(client, names[2], names[2], 30)
+    check(matched.run(), more)
+    check(nothing.run(), [])
+    extra = append(client, f"{prefix}-ax", "x", 5)
+    check(nothing.run(), extra)
+    pairs, streams = pairs + more, {**streams, **{event: names[2] for _, event in more}}
+    check_all(matched.events())
+    # In a list a stream is added by a restart, and none is taken away.
+    named.restart(streams=",".join(names))
+    check(named.run(), more)
+    named.restart(streams=names[0])
+    with pytest.raises(
+        InvalidArgumentError, match=f"position in stream spark/{names[1]}.*name the stream as"
+    ):
+        named.trigger()
+    # What was there when a run up to now began.
+    found = target.run()
+    check_all([*found, *(event for _, event in more)])
+    assert {part.stream.name for parts in target.batches for part in parts} == set(names[:2])
+    # The same for a batch read.
+    options = ReadOptions.parse({**config_options(config), "stream_pattern": f"{prefix}-."})
+    ranges = batch_ranges(client, options)
+    assert ranges == sorted(ranges)
+    read = [each for part in ranges for batch in client.read_range(part) for each in batch.to_list()]
+    check_all(read)
+    cuts = ",".join(client.tail(each).to_text() for each in names[:2])
+    options = ReadOptions.parse(
+        {**config_options(config), "streams": ",".join(names[:2]), "endingOffsets": cuts}
+    )
+    assert batch_ranges(client, options) == [each for each in ranges if each.stream.name != names[2]]
+
+
+def test_times_by_watermarks(config: PravegaConfig, client: PravegaClient, stream: str) -> None:
+    def options(use: Any = "read", **given: object) -> ReadOptions:
+        texts = {name: str(value) for name, value in given.items()}
+        return ReadOptions.parse({**config_options(config), "stream": stream, **texts}, use)
+
+    def read(**given: object) -> list[int]:
+        parts = batch_ranges(client, options(**given))
+        return [int(each) for part in parts for batch in client.read_range(part) for each in batch.to_list()]
+
+    with pytest.raises(
+        InvalidArgumentError, match=rf"'starting_timestamp': stream spark/{stream} has no waterm"
+    ):
+        read(startingTimestamp=5)
+    now, written = 1_000_000, list[int]()
+    with client.event_writer(stream) as writer:
+        while len(marks := client.watermarks(stream)) < 2:  # the controller looks every ten seconds
+            times = list(range(now, now + 1000, 100))
+            writer.write_events([b"%d" % each for each in times], routing_keys=[str(each) for each in times])
+            written += times
+            now += 1000
+            writer.note_time(now)
+    assert marks[0].upper <= marks[1].lower
+    at = marks[1].upper + 1
+    late = read(startingTimestamp=at)
+    assert set(late) >= {each for each in written if each >= at}
+    assert len(late) < len(written)
+    assert min(late) >= marks[1].lower
+    early = read(endingTimestamp=at - 1)
+    assert set(early) >= {each for each in written if each < marks[1].lower}
+    assert read(startingTimestamp="1970-01-01T00:00:00+00:00", endingTimestamp="2026-01-01T00:00:00Z") != []
+    assert sorted(read(startingTimestamp=1)) == written
+    assert sorted(read(endingTimestamp=now * 2)) == written
+    query = Query(config, stream=stream, startingTimestamp=at)
+    assert sorted(map(int, query.run())) == sorted(late)
+
+
+def test_offsets_of_others_are_refused(config: PravegaConfig, client: PravegaClient, stream: str) -> None:
+    planner = Query(config, stream=stream).planner
+    good = planner.initial()
+    cut = client.tail(stream).to_text()
+    name = f"spark/{stream}"
+    wrong: list[tuple[Any, type[Exception], str]] = [
+        ({**good, "v": 2}, CorruptedStateError, "version 2, which a newer"),
+        ({**good, "v": "1"}, CorruptedStateError, "no offset of the format"),
+        ({"offset": 5}, CorruptedStateError, "no offset of the format"),
+        ([], CorruptedStateError, "no offset of the format"),
+        ({**good, "cuts": [cut]}, CorruptedStateError, "its field 'cuts'"),
+        ({**good, "cuts": {name: cut[:-9]}}, CorruptedStateError, "is no cut of stream"),
+        ({**good, "cuts": {name: 7}}, CorruptedStateError, "is no cut of stream"),
+        ({**good, "cuts": {"spark/other": cut}}, CorruptedStateError, "not of stream spark/other"),
+    ]
+    for offset, kind, message in wrong:
+        for call in calls(planner, offset, good):
+            with pytest.raises(kind, match=message):
+                call()
+    other = Query(config, stream="another").planner
+    with pytest.raises(
+        InvalidArgumentError, match=f"position in stream {name}, but its options name spark/anoth"
+    ):
+        other.latest(good, Limit())
+
+
+def calls(planner: StreamPlanner, offset: Any, good: dict[str, Any]) -> list[Callable[[], object]]:
+    return [
+        lambda: planner.latest(offset, Limit()),
+        lambda: planner.ranges(offset, good),
+        lambda: planner.ranges(good, offset),
+    ]
