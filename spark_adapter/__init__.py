@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from spark_adapter.commit import STEPS, BatchReport
 from spark_adapter.creating import create_if_missing
+from spark_adapter.progress import progress_frame, progress_rows
 from spark_adapter.sink import ForeachBatchSink
 from spark_adapter.source import EVENT_SCHEMA, read_df, read_rdd, register
 from spark_adapter.tables import metadata_df
@@ -16,6 +17,8 @@ __all__ = [
     "ForeachBatchSink",
     "create_if_missing",
     "metadata_df",
+    "progress_frame",
+    "progress_rows",
     "read_df",
     "read_rdd",
     "register",

@@ -24,7 +24,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from html import escape
 from typing import Any, Literal, Protocol, TypeAlias
 from uuid import UUID, uuid4
 
@@ -151,6 +152,14 @@ class BatchReport:
     txn: UUID | None = None
     seconds: float = 0.0
     dropped: int = 0
+
+    def _repr_html_(self) -> str:
+        """A table, as notebooks show it."""
+        cells = "".join(
+            f"<tr><th>{each.name}</th><td>{escape(str(getattr(self, each.name)))}</td></tr>"
+            for each in fields(self)
+        )
+        return f"<table>{cells}</table>"
 
 
 class BatchCommitter:

@@ -1,0 +1,1 @@
+"""Small Spark programs: ``python -m examples.spark.NAME --help``. ``docs/spark.md`` explains them."""
