@@ -1,7 +1,8 @@
-"""Cases of :mod:`benchmarks.spark_kills`: what is done to the drivers of a job, and what shows that it happened.
+"""Cases of :mod:`benchmarks.spark_kills`: what is done to the drivers of a job, and what shows that it
+happened.
 
-Each takes a :class:`~tests.spark.killing.Job` that nobody has run yet, disturbs it, and lets it come to its end. The
-caller asks for the verdict. A case whose disturbance did not happen raises ``NotShownError``.
+Each takes a :class:`~tests.spark.killing.Job` that nobody has run yet, disturbs it, and lets it come to its
+end. The caller asks for the verdict. A case whose disturbance did not happen raises ``NotShownError``.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import signal
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -20,14 +22,14 @@ from uuid import UUID
 from spark_adapter import STEPS
 from spark_adapter.ledger import Staging
 from tests.spark.helpers import ledger_records
-from tests.spark.kill_driver import Victim
-from tests.spark.killing import Driver, Job, NotShownError
+from tests.spark.kill_hooks import Victim
+from tests.spark.killing import Job, NotShownError
 
-__all__ = ["CASES", "Case"]
+__all__ = ["Case", "cases", "lease_runs_out", "two_drivers"]
 
 
 def killed_at_steps(job: Job, victim: Victim, steps: Iterable[str] = STEPS) -> None:
-    """One driver after the other is killed at the next step, in whatever batch it gets there; the last one is not."""
+    """One driver after the other is killed at the next step, in whatever batch that is; the last is not."""
     for step in steps:
         job.run_killed(step, victim)
     job.run_to_end()
@@ -58,7 +60,7 @@ def killed_in_its_recovery(job: Job) -> None:
 
 
 def worker_dies(job: Job, how: str) -> None:
-    """A task's Python worker ends in the middle of its partition: by itself (``exit``), or it and all others by -9."""
+    """A Python worker ends in mid-partition: by itself (``exit``), or it and all others by kill -9."""
     settings = {"spark.sql.execution.arrow.maxRecordsPerBatch": "20", "spark.buffer.size": "1024"}
     with job.driver(stall="exit" if how == "exit" else "wait", settings=settings) as driver:
         driver.until("stalled")
@@ -93,29 +95,25 @@ def wait_for(condition: Callable[[], object], what: str, seconds: float = 120.0)
 def lease_runs_out(job: Job, step: str) -> None:
     """The Python process stands still for longer than the lease, and then goes on."""
     with job.driver(step=step, act="stop", at_batch=1, lease_ms=10_000) as driver:
-        driver.until("stopping", step=step)
+        stopped = driver.until("stopping", step=step)
         txn = UUID(hex=next(note["txn"] for note in reversed(driver.heard) if note["what"] == "begun"))
         wait_for(
             lambda: job.client.transaction_status(job.stream, txn).name in ("ABORTING", "ABORTED"),
             "a lease that ran out",
         )
-        os.kill(driver.process.pid, signal.SIGCONT)
-        status = driver.ended()
-        if status == 0 and not any(note["what"] == "begun" for note in driver.heard[driver.heard.index(_last(driver, "stopping")) :]):
-            raise NotShownError("the driver went on with a transaction that was gone")
-        if status != 0 and "TransactionAbortedError" not in driver.output:
-            raise AssertionError(f"no typed error said that the lease ran out:\n{driver.output[-3000:]}")
-        if status != 0:
+        os.kill(int(stopped["pid"]), signal.SIGCONT)
+        seen = len(driver.heard)
+        if driver.ended() != 0:
+            if "TransactionAbortedError" not in driver.output:
+                raise AssertionError(f"no typed error said that the lease ran out:\n{driver.output[-3000:]}")
             job.errors.append("TransactionAbortedError")
+        elif all(note["what"] != "begun" for note in driver.heard[seen:]):
+            raise AssertionError("the driver went on as if its transaction were still there")
     job.run_to_end()
 
 
-def _last(driver: Driver, what: str) -> dict[str, Any]:
-    return next(note for note in reversed(driver.heard) if note["what"] == what)
-
-
 def two_drivers(job: Job, step: str) -> None:
-    """A driver stands still at a step; another one with a copy of its checkpoint runs to the end; the first goes on."""
+    """A driver stands still; another with a copy of its checkpoint runs to the end; the first goes on."""
     copy = job.folder / "copy"
     with job.driver(step=step, act="pause", at_batch=1) as first:
         first.until("paused", step=step)
@@ -151,7 +149,7 @@ def two_drivers_at_once(job: Job) -> None:
 
 
 def scaled_in_a_batch(job: Job, steps: Iterable[str] = ("claimed", "staged", "prepared")) -> None:
-    """While a batch stands at a step the stream is scaled: up, down, up; the last time the driver is killed as well."""
+    """While a batch stands at a step the stream is scaled: up, down, up; its driver is killed later."""
     counts = (4, 1, 3)
     steps = tuple(steps)
     for number, (step, count) in enumerate(zip(steps, counts, strict=True)):
@@ -174,11 +172,11 @@ def scale(job: Job, count: int) -> None:
     """Replace all active segments by so many."""
     seal = [each.segment_id for each in job.client.active_segments(job.stream)]
     edges = [number / count for number in range(count)] + [1.0]
-    job.client.scale_stream(job.stream, seal, list(zip(edges, edges[1:], strict=False)))
+    job.client.scale_stream(job.stream, seal, list(pairwise(edges)))
 
 
 def truncated_behind(job: Job) -> None:
-    """While a batch stands before and after its point of no return, everything that was read is truncated away."""
+    """While a batch stands before or after its point of no return, what was read is truncated away."""
     for number, step in enumerate(("staged", "prepared")):
         with job.driver(step=step, act="pause", at_batch=number + 1) as driver:
             driver.until("paused", step=step)

@@ -1,110 +1,29 @@
-"""A Spark driver that runs a streaming query from files to a stream, and may be killed at any moment.
+"""A Spark driver with a streaming query that may be killed at any moment.
 
 Run by ``killing`` as a process of its own, again and again with the same checkpoint. Its only argument is a
-:class:`Plan` as JSON. What happens is told through a named pipe, one JSON object in a line, by whatever
-process of the driver it happens in.
+file with a :class:`~tests.spark.kill_hooks.Plan` as JSON. What happens is told through a named pipe, one JSON
+object in a line.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pravega_wire import PravegaConfig
-from pravega_wire.sync import PravegaClient
 from spark_adapter import ForeachBatchSink
-
-Victim = Literal["python", "jvm", "group"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """What a driver does, and what becomes of it.
-
-    :ivar archive: file with Java's shared archive of Spark's classes, which halves the CPU time of a driver's start.
-    :ivar step: of :data:`spark_adapter.STEPS`: where something is done, once. :ivar at_batch: only in this batch.
-    :ivar act: what: kill a ``python``, ``jvm`` or ``group``; ``stop`` the Python process with SIGSTOP;
-        ``pause``: wait until somebody opens the pipe ``go`` for writing, with everything else going on.
-    :ivar stall: what a partition does in its middle, in the first attempt of the first batch: "" for nothing, ``wait``
-        until the file ``marker`` is there, ``exit`` for the end of its Python worker.
-    """
-
-    controller: str
-    scope: str
-    stream: str
-    ledger: str
-    files: str
-    checkpoint: str
-    events: str
-    go: str
-    marker: str
-    form: str = "foreachBatch"
-    query: str = "kills"
-    master: str = "local[2,4]"
-    settings: dict[str, str] = field(default_factory=dict)
-    partitions: int = 2
-    lease_ms: int = 30_000
-    by_rows: bool = False
-    archive: str = ""
-    step: str | None = None
-    at_batch: int | None = None
-    act: str = ""
-    stall: str = ""
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        return cls(**json.loads(text))
-
-
-class Notes:
-    """Lines into the named pipe of a harness that listens."""
-
-    def __init__(self, path: str) -> None:
-        self._file = os.open(path, os.O_WRONLY)
-        self.batch = -1
-
-    def __call__(self, what: str, **more: Any) -> None:
-        line = {"what": what, "batch": self.batch, "time": time.time(), "pid": os.getpid(), **more}
-        # one write below PIPE_BUF: lines of several processes do not mix
-        os.write(self._file, (json.dumps(line) + "\n").encode())
-
-
-def act_at(plan: Plan, notes: Notes, jvm: int, step: str) -> None:
-    """Do what the plan says, if this is the step."""
-    if step != plan.step or plan.at_batch not in (None, notes.batch):
-        return
-    match plan.act:
-        case "pause":
-            notes("paused", step=step)
-            with open(plan.go, encoding="ascii"):  # opens when the harness opens it
-                pass
-        case "stop":
-            notes("stopping", step=step)
-            os.kill(os.getpid(), signal.SIGSTOP)
-        case "jvm":
-            notes("killed", step=step)
-            os.kill(jvm, signal.SIGKILL)
-        case "group":
-            notes("killed", step=step)
-            os.kill(jvm, signal.SIGKILL)
-            os.kill(os.getpid(), signal.SIGKILL)
-        case "python":
-            notes("killed", step=step)
-            os.kill(os.getpid(), signal.SIGKILL)
+from tests.spark.kill_hooks import Notes, Plan, Scene, once
 
 
 @dataclass(frozen=True)
@@ -121,20 +40,18 @@ class Stall:
         task = TaskContext.get()
         assert task is not None
         for number, batch in enumerate(batches):
-            if number == 1 and task.partitionId() == 0 and task.attemptNumber() == 0:
-                self._once(task.taskAttemptId())
+            if (
+                number == 1
+                and task.partitionId() == 0
+                and task.attemptNumber() == 0
+                and once(f"{self.marker}.begun")
+            ):
+                Notes(self.events)("stalled", attempt=task.taskAttemptId())
+                if self.how == "exit":
+                    os._exit(9)
+                while not os.path.exists(self.marker):
+                    time.sleep(0.05)  # only the harness knows when
             yield batch
-
-    def _once(self, attempt: int) -> None:
-        try:
-            os.close(os.open(f"{self.marker}.begun", os.O_CREAT | os.O_EXCL))
-        except FileExistsError:
-            return
-        Notes(self.events)("stalled", attempt=attempt)
-        if self.how == "exit":
-            os._exit(9)
-        while not os.path.exists(self.marker):  # noqa: PTH110  # only the harness knows when
-            time.sleep(0.05)
 
 
 def session_for(plan: Plan) -> SparkSession:
@@ -159,48 +76,32 @@ def session_for(plan: Plan) -> SparkSession:
     return spark
 
 
-def note_transactions(notes: Notes) -> None:
-    """Tell which transactions this process begins: some never get into a ledger."""
-    begin = PravegaClient.begin_transaction
+def in_order(plan: Plan, batch: DataFrame) -> DataFrame:
+    """A batch in partitions, in the order of its numbers from one to the next."""
+    frame = batch.coalesce(1) if plan.partitions == 1 else batch.repartitionByRange(plan.partitions, "number")
+    if plan.form == "foreachBatch":
+        # a query refuses to sort, but the shuffle of one file keeps its order
+        frame = frame.sortWithinPartitions("number")
+    if plan.stall:
+        frame = frame.mapInArrow(Stall(plan.stall, plan.marker, plan.events), frame.schema)
+    return frame
 
-    def noted(self: PravegaClient, *args: Any, **options: Any) -> Any:
-        txn = begin(self, *args, **options)
-        notes("begun", txn=txn.txn_id.hex)
-        return txn
 
-    PravegaClient.begin_transaction = noted  # type: ignore[method-assign]
-
-
-def run(plan: Plan) -> None:
-    """Run the query until every file is stored, or until the end."""
-    notes = Notes(plan.events)
-    notes("started")
-    note_transactions(notes)
-    spark = session_for(plan)
-    jvm = int(spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid())
-    notes("up", jvm=jvm)
-
-    def reached(step: str) -> None:
-        notes("step", step=step)
-        act_at(plan, notes, jvm, step)
-
-    def in_order(batch: DataFrame) -> DataFrame:
-        # the sink keeps the order of partitions, and in each of them the order of rows
-        frame = batch.coalesce(1).sortWithinPartitions("number")
-        if plan.partitions > 1:
-            frame = batch.repartitionByRange(plan.partitions, "number").sortWithinPartitions("number")
-        if plan.stall:
-            stall = Stall(plan.stall, plan.marker, plan.events)
-            frame = frame.mapInArrow(stall, frame.schema)
-        return frame
-
+def input_of(plan: Plan, spark: SparkSession) -> DataFrame:
+    """The rows of the files, one file in a batch."""
     lines = spark.readStream.format("text").option("maxFilesPerTrigger", 1).load(plan.files)
     fields = F.split("value", ",")
-    rows = lines.select(
+    return lines.select(
         F.col("value").alias("event"),
         fields[1].cast("int").alias("number"),
         fields[2].alias("key"),
     )
+
+
+def by_foreach_batch(plan: Plan, scene: Scene, spark: SparkSession) -> Any:
+    """Files to the stream by ``ForeachBatchSink``."""
+    notes = scene.notes
+    scene.note_transactions()
     sink = ForeachBatchSink(
         PravegaConfig.from_defaults(controller_uri=plan.controller, scope=plan.scope, env={}),
         plan.stream,
@@ -210,30 +111,100 @@ def run(plan: Plan) -> None:
         routing_key_col=None if plan.by_rows else "key",
         router=(lambda row: row.key) if plan.by_rows else None,  # no pandas to import: a shorter life
         lease_ms=plan.lease_ms,
-        crash_hook=reached,
+        crash_hook=scene.reached,
     )
 
     def write(batch: DataFrame, number: int) -> None:
         notes.batch = number
         notes("batch")
-        sink(in_order(batch), number)
+        sink(in_order(plan, batch), number)
         report = sink.last_batch
         assert report is not None
         notes("stored", outcome=report.outcome, rows=report.rows)
 
-    query = (
-        rows.writeStream.foreachBatch(write)
-        .option("checkpointLocation", plan.checkpoint)
-        .trigger(availableNow=True)
-        .start()
+    return input_of(plan, spark).writeStream.foreachBatch(write)
+
+
+def by_format(plan: Plan, spark: SparkSession) -> Any:
+    """Files to the stream by ``writeStream.format("pravega")``."""
+    from tests.spark.kill_source import WatchedDataSource
+
+    spark.dataSource.register(WatchedDataSource)
+    # operators before a sink are planned for each batch: a range partitioning works as in foreachBatch
+    return (
+        in_order(plan, input_of(plan, spark))
+        .select("event", "key")
+        .writeStream.format("pravega")
+        .option("controller", plan.controller)
+        .option("scope", plan.scope)
+        .option("stream", plan.stream)
+        .option("ledger_stream", plan.ledger)
+        .option("semantic", "exactly_once")
+        .option("event_col", "event")
+        .option("routing_key_col", "key")
+        .option("transaction_timeout_ms", str(plan.lease_ms))
+        .option("query", plan.query)
     )
+
+
+def by_source(plan: Plan, scene: Scene, spark: SparkSession) -> Any:
+    """The stream to files, one for each attempt of each batch."""
+    from tests.spark.kill_source import WatchedDataSource
+
+    spark.dataSource.register(WatchedDataSource)
+    notes = scene.notes
+    frame = (
+        spark.readStream.format("pravega")
+        .option("controller", plan.controller)
+        .option("scope", plan.scope)
+        .option("stream", plan.stream)
+        .option("max_bytes_per_trigger", str(plan.max_bytes))
+        .load()
+    )
+
+    def keep(batch: DataFrame, number: int) -> None:
+        notes.batch = number
+        notes("batch")
+        rows = [[row.segment_id, row.offset, bytes(row.event).decode()] for row in batch.collect()]
+        name = f"{number:06}-{time.time_ns()}-{uuid4().hex[:6]}"
+        place = Path(plan.target)
+        (place / f"{name}.part").write_text(json.dumps(rows))
+        (place / f"{name}.part").rename(place / f"{name}.json")
+        notes("stored", outcome="written", rows=len(rows))
+        scene.reached("target")
+
+    return frame.writeStream.foreachBatch(keep)
+
+
+def run(plan: Plan) -> None:
+    """Run the query until everything is stored, or until the end."""
+    scene = Scene(plan)
+    scene.notes("started")
+    spark = session_for(plan)
+    scene.notes("up")
+    match plan.form:
+        case "foreachBatch":
+            writer = by_foreach_batch(plan, scene, spark)
+        case "writeStream":
+            writer = by_format(plan, spark)
+        case "source":
+            writer = by_source(plan, scene, spark)
+        case other:
+            raise SystemExit(f"no form {other!r}")
+    writer = writer.option("checkpointLocation", plan.checkpoint)
+    if plan.trigger:
+        query = writer.trigger(processingTime=plan.trigger).start()
+    else:
+        query = writer.trigger(availableNow=True).start()
+    scene.notes("running")
     query.awaitTermination()
-    notes("finished")
+    scene.notes("finished")
     spark.stop()
 
 
 def main() -> None:
-    run(Plan.from_json(Path(sys.argv[1]).read_text()))
+    os.environ["SPARK_KILLS_PLAN"] = sys.argv[1]  # for the Python processes of Spark's
+    run(Plan.read(sys.argv[1]))
 
 
 if __name__ == "__main__":

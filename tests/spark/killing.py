@@ -1,7 +1,7 @@
-"""Kills Spark drivers and looks at what became of the stream: parts of tests and of ``benchmarks.spark_kills``.
+"""Kills Spark drivers and looks at what became of the stream; for tests and ``benchmarks.spark_kills``.
 
-A :class:`Job` is a query with a fixed input, a stream and a ledger; it is run by any number of drivers, each a
-process of its own (``kill_driver``). A :class:`Looker` reads the stream all the time. In the end
+A :class:`Job` is a query with a fixed input, a stream and a ledger; it is run by any number of drivers, each
+a process of its own (``kill_driver``). A :class:`Looker` reads the stream all the time. In the end
 :meth:`Job.verdict` counts what is lost, doubled, out of order, half or left behind.
 """
 
@@ -9,17 +9,13 @@ from __future__ import annotations
 
 import json
 import os
-import random
-import re
 import select
-import shutil
-import signal
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,7 +25,7 @@ from uuid import UUID, uuid4
 from pravega_wire.sync import PravegaClient, open_client
 from spark_adapter.ledger import Done, LedgerState, Prepared, Preparing, SinkKey
 from tests.spark.helpers import ledger_records, read_all, staging_left
-from tests.spark.kill_driver import Plan, Victim
+from tests.spark.kill_hooks import Plan, Victim, command_of, end, session_members
 
 __all__ = ["Driver", "Job", "Looker", "NotShownError", "Verdict", "batch_of"]
 
@@ -60,26 +56,6 @@ def number_of(event: str) -> int:
 
 
 # --- processes ------------------------------------------------------------------------------------
-
-
-def session_members(session: int) -> list[int]:
-    """Processes of a session (Linux): also those whose parent is gone or that lead a group of their own."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with suppress(OSError):  # it ended meanwhile
-                state, _, _, its_session = (entry / "stat").read_text().rpartition(")")[2].split()[:4]
-                if int(its_session) == session and state != "Z":
-                    found.append(int(entry.name))
-    return found
-
-
-def command_of(pid: int) -> str:
-    """Command line of a process; "" if it has ended."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-    except OSError:
-        return ""
 
 
 class Driver:
@@ -127,11 +103,6 @@ class Driver:
         """What it has printed."""
         return self.log.read_text(errors="replace")
 
-    @property
-    def jvm(self) -> int:
-        """Id of its JVM."""
-        return next(int(each["jvm"]) for each in self.heard if each["what"] == "up")
-
     def next(self, timeout: float) -> dict[str, Any] | None:
         """The next line; None when the time is up, or the process has ended and said all."""
         until = time.monotonic() + timeout
@@ -176,9 +147,7 @@ class Driver:
         try:
             return self.process.wait(timeout=1)
         except subprocess.TimeoutExpired:
-            raise NotShownError(
-                f"the driver did not end in {DEADLINE} s:\n{self.output[-3000:]}"
-            ) from None
+            raise NotShownError(f"the driver did not end in {DEADLINE} s:\n{self.output[-3000:]}") from None
 
     def members(self) -> list[int]:
         """Every process that the driver started, itself included."""
@@ -187,21 +156,14 @@ class Driver:
     def python_workers(self) -> list[int]:
         """The processes that run Python functions of tasks."""
         return [
-            each for each in self.members() if "pyspark.daemon" in command_of(each) or "pyspark.worker" in command_of(each)
+            each
+            for each in self.members()
+            if "pyspark.daemon" in command_of(each) or "pyspark.worker" in command_of(each)
         ]
 
     def kill(self, victim: Victim) -> None:
-        """``kill -9``."""
-        match victim:
-            case "python":
-                who = [self.process.pid]
-            case "jvm":
-                who = [self.jvm]
-            case "group":
-                who = self.members()
-        for pid in who:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        """``kill -9`` of its Python process, its JVM, or everything."""
+        end(victim, self.process.pid)
 
 
 # --- a reader that looks all the time -----------------------------------------------------------------
@@ -210,10 +172,10 @@ class Driver:
 class Looker(threading.Thread):
     """Reads what came since its last look, again and again, and notes batches of which it saw a part.
 
-    The server merges a committing transaction into one segment after the other, so a look at all segments can fall
-    between two of them. Such a part of a batch is ``merging`` if its transaction is PREPARED in the ledger and
-    committing or committed, what is there of it in a segment is all that ever comes there, and the batch is whole
-    once the commit has ended. Any other part is a half batch.
+    The server merges a committing transaction into one segment after the other, so a look at all segments can
+    fall between two of them. Such a part of a batch is ``merging`` if its transaction is PREPARED in the
+    ledger and committing or committed, what is there of it in a segment is all that ever comes there, and the
+    batch is whole once the commit has ended. Any other part is a half batch.
 
     :ivar events: all it has read, in order for each key. :ivar looks: how often it has looked.
     :ivar merging: batches of which it saw whole segments while the server merged them.
@@ -258,7 +220,7 @@ class Looker(threading.Thread):
                 if self._counts[batch] == self._job.rows:
                     self.merging.append(batch)
                     continue
-            self.halves.append(f"{seen}, then {self._counts[batch]} events of batch {batch}, which is {state}")
+            self.halves.append(f"batch {batch}, {state}: {seen} events, then {self._counts[batch]}")
 
     def _read(self, client: PravegaClient) -> list[int]:
         """Read what is new; the batches of it that are not whole."""
@@ -363,7 +325,8 @@ class Job:
         self.input: list[str] = []
         for batch in range(batches):
             lines = [
-                f"{batch},{batch * rows + row},key-{(row * 7) % KEYS},{'x' * (row % 50)}" for row in range(rows)
+                f"{batch},{batch * rows + row},key-{(row * 7) % KEYS},{'x' * (row % 50)}"
+                for row in range(rows)
             ]
             self.input += lines
             path = files / f"{batch:05}.txt"
@@ -462,12 +425,15 @@ class Job:
         return verdict
 
     def _open_transactions(self) -> list[UUID]:
-        """Transactions of ours that are still open; those that no ledger knows may first use up their lease."""
+        """Our transactions that are still open; those that no ledger knows may first use up their lease."""
         in_ledger = {
             record.txn for record in ledger_records(self.client, self.ledger) if isinstance(record, Preparing)
         }
         begun = {
-            UUID(hex=note["txn"]) for driver in self.drivers for note in driver.heard if note["what"] == "begun"
+            UUID(hex=note["txn"])
+            for driver in self.drivers
+            for note in driver.heard
+            if note["what"] == "begun"
         }
         left = [txn for txn in in_ledger if self._is_open(txn)]
         until = time.monotonic() + self.plan.lease_ms / 1000 + 60
