@@ -73,7 +73,7 @@ def main() -> int:
     parser.add_argument("--sink", choices=["foreachBatch", "writeStream"], default="foreachBatch")
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", default="", help="part of a case's name")
+    parser.add_argument("--only", nargs="+", default=[""], help="parts of names of cases")
     parser.add_argument(
         "--archive",
         default="",
@@ -87,7 +87,7 @@ def main() -> int:
         with open_client(config) as client:
             client.create_scope(scope)
             for number, case in enumerate(cases(arguments.seed, arguments.rounds)):
-                if arguments.only not in case.name:
+                if not any(part in case.name for part in arguments.only):
                     continue
                 row = run_case(
                     client, case, Path(folder) / str(number), form=arguments.sink, archive=arguments.archive

@@ -312,6 +312,7 @@ class Job:
         batches: int,
         rows: int = 240,
         segments: int = 2,
+        archive: str = "",
         **options: Any,
     ) -> None:
         self.client, self.config, self.folder = client, client.config, folder
@@ -342,6 +343,7 @@ class Job:
             events="",
             go="",
             marker=str(folder / "marker"),
+            archive=archive or os.environ.get("SPARK_KILLS_ARCHIVE", ""),
             **options,
         )
         self.start = client.head(self.stream)
