@@ -1,8 +1,10 @@
 """Counts by event time, in a table: ``python -m examples.spark.windowed_counts --stream SCOPE/STREAM ...``.
 
 The events are JSON with an event time and a key, as ``parquet_to_stream`` writes them; those without are left
-out. For each window and key the number of events goes to a key-value table: the primary key is the beginning
-of the window, the secondary key the events' key. A later run counts again and puts the new numbers.
+out, and so are those that come more than an hour late. For each window and key the number of events goes to
+a key-value table: the primary key is the beginning of the window, the secondary key the events' key. A run
+works on what is there and ends; with ``--follow`` it goes on. The checkpoint keeps the counts of open
+windows. A batch that is repeated puts the same numbers again, so the table is exact whatever is killed.
 """
 
 from __future__ import annotations
@@ -11,53 +13,70 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pravega_wire import KeyValueTableConfiguration, PravegaConfig
 from pravega_wire.serializers import JsonSerializer, Utf8Serializer
 from pravega_wire.sync import open_client
-from spark_adapter import read_df
+from spark_adapter import register
 
 START = "yyyy-MM-dd HH:mm"
 
 
 def main(argv: Sequence[str]) -> None:
-    """Run it once."""
-    parser = argparse.ArgumentParser(
-        description="Events for each window of time and key, into a key-value table."
-    )
+    """Run it once, or for ever."""
+    parser = argparse.ArgumentParser(description="Events by window of time and key, into a key-value table.")
     parser.add_argument("--controller", default="tcp://localhost:9090")
     parser.add_argument("--stream", required=True, help="scope/stream")
     parser.add_argument("--table", required=True, help="scope/table; made if it is missing")
+    parser.add_argument("--checkpoint", required=True, help="folder; keep it for the next run")
     parser.add_argument("--time", default="time", help="field with the event time")
     parser.add_argument("--key", default="key", help="field to count by")
     parser.add_argument(
         "--key-bytes", type=int, default=16, help="keys are padded with spaces to this length"
     )
     parser.add_argument("--window", default="10 minutes")
+    parser.add_argument("--follow", action="store_true", help="do not end")
     args = parser.parse_args(argv)
 
     config = PravegaConfig.from_defaults(controller_uri=args.controller)
     spark = SparkSession.builder.appName("windowed counts").getOrCreate()
+    register(spark)
+    events = (
+        spark.readStream.format("pravega")
+        .option("controller", args.controller)
+        .option("stream", args.stream)
+        .option("max_bytes_per_trigger", 64 << 20)
+        .load()
+    )
     fields = F.from_json(F.col("event").cast("string"), f"`{args.time}` timestamp, `{args.key}` string")
-    events = read_df(spark, config, args.stream, columns="event").select(fields.alias("it"))
-    events = events.where(f"it.`{args.time}` is not null and it.`{args.key}` is not null")
     counts = (
-        events.groupBy(F.window(f"it.`{args.time}`", args.window), f"it.`{args.key}`")
+        events.select(fields[args.time].alias("time"), fields[args.key].alias("key"))
+        .where("time is not null and key is not null")
+        .withWatermark("time", "1 hour")
+        .groupBy(F.window("time", args.window), "key")
         .count()
-        .select(F.date_format("window.start", START).alias("start"), F.col(args.key).alias("key"), "count")
+        .select(F.date_format("window.start", START).alias("start"), "key", "count")
     )
 
-    shape = KeyValueTableConfiguration(4, len(START), args.key_bytes)
     with open_client(config) as client:
+        shape = KeyValueTableConfiguration(4, len(START), args.key_bytes)
         client.create_key_value_table(args.table, shape)
         table = client.key_value_table(
             args.table, JsonSerializer(), primary_keys=Utf8Serializer(), secondary_keys=Utf8Serializer()
         )
-        rows = counts.collect()
-        table.put_many(((row.start, row.key.ljust(args.key_bytes)), row["count"]) for row in rows)
-    print(f"{len(rows)} counts of {sum(row['count'] for row in rows)} events are in {args.table}")
+
+        def store(changed: DataFrame, number: int) -> None:
+            """Put the counts that a batch has changed."""
+            rows = changed.collect()
+            table.put_many(((row.start, row.key.ljust(args.key_bytes)), row["count"]) for row in rows)
+            print(f"batch {number}: {len(rows)} counts have changed")
+
+        writer = counts.writeStream.outputMode("update").foreachBatch(store)
+        writer = writer.option("checkpointLocation", args.checkpoint)
+        query = (writer if args.follow else writer.trigger(availableNow=True)).start()
+        query.awaitTermination()
 
 
 if __name__ == "__main__":

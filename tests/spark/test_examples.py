@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import Counter
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQueryListener
 
-from examples.spark import parquet_to_stream, stream_to_parquet, windowed_counts
+from examples.spark import parquet_to_stream, stream_join, stream_to_parquet, windowed_counts
 from pravega_wire import PravegaConfig
 from pravega_wire.serializers import JsonSerializer, Utf8Serializer
 from pravega_wire.sync import PravegaClient
@@ -34,7 +35,7 @@ def readings(first: int, count: int) -> list[Row]:
     ]
 
 
-def test_parquet_to_a_stream_to_parquet_and_counts_in_a_table(
+def test_parquet_to_a_stream_to_parquet(
     spark: SparkSession, config: PravegaConfig, client: PravegaClient, tmp_path: Path
 ) -> None:
     scope = f"examples-{uuid4().hex[:8]}"
@@ -74,16 +75,64 @@ def test_parquet_to_a_stream_to_parquet_and_counts_in_a_table(
     }
     assert {path.name for path in tmp_path.iterdir()} == {"source", "sink", "checkpoint", "state.json"}
 
-    windowed_counts.main([*where, "--table", f"{scope}/counts", "--key-bytes", "4"])
+
+def append(client: PravegaClient, stream: str, events: list[dict[str, object]]) -> None:
+    with client.event_writer(stream) as writer:
+        writer.write_events([json.dumps(each).encode() for each in events], "one key")
+
+
+def test_streams_are_joined_and_counted_over_restarts(
+    spark: SparkSession, config: PravegaConfig, client: PravegaClient, tmp_path: Path
+) -> None:
+    scope = f"examples-{uuid4().hex[:8]}"
+    client.create_scope(scope)
+    orders, payments, out = f"{scope}/orders", f"{scope}/payments", f"{scope}/paid"
+    for name in (orders, payments):
+        client.create_stream(name, 2)
+
+    def event(number: int, minutes: int) -> dict[str, object]:
+        """One of three keys, so many minutes after its order's number says."""
+        time = NOON + timedelta(minutes=number + minutes)
+        return {"id": f"{number}", "time": time.isoformat(), "key": f"k{number % 3}"}
+
+    server = ["--controller", config.controller_uri]
+    join = [
+        *server,
+        "--left",
+        orders,
+        "--right",
+        payments,
+        "--out",
+        out,
+        "--checkpoint",
+        str(tmp_path / "join"),
+    ]
+    count = [*server, "--stream", orders, "--table", f"{scope}/counts", "--key-bytes", "2"]
+    count += ["--checkpoint", str(tmp_path / "count")]
+    # even numbers are paid 30 minutes later, 3 and 9 too late, 7 is paid in the second run
+    late = {3, 9}
+    append(client, orders, [event(number, 0) for number in range(20)])
+    append(
+        client, payments, [event(n, 90 if n in late else 30) for n in range(20) if n % 2 == 0 or n in late]
+    )
+    stream_join.main(join)
+    paid = [number for number in range(20) if number % 2 == 0]
+    assert sorted(json.loads(each)["left"]["id"] for each in read_all(client, out)) == sorted(map(str, paid))
+    windowed_counts.main(count)
+
+    append(client, orders, [event(number, 0) for number in range(20, 30)])
+    append(client, payments, [event(number, 30) for number in [7, *range(20, 30)]])
+    stream_join.main(join)
+    paid += [7, *range(20, 30)]
+    pairs = [json.loads(each) for each in read_all(client, out)]
+    assert sorted(each["left"]["id"] for each in pairs) == sorted(map(str, paid))
+    assert all(each["left"]["id"] == each["right"]["id"] for each in pairs)
+    windowed_counts.main(count)
     table = client.key_value_table(
         f"{scope}/counts", JsonSerializer(), primary_keys=Utf8Serializer(), secondary_keys=Utf8Serializer()
     )
-    zone = spark.conf.get("spark.sql.session.timeZone")
-    counts = {(entry.key.primary, entry.key.secondary): entry.value for entry in table.entries()}
-    assert len(counts) == 12 * 3, zone
-    assert sum(counts.values()) == 120
-    assert counts["2026-01-01 12:00", "s0  "] == 4
-    assert counts["2026-01-01 12:00", "s1  "] == counts["2026-01-01 13:50", "s0  "] == 3
+    wanted = Counter((f"2026-01-01 12:{number // 10}0", f"k{number % 3}") for number in range(30))
+    assert {(each.key.primary, each.key.secondary): each.value for each in table.entries()} == wanted
 
 
 class Ended(StreamingQueryListener):  # type: ignore[misc]  # pyspark is Any to mypy
