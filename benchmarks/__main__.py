@@ -118,7 +118,9 @@ ENTRANTS = {
 }
 
 
-def commands(uri: str, scope: str, directory: Path) -> dict[str, Callable[[], list[str]]]:
+def commands(
+    uri: str, scope: str, directory: Path, spark_settings: Sequence[str] = ()
+) -> dict[str, Callable[[], list[str]]]:
     """How each participant is started; those that are not installed are left out."""
     found: dict[str, Callable[[], list[str]]] = {
         "java": lambda: java_command(uri, scope, directory),
@@ -138,7 +140,7 @@ def commands(uri: str, scope: str, directory: Path) -> dict[str, Callable[[], li
         for name, mode in (("pravega 0.3.8", "window"), ("pravega 0.3.8 default", "default")):
             found[name] = partial(python_command, "worker_pravega", uri, scope, mode)
     if find_spec("pyspark") is not None and find_spec("spark_adapter") is not None:
-        found[SPARK] = partial(python_command, "worker_spark", uri, scope)
+        found[SPARK] = partial(python_command, "worker_spark", uri, scope, *spark_settings)
         found[APPEND] = partial(python_command, "worker_append", uri, scope)
     return found
 
@@ -148,6 +150,7 @@ class Bench:
     """One run: the server, the participants and the records.
 
     :ivar connector: Python, ``JAVA_HOME`` and jar of the official Spark connector.
+    :ivar spark_settings: of our Spark session, each ``NAME=VALUE``.
     """
 
     uri: str
@@ -161,10 +164,11 @@ class Bench:
     out: IO[str]
     records: list[dict[str, Any]] = field(default_factory=list)
     connector: tuple[Path, Path, Path] | None = None
+    spark_settings: Sequence[str] = ()
     _participants: dict[str, Participant] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._commands = commands(self.uri, self.scope, self.directory)
+        self._commands = commands(self.uri, self.scope, self.directory, self.spark_settings)
         self._environments: dict[str, dict[str, str]] = {}
         if self.connector is not None:
             python, home, jar = self.connector
@@ -491,6 +495,10 @@ def parse() -> argparse.Namespace:
         help=f"kinds of events for the work of Spark: {', '.join(KINDS)} (default: all)",
     )  # fmt: skip
     parser.add_argument(
+        "--spark-conf", action="append", default=[], metavar="NAME=VALUE",
+        help="a setting of this project's Spark session, not of the connector's",
+    )  # fmt: skip
+    parser.add_argument(
         "--idle-seconds", type=float, default=5.0,
         help="pause before the reads that come after one (default 5; 0: none; after 60 Spark ends workers)",
     )  # fmt: skip
@@ -508,6 +516,9 @@ def main() -> int:
         records = [json.loads(line) for line in arguments.table.read_text().splitlines()]
         print(tables(records))
         return 0
+    for setting in arguments.spark_conf:
+        if "=" not in setting:
+            raise SystemExit(f"error: --spark-conf: {setting!r} is not NAME=VALUE")
     connector = None
     if arguments.spark_connector is not None and "spark" in arguments.work:
         jar = arguments.spark_connector.resolve()
@@ -543,13 +554,25 @@ def main() -> int:
             sys.stdout if str(arguments.output) == "-" else stack.enter_context(arguments.output.open("w"))
         )
         bench = Bench(
-            uri, scope, client, pids, directory, rounds, scale, arguments.only, out, connector=connector
+            uri,
+            scope,
+            client,
+            pids,
+            directory,
+            rounds,
+            scale,
+            arguments.only,
+            out,
+            connector=connector,
+            spark_settings=arguments.spark_conf,
         )
         stack.callback(bench.close)
         spark = SparkBench(bench, arguments.spark_events, arguments.only, arguments.idle_seconds)
         description = machine(kind) | {"rounds": rounds, "scale": scale}
         if connector is not None:
             description["spark_connector"] = connector[2].name
+        if arguments.spark_conf:
+            description["spark_conf"] = arguments.spark_conf
         out.write(json.dumps(description) + "\n")
         for group, run in (
             ("append", bench.run_append),

@@ -240,7 +240,7 @@ class SparkBench:
         payload = kind.bytes_of(count)
         participant = self.host.participant(form.program)
         try:
-            participant.start()
+            participant.start(ANSWER_SECONDS)
             assert participant.pid is not None
             pids = self.host.server_pids()
             with TreeWatch(participant.pid) as taken:

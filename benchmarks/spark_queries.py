@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
@@ -15,10 +15,10 @@ from benchmarks.work import Clock, measure
 __all__ = ["files", "session", "stream_files", "to_count", "to_noop"]
 
 
-def session(name: str, **settings: str) -> SparkSession:
+def session(name: str, settings: Mapping[str, str]) -> SparkSession:
     """A session of ``CORES`` tasks at once.
 
-    :param settings: more settings, with ``_`` for the dots in their names.
+    :param settings: more of Spark's settings.
     """
     builder = (
         SparkSession.builder.master(f"local[{CORES}]")
@@ -30,7 +30,7 @@ def session(name: str, **settings: str) -> SparkSession:
         .config("spark.sql.shuffle.partitions", str(CORES))
     )
     for key, value in settings.items():
-        builder = builder.config(key.replace("_", "."), value)
+        builder = builder.config(key, value)
     made: SparkSession = builder.getOrCreate()
     made.sparkContext.setLogLevel("OFF")
     return made

@@ -24,7 +24,7 @@ class Peer:
 
     def __init__(self, uri: str, scope: str, jar: str) -> None:
         self._options = {"controller": uri, "scope": scope}
-        self._spark = session("pravega benchmarks, connector", spark_jars=jar)
+        self._spark = session("pravega benchmarks, connector", {"spark.jars": jar})
 
     def _frame(self, stream: str, columns: str) -> DataFrame:
         frame = self._spark.read.format(FORMAT).options(**self._options, stream=stream).load()

@@ -1,4 +1,4 @@
-"""``spark_adapter`` and its floors: ``python -m benchmarks.worker_spark URI SCOPE``.
+"""``spark_adapter`` and its floors: ``python -m benchmarks.worker_spark URI SCOPE [SETTING=VALUE ...]``.
 
 Requests are those of :mod:`benchmarks.spark_work`. A floor does what a form does without Pravega: it makes
 the same rows from memory in the same Python workers, or sends the same rows there and drops them. What a form
@@ -28,7 +28,7 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -133,13 +133,13 @@ def dropped(rows: DataFrame) -> tuple[int, int]:
 class Peer:
     """One Spark session for all requests."""
 
-    def __init__(self, uri: str, scope: str) -> None:
+    def __init__(self, uri: str, scope: str, settings: Mapping[str, str]) -> None:
         self._config = PravegaConfig.from_defaults(controller_uri=uri, scope=scope, env={})
         self._options = {"controller": uri, "scope": scope}
         os.environ["PYSPARK_PYTHON"] = sys.executable
         root = str(Path(__file__).resolve().parent.parent)
         os.environ["PYTHONPATH"] = os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])
-        self._spark: SparkSession = session("pravega benchmarks")
+        self._spark: SparkSession = session("pravega benchmarks", settings)
         self._spark.dataSource.register(FloorSource)
         register(self._spark)
 
@@ -277,8 +277,8 @@ def _totals(events: Iterator[bytes]) -> Iterator[tuple[int, int]]:
 
 
 def main() -> None:
-    uri, scope = sys.argv[1:]
-    serve(Peer(uri, scope).handle)
+    uri, scope, *settings = sys.argv[1:]
+    serve(Peer(uri, scope, dict(each.split("=", 1) for each in settings)).handle)
 
 
 if __name__ == "__main__":
