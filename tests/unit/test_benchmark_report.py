@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
 from math import log
 from pathlib import Path
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 
 from benchmarks.peers import TreeWatch
 from benchmarks.report import AFTER_PAUSE, latencies, pauses, spark_notes, spark_table, table
-from benchmarks.spark_bench import write_files
+from benchmarks.spark_bench import SPARK, Form, SparkBench, write_files
 from benchmarks.spark_work import CYCLE, EVENT, FILES, KEY, KEYS, KINDS, EventKind, slices
 
 
@@ -238,3 +240,81 @@ def test_cpu_time_of_a_tree_of_processes(tmp_path: Path) -> None:
     with TreeWatch(99, tmp_path) as gone:
         pass
     assert (gone.jvm, gone.python) == (None, None)
+
+
+# --- what is checked ------------------------------------------------------------------------------
+
+
+class Answering:
+    """A participant that gives these answers, one after the other."""
+
+    def __init__(self, answers: list[dict[str, Any]]) -> None:
+        self.pid = os.getpid()
+        self._answers = answers
+
+    def start(self, timeout: float) -> None:
+        pass
+
+    def request(self, *words: object, timeout: float) -> dict[str, Any]:
+        return self._answers.pop(0)
+
+
+class Around:
+    """What the benchmark around the work of Spark gives it."""
+
+    def __init__(self, answers: list[dict[str, Any]], stored: int) -> None:
+        self.out, self.records, self.said = io.StringIO(), list[dict[str, Any]](), list[str]()
+        self._participant, self._stored = Answering(answers), stored
+
+    def participant(self, name: str) -> Answering:
+        return self._participant
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+    def server_pids(self) -> list[int]:
+        return []
+
+    def stored_bytes(self, stream: str) -> int:
+        return self._stored
+
+
+RIGHT = {"events": 10, "bytes": 1000, "seconds": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("answer", "stored", "error"),
+    [
+        (RIGHT, 1080, None),
+        (RIGHT | {"events": 9}, 1080, "9 events of 1000 bytes instead of 10 of 1000"),
+        (RIGHT | {"bytes": 999}, 1080, "10 events of 999 bytes instead of 10 of 1000"),
+        (RIGHT, 2160, "2160 bytes are stored instead of 1080"),
+    ],
+)
+def test_a_wrong_result_is_an_error_and_no_result(
+    answer: dict[str, Any], stored: int, error: str | None
+) -> None:
+    host = Around([answer], stored)
+    form = Form("format exactly_once", SPARK, "format-exactly_once")
+    bench = SparkBench(host, ["100B"])  # type: ignore[arg-type]  # what is asked of it is there
+    bench._measure("batch write", KINDS["100B"], 10, 1, form, ("batch",), "stream")
+    [record] = host.records
+    assert record.get("error") == error
+    assert record.get("events_per_second") == (None if error else 20.0)
+    assert (spark_table(host.records) == "") == (error is not None)
+    assert json.loads(host.out.getvalue()) == record
+
+
+def test_a_form_that_is_not_there_is_asked_once() -> None:
+    host = Around([{"unavailable": "no writer"}], 0)
+    host.turns = lambda names: ((number, name) for number in range(3) for name in names)  # type: ignore[attr-defined]
+    lacking, there = Form("format", SPARK, "format"), Form("floor", SPARK, "floor")
+    bench = SparkBench(host, ["100B"])  # type: ignore[arg-type]  # what is asked of it is there
+    asked = []
+    for number, form in bench._turns("batch write", [lacking, there]):
+        asked.append((number, form.name))
+        if form is lacking:
+            bench._measure("batch write", KINDS["100B"], 10, number, form, ("batch",), "stream")
+    assert asked == [(0, "format"), (0, "floor"), (1, "floor"), (2, "floor")]
+    assert "error" not in host.records[0]
+    assert spark_notes(host.records) == "- batch write, 100B, format: not available: no writer"
