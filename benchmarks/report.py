@@ -131,11 +131,13 @@ def spark_table(records: Iterable[Record]) -> str:
     """
     groups: dict[tuple[str, str, str], list[Record]] = {}
     for record in records:
-        if "spark" not in record or record["spark"].startswith(AFTER_PAUSE) or record.get("warm_up"):
+        if "spark" not in record or record["spark"].startswith(AFTER_PAUSE):
             continue
-        if "error" not in record and "unavailable" not in record:
-            key = (record["spark"], record["kind"], record["participant"])
-            groups.setdefault(key, []).append(record)
+        # Rows are in the order of the warm-up, in which nobody's turn has moved yet.
+        group = groups.setdefault((record["spark"], record["kind"], record["participant"]), [])
+        if not record.get("warm_up") and "error" not in record and "unavailable" not in record:
+            group.append(record)
+    groups = {key: group for key, group in groups.items() if group}
     if not groups:
         return ""
     rates = {key: median(record["events_per_second"] for record in group) for key, group in groups.items()}

@@ -118,6 +118,10 @@ def test_spark_s_reads_are_compared_with_a_floor_and_the_connector() -> None:
     # Events of another kind have nothing to be compared with.
     assert rows(spark_table(records))[-1][1:8] == ["1kB", "read_df", "8", "8", "8", "0.0", ""]
     assert spark_table([]) == ""
+    turns = [of_spark("read and count", name, 1.0, warm_up=True) for name in ("read_df", "connector")]
+    assert list(spark_rows(turns + records[:-1])) == [
+        ("read and count", name) for name in ("read_df", "connector", "floor, data source")
+    ]
     assert len(rows(table(records))) == 2
     assert latencies(records) == ""
 
