@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import chain, pairwise
 from struct import Struct
+from struct import error as StructError
 from typing import TYPE_CHECKING, Final, overload
 
 from pravega_wire.errors import DecodeError, TruncatedInputError
@@ -21,11 +22,13 @@ if TYPE_CHECKING:
 __all__ = ["EVENT_HEADER", "EventAssembler", "EventBatch", "frame_event", "last_boundary", "parse_events"]
 
 EVENT_HEADER: Final = Struct(">ii")
-_unpack_header: Final = Struct(">q").unpack_from
-# Of an event this is its length: the type before it is 0.
+_unpack_header: Final = Struct(">Q").unpack_from
+# Of an event this is its length: the type before it is 0. Of anything else it is over 2 GiB.
 _HEADER_BYTES: Final = 8
 _RUN: Final = 16
 # Equal lengths in a row before the run check is worth its set-up.
+_BLOCK: Final = 128
+# Events that are followed before it is looked for runs again.
 _AT_ONCE: Final = 64
 _AT_ONCE_BYTES: Final = 1 << 16
 # Payloads of one length that are unpacked by one call, and bytes of it.
@@ -220,43 +223,50 @@ def parse_events(
     # As long as all events take the same, that is all there is to know of them.
     stride, at = _equal_events(view, size)
     begins: array[int] = array("q", () if stride else (0,))
-    add = begins.append
+    unpack = _unpack_header
     needed = _HEADER_BYTES
-    last = -1
-    repeated = 0
-    while at + _HEADER_BYTES <= size:
-        (length,) = _unpack_header(view, at)
-        if length >> 31:
-            if at:
-                # The events before it are good: whoever goes on from there is told.
-                break
-            kind, length = EVENT_HEADER.unpack_from(view, at)
-            raise DecodeError(
-                f"segment {segment or '?'}: no event begins at offset {base_offset + at} "
-                f"(type {kind}, length {length})",
-                segment=segment,
-            )
-        end = at + _HEADER_BYTES + length
-        if end > size:
-            needed = end - at
+    while True:
+        found: list[int] = []
+        add = found.append
+        end = at
+        try:
+            # What is no header is a number that leads far behind the buffer, so that this ends there as well.
+            for _ in range(_BLOCK):
+                end += _HEADER_BYTES + unpack(view, end)[0]
+                add(end)
+        except (StructError, OverflowError):
+            pass
+        over = end > size
+        if over:
+            found.pop()
+        if found:
+            if stride:
+                begins.extend(range(0, at + 1, stride))
+                stride = 0
+            at = found[-1]
+            begins.fromlist(found)
+        if over:
+            (length,) = unpack(view, at)
+            if length >> 31 == 0:
+                needed = _HEADER_BYTES + length
+            elif at == 0:
+                kind, length = EVENT_HEADER.unpack_from(view, at)
+                raise DecodeError(
+                    f"segment {segment or '?'}: no event begins at offset {base_offset + at} "
+                    f"(type {kind}, length {length})",
+                    segment=segment,
+                )
+            # Else the events before it are good: whoever goes on from there is told.
             break
-        if stride:
-            begins.extend(range(0, at + 1, stride))
-            stride = 0
-        add(end)
-        if length == last:
-            repeated += 1
-            if repeated == _RUN:
-                repeated = 0
-                each = _HEADER_BYTES + length
-                count = _equal_headers(view, end, each, (size - end) // each)
-                if count:
-                    begins.extend(range(end + each, end + each * count + 1, each))
-                    end += count * each
-        else:
-            last = length
-            repeated = 0
-        at = end
+        if len(found) < _BLOCK:
+            break
+        each = at - found[-2]
+        if found[-1 - _RUN] == at - _RUN * each:
+            # Perhaps a long run of one length.
+            count = _equal_headers(view, at, each, (size - at) // each)
+            if count:
+                begins.extend(range(at + each, at + each * count + 1, each))
+                at += count * each
     return EventBatch(view[:at], base_offset, stride or begins), at, needed
 
 
