@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, Self, TypeAlias, get_args
 
 from pravega_wire import Credentials, PravegaConfig, ScopedStream, SegmentRange
-from pravega_wire.boundaries import check_bytes
-from pravega_wire.checks import check_count, check_seconds
+from pravega_wire.checks import check_bytes, check_count, check_seconds
 from pravega_wire.errors import InvalidArgumentError
 from spark_adapter.choice import Bounds, StreamChoice, bounds_of, choice_of
 
@@ -32,6 +31,7 @@ __all__ = [
     "columns_of",
     "config_of",
     "config_options",
+    "count",
     "decode_ranges",
     "encode_ranges",
     "number",
@@ -158,6 +158,13 @@ OPTIONS = (
         "max_partition_bytes",
         "(no limit)",
         "divide what lies in one segment into partitions of at most so many bytes; costs a pass over it",
+        uses=READS,
+    ),
+    Option(
+        "min_partitions",
+        "(one a segment)",
+        "divide the largest ranges between events until there are so many partitions; costs a pass over them",
+        ("minPartitions",),
         uses=READS,
     ),
     Option(
@@ -372,6 +379,7 @@ class ReadOptions:
     :ivar columns: names of the columns, in order.
     :ivar max_bytes, max_events: of a micro-batch; None for no limit.
     :ivar discovery_interval: seconds.
+    :ivar min_partitions: of all partitions, where there are events enough; None for any number.
     """
 
     config: PravegaConfig
@@ -385,6 +393,7 @@ class ReadOptions:
     max_bytes: int | None = None
     max_events: int | None = None
     discovery_interval: float = 60.0
+    min_partitions: int | None = None
 
     @classmethod
     def parse(cls, options: Mapping[str, str], use: Use = "read") -> Self:
@@ -419,8 +428,9 @@ class ReadOptions:
             byte_count("max_partition_bytes", given.get("max_partition_bytes")),
             columns_given(given),
             byte_count("max_bytes_per_trigger", given.get("max_bytes_per_trigger")),
-            _count("max_events_per_trigger", given.get("max_events_per_trigger")),
+            count("max_events_per_trigger", given.get("max_events_per_trigger")),
             _seconds("stream_discovery_interval", given.get("stream_discovery_interval", "60")),
+            count("min_partitions", given.get("min_partitions")),
         )
 
 
@@ -542,12 +552,21 @@ def schema_of(columns: Iterable[str] = COLUMNS) -> str:
     return ", ".join(f"{name} {_COLUMN_TYPES[name]}" for name in columns)
 
 
+def count(name: str, text: str | None) -> int | None:
+    """The number over 0 that an option gives, or None without it."""
+    return _number(name, text, check_count)
+
+
 def byte_count(name: str, text: str | None) -> int | None:
     """The number of bytes that an option gives, or None without it."""
+    return _number(name, text, check_bytes)
+
+
+def _number(name: str, text: str | None, check: Callable[[str, object], int]) -> int | None:
     if not text:
         return None
     try:
-        return check_bytes(f"option {name!r}", int(text))
+        return check(f"option {name!r}", int(text))
     except InvalidArgumentError:
         raise
     except ValueError:
@@ -571,17 +590,6 @@ def one_of(name: str, text: str, choices: Sequence[str]) -> str:
     if text.lower() not in choices:
         raise InvalidArgumentError(f"option {name!r}: {text!r} is not one of {', '.join(choices)}")
     return text.lower()
-
-
-def _count(name: str, text: str | None) -> int | None:
-    if not text:
-        return None
-    try:
-        return check_count(f"option {name!r}", int(text))
-    except InvalidArgumentError:
-        raise
-    except ValueError:
-        raise InvalidArgumentError(f"option {name!r}: {text!r} is not a whole number") from None
 
 
 def _seconds(name: str, text: str) -> float:

@@ -37,6 +37,7 @@ from spark_adapter.clients import client_for
 from spark_adapter.creating import Creation, ensure_stream
 from spark_adapter.offsets import StreamOffset
 from spark_adapter.options import ReadOptions
+from spark_adapter.planning import divided
 
 __all__ = ["StreamPlanner", "batch_ranges"]
 
@@ -74,7 +75,8 @@ def batch_ranges(client: PravegaClient, options: ReadOptions) -> list[SegmentRan
         )
 
     found = for_each(options.choice.find(client), ranges)
-    return [each for _, parts in sorted(found.items()) for each in parts]
+    parts = [each for _, parts in sorted(found.items()) for each in parts]
+    return divided(client, parts, options.min_partitions)
 
 
 # --- micro-batches --------------------------------------------------------------------------------
@@ -380,9 +382,9 @@ class StreamPlanner:
 
     def _divided(self, client: PravegaClient, ranges: list[SegmentRange]) -> list[SegmentRange]:
         limit = self.options.max_partition_bytes
-        if limit is None:
-            return ranges
-        return [piece for each in ranges for piece in client.split_range(each, limit)]
+        if limit is not None:
+            ranges = [piece for each in ranges for piece in client.split_range(each, limit)]
+        return divided(client, ranges, self.options.min_partitions)
 
 
 def _lost(stream: ScopedStream, error: DataLossError) -> DataLossError:

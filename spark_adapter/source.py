@@ -7,17 +7,23 @@ same rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, overload
 
 from pyspark import RDD, SparkContext
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.utils import require_minimum_pandas_version
 
 from pravega_wire import PravegaConfig, ScopedStream, SegmentRange, StreamCut
+from pravega_wire.sync import DirectReader
 from spark_adapter.clients import client_for
-from spark_adapter.options import check_end, columns_of, config_options, encode_ranges
+from spark_adapter.options import check_end, columns_of, config_options, encode_ranges, schema_of
+from spark_adapter.planning import ranges_to_read
 from spark_adapter.versions import check_context, needs_data_sources
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["EVENT_SCHEMA", "Bound", "read_df", "read_rdd", "register"]
 
@@ -45,7 +51,7 @@ class _ReadEvents:
     def __call__(self, ranges: Iterable[SegmentRange]) -> Iterator[Any]:
         client = client_for(self.config)
         for each in ranges:
-            with client.read_range(each) as batches:
+            with DirectReader(client, each) as batches:
                 for batch in batches:
                     events = batch.to_list()
                     if self.deserializer is None:
@@ -65,6 +71,7 @@ def read_rdd(
     *,
     on_truncated: OnTruncated = ...,
     max_partition_bytes: int | None = ...,
+    min_partitions: int | None = ...,
 ) -> RDD[bytes]: ...
 
 
@@ -79,6 +86,7 @@ def read_rdd(
     *,
     on_truncated: OnTruncated = ...,
     max_partition_bytes: int | None = ...,
+    min_partitions: int | None = ...,
 ) -> RDD[T]: ...
 
 
@@ -92,6 +100,7 @@ def read_rdd(
     *,
     on_truncated: OnTruncated = "fail",
     max_partition_bytes: int | None = None,
+    min_partitions: int | None = None,
 ) -> RDD[Any]:
     """The events between two cuts as an RDD, a partition for each segment range.
 
@@ -105,6 +114,8 @@ def read_rdd(
     :param max_partition_bytes: divide what lies in one segment into partitions of at most so many bytes (a
         larger event is one by itself), so that several workers read it. The driver looks for the places now,
         as :meth:`PravegaClient.split_range` does and at its cost.
+    :param min_partitions: divide the largest ranges between events until there are so many partitions, or as
+        many as there are events; for segments that hold much more than others. Costs the same.
     :raises DataLossError: data between the cuts was truncated (now, or while reading).
     :raises InvalidStreamCutError: a cut is of another stream or beyond its end.
     :raises InvalidArgumentError: ``sc`` is not a Spark context (Spark Connect has none), or an argument makes
@@ -112,8 +123,14 @@ def read_rdd(
     """
     check_context(sc)
     check_end("end", end)
-    ranges = client_for(config).segment_ranges(
-        stream, start, end, on_truncated=on_truncated, max_range_bytes=max_partition_bytes
+    ranges = ranges_to_read(
+        client_for(config),
+        stream,
+        start,
+        end,
+        on_truncated=on_truncated,
+        max_partition_bytes=max_partition_bytes,
+        min_partitions=min_partitions,
     )
     read = _ReadEvents(config, deserializer)
     return sc.parallelize(ranges, max(1, len(ranges))).mapPartitions(read)
@@ -142,9 +159,12 @@ def read_df(
     *,
     on_truncated: OnTruncated = "fail",
     max_partition_bytes: int | None = None,
+    min_partitions: int | None = None,
     columns: Iterable[str] | str | None = None,
 ) -> DataFrame:
     """The events between two cuts as a DataFrame, one partition for each segment range.
+
+    Works with PySpark 3.5 too, if pandas is installed (which PySpark asks for).
 
     Columns: ``event`` (binary), ``scope``, ``stream`` (string), ``segment_id`` and ``offset``
     (long; the offset in bytes of the event's header in its segment). Arguments and errors as
@@ -153,15 +173,25 @@ def read_df(
     :param columns: those to read, in this order: names, or a text with commas. Spark leaves out none by
         itself, and ``columns="event"`` is a good deal faster than all.
     :raises InvalidArgumentError: there is no such column.
-    :raises MissingExtraError: PySpark is older than 4.0.
+    :raises MissingExtraError: PySpark is older than 4.0, and pandas is not installed.
     """
-    needs_data_sources("read_df")
     check_end("end", end)
     chosen = columns_of("columns", columns)
     name = config.resolve(stream)
-    ranges = client_for(config).segment_ranges(
-        name, start, end, on_truncated=on_truncated, max_range_bytes=max_partition_bytes
+    by_map = _has_pandas()
+    if not by_map:
+        needs_data_sources("read_df without pandas")
+    ranges = ranges_to_read(
+        client_for(config),
+        name,
+        start,
+        end,
+        on_truncated=on_truncated,
+        max_partition_bytes=max_partition_bytes,
+        min_partitions=min_partitions,
     )
+    if by_map:
+        return _mapped(spark, config, name, ranges, chosen)
     register(spark)
     return (
         spark.read.format("pravega")
@@ -173,3 +203,51 @@ def read_df(
         )
         .load()
     )
+
+
+def _has_pandas() -> bool:
+    """Whether there is a pandas that PySpark takes: ``mapInArrow`` asks for one, and does not use it."""
+    try:
+        require_minimum_pandas_version()
+    except ImportError:
+        return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadBatches:
+    """Reads the ranges whose numbers come in, as Arrow batches, in a worker; picklable."""
+
+    config: PravegaConfig
+    ranges: tuple[SegmentRange, ...]
+    columns: tuple[str, ...]
+
+    def batches(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from spark_adapter.arrow_reader import arrow_batches
+
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                yield from arrow_batches(self.config, self.ranges[number], self.columns)
+
+
+def _mapped(
+    spark: SparkSession,
+    config: PravegaConfig,
+    stream: ScopedStream,
+    ranges: Sequence[SegmentRange],
+    columns: tuple[str, ...],
+) -> DataFrame:
+    """A frame whose tasks each get the number of a range, and read it.
+
+    A data source would do the same with a process of Python for each plan, and with slower rows.
+    """
+    count = len(ranges)
+    # The same for every event: Spark puts them in, and nothing of them has to come from the worker.
+    fixed = {"scope": stream.scope, "stream": stream.name}
+    shipped = tuple(name for name in columns if name not in fixed) or ("segment_id",)
+    read = _ReadBatches(config, tuple(ranges), shipped)
+    rows = spark.range(0, count, 1, max(1, count)).mapInArrow(read.batches, schema_of(shipped))
+    if shipped == columns:
+        return rows
+    # No name has a quote in it.
+    return rows.selectExpr(*(f"'{fixed[name]}' AS {name}" if name in fixed else name for name in columns))

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pravega_wire import PravegaConfig, StreamCut
 from pravega_wire.errors import DataLossError, InvalidArgumentError
 from pravega_wire.sync import PravegaClient
-from spark_adapter import EVENT_SCHEMA, read_df, read_rdd, register
+from spark_adapter import EVENT_SCHEMA, read_df, read_rdd, register, source
 from spark_adapter.datasource import PravegaDataSource
 from spark_adapter.options import config_options
 
@@ -134,7 +134,42 @@ def test_bounds_are_fixed_and_recomputing_gives_the_same(
 
 def test_empty_stream_gives_no_rows(spark: SparkSession, config: PravegaConfig, stream: str) -> None:
     assert read_rdd(spark.sparkContext, config, stream).collect() == []
-    assert read_df(spark, config, stream).collect() == []
+    assert read_df(spark, config, stream, min_partitions=3).collect() == []
+
+
+@pytest.mark.parametrize("pandas", [True, False], ids=["pandas", "without pandas"])
+def test_columns_and_partitions_are_chosen(
+    spark: SparkSession,
+    config: PravegaConfig,
+    written: Written,
+    monkeypatch: pytest.MonkeyPatch,
+    pandas: bool,
+) -> None:
+    """Without pandas, which PySpark asks for in mapInArrow, a data source gives the same rows."""
+    monkeypatch.setattr(source, "_has_pandas", lambda: pandas)
+    whole = read_df(spark, config, written.name, columns=["offset", "stream", "event", "segment_id"])
+    plan = whole._jdf.queryExecution().toString()
+    assert ("MapInArrow" in plan) == pandas
+    assert ("BatchScan" in plan) == (not pandas)
+    rows = whole.collect()
+    assert whole.columns == ["offset", "stream", "event", "segment_id"]
+    assert {row.stream for row in rows} == {written.name}
+    assert sorted(bytes(row.event) for row in rows) == sorted(written.events)
+    assert [(row.segment_id, row.offset) for row in rows] == sorted((r.segment_id, r.offset) for r in rows)
+
+    split = read_df(spark, config, written.name, columns="event", min_partitions=9)
+    parts = split.rdd.glom().collect()
+    assert [row.event for part in parts for row in part] == [row.event for row in rows]
+    assert len(parts) == 9
+    assert all(parts)
+    assert read_df(spark, config, written.name, columns="scope").distinct().collect() == [("spark",)]
+    again = split.cache().union(split.repartition(2)).groupBy("event").count().where("count <> 2")
+    assert again.count() == 0
+    split.unpersist()
+    with pytest.raises(InvalidArgumentError, match="did you mean 'offset'"):
+        read_df(spark, config, written.name, columns="ofset")
+    with pytest.raises(InvalidArgumentError, match="min_partitions must be a whole number from 1, not 0"):
+        read_df(spark, config, written.name, min_partitions=0)
 
 
 def test_format_takes_options_and_cuts(spark: SparkSession, config: PravegaConfig, written: Written) -> None:
@@ -145,10 +180,13 @@ def test_format_takes_options_and_cuts(spark: SparkSession, config: PravegaConfi
         .option("scope", "spark")
         .option("stream", written.name)
         .option("endingOffsets", written.middle.to_text())
+        .option("include_metadata", "false")
+        .option("minPartitions", 5)
         .load()
     )
-    assert frame.count() == len(written.first)
-    assert frame.select("event").distinct().count() == len(written.first)
+    assert frame.rdd.getNumPartitions() == 5
+    assert sorted(bytes(row.event) for row in frame.collect()) == sorted(e for _, e in written.first)
+    assert frame.dtypes == [("event", "binary")]
 
 
 def test_format_refuses_unknown_options(spark: SparkSession, written: Written) -> None:
@@ -244,6 +282,8 @@ def test_one_segment_gives_several_partitions_that_are_the_whole_in_order(
     events[4000:4000] = [b"large" * 300_000]
     with client.event_writer(name) as writer:
         writer.write_events(events)
+    few = read_rdd(spark.sparkContext, config, name, min_partitions=4).glom().map(len).collect()
+    assert (len(few), sum(few)) == (4, len(events))
     limit = 200_000
     rdd = read_rdd(spark.sparkContext, config, name, max_partition_bytes=limit)
     parts = rdd.glom().collect()

@@ -18,7 +18,7 @@ import spark_adapter
 from pravega_wire import PravegaConfig
 from pravega_wire.errors import InvalidArgumentError, MissingExtraError
 from pravega_wire.sync import PravegaClient
-from spark_adapter import ForeachBatchSink, read_df, read_rdd, register
+from spark_adapter import ForeachBatchSink, read_df, read_rdd, register, source
 from spark_adapter.versions import HAS_DATA_SOURCES
 from tests.spark.helpers import (
     assert_exactly,
@@ -83,19 +83,27 @@ def test_read_rdd(
 
 
 def test_read_df(
-    spark: SparkSession, config: PravegaConfig, client: PravegaClient, stream: str, note: Note
+    spark: SparkSession,
+    config: PravegaConfig,
+    client: PravegaClient,
+    stream: str,
+    note: Note,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fill(client, stream)
-    try:
-        frame = read_df(spark, config, stream)
-    except MissingExtraError as error:
-        assert not HAS_DATA_SOURCES
-        refused(note, "`read_df`", error)
-        return
+    frame = read_df(spark, config, stream, min_partitions=3)
+    assert frame.rdd.getNumPartitions() == 3
     rows = frame.collect()
     assert sorted(bytes(row.event) for row in rows) == sorted(EVENTS)
     assert {(row.scope, row.stream) for row in rows} == {("spark", stream)}
     assert frame.where("offset > 100").count() < len(EVENTS) == frame.count()
+    assert len(read_df(spark, config, stream, columns="event").take(3)) == 3
+    monkeypatch.setattr(source, "_has_pandas", lambda: False)
+    if HAS_DATA_SOURCES:
+        assert read_df(spark, config, stream).collect() == rows
+    else:
+        with pytest.raises(MissingExtraError, match=r"read_df without pandas needs PySpark 4\.0"):
+            read_df(spark, config, stream)
     note("`read_df`", WORKS)
 
 
