@@ -77,6 +77,8 @@ V = TypeVar("V")
 StreamName = str | ScopedStream
 """``"scope/stream"``, ``"stream"`` in the default scope, or a :class:`ScopedStream`."""
 
+_REMEMBERED_TRANSACTIONS = 64
+
 
 @dataclass(frozen=True, slots=True)
 class StreamInfo:
@@ -191,6 +193,7 @@ class PravegaClient:
 
     def __init__(self, core: ClientCore) -> None:
         self._core = core
+        self._txn_segments: dict[tuple[ScopedStream, UUID], list[SegmentWithRange]] = {}
 
     @property
     def _operation_timeout(self) -> float:
@@ -532,6 +535,7 @@ class PravegaClient:
         """
         name = self._resolve(stream)
         created = await self._core.controller.create_transaction(name.scope, name.name, lease_ms)
+        self._remember_segments(name, created.txn_id, list(created.segments))
         return Transaction(self._core, name, created.txn_id, created.segments, lease_ms)
 
     @limited("resuming a transaction on stream {}")
@@ -554,16 +558,28 @@ class PravegaClient:
     async def _transaction_segments(self, stream: ScopedStream, txn_id: UUID) -> list[SegmentWithRange]:
         """The segments of a transaction's epoch, with the epoch half of their ids replaced."""
         check_uuid("the id of a transaction", txn_id)
+        known = self._txn_segments.get((stream, txn_id))
+        if known is not None:
+            return known
         epoch = txn_id.int >> 96
-        segments = await self.epoch_segments(stream, epoch)
-        return [
+        segments = [
             SegmentWithRange(
                 segment_id=generalized_segment_id(segment.segment_id, txn_id),
                 low=segment.low,
                 high=segment.high,
             )
-            for segment in segments
+            for segment in await self.epoch_segments(stream, epoch)
         ]
+        self._remember_segments(stream, txn_id, segments)
+        return segments
+
+    def _remember_segments(
+        self, stream: ScopedStream, txn_id: UUID, segments: list[SegmentWithRange]
+    ) -> None:
+        """A transaction keeps its segments: staging, merging and deleting ask for them once."""
+        self._txn_segments[stream, txn_id] = segments
+        while len(self._txn_segments) > _REMEMBERED_TRANSACTIONS:
+            del self._txn_segments[next(iter(self._txn_segments))]
 
     @limited("asking for a transaction on stream {}")
     async def transaction_status(self, stream: StreamName, txn_id: UUID) -> TxnStatus:
