@@ -13,7 +13,9 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -22,6 +24,7 @@ from pravega_wire import PravegaConfig
 from pravega_wire.sync import PravegaClient, open_client
 from pravega_wire.testing import standalone
 from tests.spark.kill_cases import Case, cases
+from tests.spark.kill_reading import ReadJob, killed_at_calls, killed_at_random_reading
 from tests.spark.killing import Job, NotShownError
 
 
@@ -41,6 +44,44 @@ def run_case(client: PravegaClient, case: Case, folder: Path, **options: Any) ->
             faults = verdict.faults()
             row |= {"result": "wrong" if faults else "exact", "faults": faults, **asdict(verdict)}
     return row | {"seconds": round(time.monotonic() - started, 1)}
+
+
+def run_reading(
+    client: PravegaClient, name: str, run: Callable[[ReadJob], None], folder: Path, archive: str
+) -> dict[str, Any]:
+    """Run a case of the source, and compare what was read with what was written."""
+    started = time.monotonic()
+    row: dict[str, Any] = {"case": name, "form": "source"}
+    with ReadJob(client, folder, archive=archive) as job:
+        try:
+            run(job)
+            verdict = job.verdict()
+        except NotShownError as error:
+            row |= {"result": "not shown", "why": str(error)}
+        except Exception:
+            row |= {"result": "failed", "why": traceback.format_exc()}
+        else:
+            faults = verdict.faults()
+            row |= {"result": "wrong" if faults else "exact", "faults": faults, **asdict(verdict)}
+    return row | {"seconds": round(time.monotonic() - started, 1)}
+
+
+def table_of_reading(rows: list[dict[str, Any]]) -> str:
+    """The results of the source as Markdown."""
+    names = (
+        "starts", "kills", "scales", "batches", "events", "lost", "doubled", "disordered_keys", "run_again",
+        "different",
+    )  # fmt: skip
+    lines = [
+        "| case | drivers | kills | scales | batches | events | lost | doubled | keys out of order "
+        "| batches run again | of these different |",
+        "|---" + "|---:" * len(names) + "|",
+    ]
+    for row in rows:
+        shown = row["result"] in ("exact", "wrong")
+        numbers = [str(row[name]) for name in names] if shown else [row["result"], *[""] * (len(names) - 1)]
+        lines.append(f"| {row['case']} | {' | '.join(numbers)} |")
+    return "\n".join(lines)
 
 
 def table_of(rows: list[dict[str, Any]]) -> str:
@@ -71,6 +112,7 @@ def main() -> int:
         prog="python -m benchmarks.spark_kills", description=__doc__.splitlines()[0]
     )
     parser.add_argument("--sink", choices=["foreachBatch", "writeStream"], default="foreachBatch")
+    parser.add_argument("--source", action="store_true", help="kill queries that read, not those that write")
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", nargs="+", default=[""], help="parts of names of cases")
@@ -81,23 +123,35 @@ def main() -> int:
     )
     arguments = parser.parse_args()
     rows: list[dict[str, Any]] = []
+    seed, rounds, archive = arguments.seed, arguments.rounds, arguments.archive
     with standalone() as server, tempfile.TemporaryDirectory() as folder:
         scope = f"kills-{uuid4().hex[:8]}"
         config = PravegaConfig.from_defaults(controller_uri=server.controller_uri, scope=scope, env={})
         with open_client(config) as client:
             client.create_scope(scope)
-            for number, case in enumerate(cases(arguments.seed, arguments.rounds)):
-                if not any(part in case.name for part in arguments.only):
+            todo: list[tuple[str, Callable[..., dict[str, Any]]]] = [
+                (case.name, partial(run_case, client, case, form=arguments.sink, archive=archive))
+                for case in cases(seed, rounds)
+            ]
+            if arguments.source:
+                reading = {
+                    "killed at each call": killed_at_calls,
+                    "killed at random": lambda job: killed_at_random_reading(job, seed, rounds),
+                }
+                todo = [
+                    (name, partial(run_reading, client, name, run, archive=archive))
+                    for name, run in reading.items()
+                ]
+            for number, (name, run) in enumerate(todo):
+                if not any(part in name for part in arguments.only):
                     continue
-                row = run_case(
-                    client, case, Path(folder) / str(number), form=arguments.sink, archive=arguments.archive
-                )
+                row = run(folder=Path(folder) / str(number))
                 rows.append(row)
-                print(f"{row['seconds']:6.1f} s  {row['result']:9}  {case.name}", flush=True)
+                print(f"{row['seconds']:6.1f} s  {row['result']:9}  {name}", flush=True)
                 if row["result"] != "exact":
                     print(row.get("why") or row["faults"], flush=True)
     print(json.dumps(rows))
-    print(table_of(rows))
+    print(table_of_reading(rows) if arguments.source else table_of(rows))
     return 0 if rows and all(row["result"] == "exact" for row in rows) else 1
 
 
