@@ -4,6 +4,7 @@
 
 * :mod:`~examples.flights_demo.data`: the flights, as events, and their checksum;
 * :mod:`~examples.flights_demo.job`: the Spark structured-streaming job that writes them;
+* :mod:`~examples.flights_demo.board`: the query that reads them while they arrive;
 * :mod:`~examples.flights_demo.report`: the Spark batch job that reads them between two cuts;
 * :mod:`~examples.flights_demo.picture`: what happened, drawn;
 * :mod:`~examples.flights_demo.__main__`: starts, scales, kills, restarts and compares.

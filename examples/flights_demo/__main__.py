@@ -10,12 +10,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from uuid import uuid4
 
 from examples.flights_demo import data
@@ -30,6 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SCOPE = f"demo-{uuid4().hex[:8]}"  # a new one, for a server that is not the demo's own
 STREAM, LEDGER = f"{SCOPE}/flights", f"{SCOPE}/ledger"
 SAMPLE_SECONDS = 0.25
+BOARD_SECONDS = 180
 KILL_AFTER_STEP = "staged"
 """Where the driver is killed: its tasks have written a batch, and nothing has been decided."""
 
@@ -85,6 +87,7 @@ class Run:
     begun: dict[int, float] = field(default_factory=dict)
     visible: dict[int, float] = field(default_factory=dict)
     moments: list[tuple[float, str]] = field(default_factory=list)
+    shown: list[tuple[float, int]] = field(default_factory=list)
     stored: int = 0
     scaled: bool = False
     killed: bool = False
@@ -180,6 +183,56 @@ class Run:
         self.say(f"scaled the stream by hand, {len(active)} segments to {len(halves)}")
 
 
+class Board:
+    """The departure board: a query of its own that reads the stream while the job writes it."""
+
+    def __init__(self, run: Run, flights: int) -> None:
+        self._run = run
+        self._flights = flights
+        self._result = run.folder / "board.json"
+        self._log = run.folder / "board.log"
+
+    @contextmanager
+    def running(self) -> Iterator[Self]:
+        """Its process, and a thread that hears what it says."""
+        ours, theirs = os.pipe()
+        arguments = [
+            "-m", "examples.flights_demo.board",
+            "--controller", self._run.controller,
+            "--stream", STREAM,
+            "--flights", str(self._flights),
+            "--checkpoint", str(self._run.folder / "board-checkpoint"),
+            "--result", str(self._result),
+            "--progress", str(theirs),
+        ]  # fmt: skip
+        hearing = threading.Thread(target=self._hear, args=(ours,), daemon=True)
+        with child(arguments, self._log, pass_fds=(theirs,)) as process:
+            os.close(theirs)
+            hearing.start()
+            self._process = process
+            yield self
+        hearing.join()
+
+    def _hear(self, pipe: int) -> None:
+        with open(pipe) as lines:
+            for text in lines:
+                line = json.loads(text)
+                self._run.shown.append((line["time"], line["rows"]))
+
+    def finish(self) -> dict[str, Any]:
+        """Wait until it has seen every flight; what it shows then."""
+        try:
+            code: int | None = self._process.wait(BOARD_SECONDS)
+        except subprocess.TimeoutExpired:
+            code = None
+        if code != 0:
+            tail = "\n".join(self._log.read_text(errors="replace").splitlines()[-30:])
+            ended = "has not seen every flight in time" if code is None else f"ended with {code}"
+            raise Failure(f"the departure board {ended}:\n{tail}")
+        found: dict[str, Any] = json.loads(self._result.read_text())
+        return found
+
+
 def read_report(run: Run, start: str, end: str) -> dict[str, Any]:
     """Run the Spark batch job over the stream between two cuts."""
     result, log = run.folder / "report.json", run.folder / "report.log"
@@ -223,6 +276,16 @@ def compare(source: data.Summary, found: dict[str, Any], say: Voice) -> dict[tup
     return delays
 
 
+def compare_board(source: data.Summary, found: dict[str, Any], run: Run, say: Voice) -> None:
+    """Hold what the departure board showed at the end against the source."""
+    delays = {(name, hour): data.Delay(n, minutes) for name, hour, n, minutes in found["delays"]}
+    if (found["seen"], delays) != (source.count, source.delays):
+        raise Failure(f"the departure board saw {found['seen']} flights, or other delays than the source's")
+    early = sum(1 for when, _ in run.shown if when < max(run.visible.values()))
+    batches = f"{len(run.shown)} batches, {early} of them while flights arrived"
+    say(f"departure board: all {found['seen']} flights, in {batches}")
+
+
 def tell_story(run: Run, delays: dict[tuple[str, int], data.Delay]) -> Story:
     """Put together what is drawn, by reading every event's offset once more."""
     client = run.client
@@ -247,6 +310,7 @@ def tell_story(run: Run, delays: dict[tuple[str, int], data.Delay]) -> Story:
         },
         epochs=epochs,
         moments=run.moments,
+        shown=run.shown,
         delays=delays,
     )
 
@@ -275,9 +339,11 @@ def demo(args: argparse.Namespace, folder: Path, say: Voice) -> None:
                 kill_at=len(files) * 2 // 3,
             )
             before = client.tail(STREAM)
-            while not run.job():
-                say("starting the driver again, with the same checkpoint")
-            run.sample()
+            with Board(run, source.count).running() as board:
+                while not run.job():
+                    say("starting the driver again, with the same checkpoint")
+                run.sample()
+                compare_board(source, board.finish(), run, say)
             after = client.tail(STREAM)
             if not (run.killed and run.scaled):
                 raise Failure("the job ended before it was killed, or the stream before it grew")

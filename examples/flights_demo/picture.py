@@ -53,6 +53,7 @@ class Story:
 
     :ivar epochs: ids of the segments of each epoch of the stream, in order.
     :ivar moments: what was done to the job and the stream, and when.
+    :ivar shown: how many flights the departure board had seen, and when.
     """
 
     start: float
@@ -62,6 +63,7 @@ class Story:
     epochs: Sequence[Sequence[int]]
     moments: Sequence[tuple[float, str]]
     delays: Mapping[tuple[str, int], Delay]
+    shown: Sequence[tuple[float, int]]
 
 
 def visible_events(sample: Sample, segments: Mapping[int, Segment]) -> int:
@@ -122,6 +124,12 @@ def _rate(axes: Axes, story: Story) -> None:
     axes.set_ylim(bottom=0)
     total = axes.twinx()
     total.plot(times, counts, color="tab:gray", linewidth=1, alpha=0.7)
+    total.step(
+        [time - story.start for time, _ in story.shown],
+        [seen for _, seen in story.shown],
+        where="post", color="tab:green", linewidth=1, label="seen by the departure board",
+    )  # fmt: skip
+    total.legend(loc="lower right", fontsize=8)
     total.set_ylabel("readable events", color="tab:gray")
     _mark(axes, story)
 

@@ -43,4 +43,5 @@ def test_demo_ends_well_and_draws(tmp_path: Path) -> None:
     assert "12000 flights, checksum" in output
     assert "kill -9" in output
     assert "scaled the stream by hand" in output
+    assert "departure board: all 12000 flights" in output
     assert picture.read_bytes().startswith(b"\x89PNG")
