@@ -164,12 +164,13 @@ def test_format_write(
     part = '`DataFrame.write.format("pravega")`'
     try:
         register(spark)
-        writer = frame_of(spark, 0).select("event").write.format("pravega").mode("append")
-        writer.options(**options_of(config, stream)).save()
+        for semantic in ("at_least_once", "exactly_once"):
+            writer = frame_of(spark, 0).select("event").write.format("pravega").mode("append")
+            writer.options(**options_of(config, stream), semantic=semantic).save()
     except (MissingExtraError, PySparkException) as error:
         refused(note, part, error)
         return
-    assert sorted(read_all(client, stream)) == sorted(event.decode() for event in EVENTS)
+    assert sorted(read_all(client, stream)) == sorted(2 * [event.decode() for event in EVENTS])
     note(part, WORKS)
 
 
@@ -184,20 +185,20 @@ def test_format_write_stream(
     part = '`DataFrame.writeStream.format("pravega")`'
     try:
         register(spark)
-        query = (
-            files_of(spark, tmp_path / "files", 1)
-            .select("event")
-            .writeStream.format("pravega")
-            .options(**options_of(config, stream))
-            .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
+        for batches in (1, 2):  # the second one goes on from the checkpoint
+            query = (
+                files_of(spark, tmp_path / "files", batches)
+                .writeStream.format("pravega")
+                .options(**options_of(config, stream), semantic="exactly_once", routing_key_col="key")
+                .option("checkpointLocation", str(tmp_path / "checkpoint"))
+                .trigger(availableNow=True)
+                .start()
+            )
+            query.awaitTermination()
     except (MissingExtraError, PySparkException) as error:
         refused(note, part, error)
         return
-    assert sorted(read_all(client, stream)) == sorted(event.decode() for event in EVENTS)
+    assert_exactly(client, stream, [0, 1])
     note(part, WORKS)
 
 
@@ -219,7 +220,9 @@ def test_sink(
     by_row = ForeachBatchSink(
         config, stream, mode=mode, serializer=lambda row: row.event.encode(), router=lambda row: row.key
     )
-    by_row(frame_of(spark, 2), 2)
+    by_row(frame_of(spark, 2, partitions=1), 2)
+    assert by_row.last_batch is not None
+    assert (by_row.last_batch.rows, by_row.last_batch.dropped) == (200, 0)
     assert_exactly(client, stream, [0, 1, 2])
     note(f"`ForeachBatchSink`, `{mode}`", WORKS)
 
