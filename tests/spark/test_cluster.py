@@ -1,0 +1,236 @@
+"""The adapter on a standalone cluster: executors and workers that are lost, or get what is shipped.
+
+Neither the workers nor what they start have this package on their Python path: each session says how its
+executors get it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from pyspark.sql import Row, SparkSession
+
+from pravega_wire import PravegaConfig
+from pravega_wire.sync import PravegaClient
+from spark_adapter import ForeachBatchSink, read_df, read_rdd
+from tests.spark.cluster import (
+    Gate,
+    StandaloneCluster,
+    executor_of,
+    standalone_cluster,
+    wait_at,
+)
+from tests.spark.conftest import ROOT
+from tests.spark.helpers import assert_exactly, frame_of, rows_of, run_query, staging_left
+
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.executor.memory": "512m",
+    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.cores.max": "2",
+}
+
+
+@pytest.fixture(scope="module")
+def standalone_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneCluster]:
+    with standalone_cluster(tmp_path_factory.mktemp("spark-cluster")) as cluster:
+        yield cluster
+
+
+@contextmanager
+def session(cluster: StandaloneCluster, **more: str) -> Iterator[SparkSession]:
+    builder = SparkSession.builder.master(cluster.uri).appName("pravega cluster tests")
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    # executors import what is tested from here; the workers themselves know nothing of it
+    settings = {**SETTINGS, "spark.executorEnv.PYTHONPATH": ROOT, **more}
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    opened = builder.getOrCreate()
+    opened.sparkContext.setLogLevel("OFF")
+    try:
+        yield opened
+    finally:
+        opened.stop()
+        for name in settings:  # the next session's builder has them otherwise
+            SparkSession.builder._options.pop(name, None)
+
+
+@pytest.fixture(scope="module")
+def spark(standalone_spark: StandaloneCluster) -> Iterator[SparkSession]:
+    """A session whose tasks run in executors of two workers, one core each."""
+    # both workers take part, from the first task on
+    with session(standalone_spark, **{"spark.scheduler.minRegisteredResourcesRatio": "1.0"}) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def source(client: PravegaClient) -> str:
+    """A stream of four segments with the rows of two batches."""
+    name = f"cluster-{uuid4().hex[:12]}"
+    client.create_stream(name, 4)
+    for batch in range(2):
+        fill(client, name, batch)
+    return name
+
+
+def fill(client: PravegaClient, stream: str, batch: int) -> None:
+    rows = rows_of(batch)
+    with client.event_writer(stream) as writer:
+        writer.write_events([event.encode() for event, _ in rows], routing_keys=[key for _, key in rows])
+
+
+def events_of(*batches: int) -> list[str]:
+    return sorted(event for batch in batches for event, _ in rows_of(batch))
+
+
+# --- sessions of their own, before the one that takes both cores for the rest of the module -----------------
+
+
+def test_executors_come_and_go(
+    standalone_spark: StandaloneCluster,
+    config: PravegaConfig,
+    client: PravegaClient,
+    source: str,
+    stream: str,
+    ledger: str,
+) -> None:
+    settings = {
+        "spark.dynamicAllocation.enabled": "true",
+        "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+        "spark.dynamicAllocation.minExecutors": "0",
+        "spark.dynamicAllocation.maxExecutors": "2",
+        "spark.dynamicAllocation.executorIdleTimeout": "1s",
+        "spark.dynamicAllocation.schedulerBacklogTimeout": "1s",
+    }
+    with session(standalone_spark, **settings) as spark:
+        sink = ForeachBatchSink(
+            config, stream, mode="exactly_once", ledger_stream=ledger, query="q", routing_key_col="key"
+        )
+        generations = []
+        for batch in range(2):
+            frame = read_df(spark, config, source)
+            assert sorted(bytes(row.event).decode() for row in frame.collect()) == events_of(0, 1)
+            sink(frame_of(spark, batch), batch)
+            pids = spark.sparkContext.range(4, numSlices=4).mapPartitions(
+                lambda _: [executor_of(os.getpid())]
+            )
+            generations.append(set(pids.collect()))
+            wait_for_no_executors(spark)
+    assert generations[0].isdisjoint(generations[1])
+    assert_exactly(client, stream, [0, 1])
+    assert staging_left(client, stream, ledger) == []
+
+
+def wait_for_no_executors(spark: SparkSession) -> None:
+    context = spark.sparkContext._jsc.sc()
+    deadline = time.monotonic() + 120
+    while len(context.statusTracker().getExecutorInfos()) > 1:  # the driver counts as one
+        assert time.monotonic() < deadline, "executors that have nothing to do are still there"
+        time.sleep(0.2)
+
+
+# --- one session --------------------------------------------------------------------------------------------
+
+
+def test_reads_and_a_streaming_query_on_two_workers(
+    spark: SparkSession,
+    config: PravegaConfig,
+    client: PravegaClient,
+    source: str,
+    stream: str,
+    ledger: str,
+    tmp_path: Path,
+) -> None:
+    rdd = read_rdd(spark.sparkContext, config, source, deserializer=bytes.decode)
+    assert rdd.getNumPartitions() > 2
+    assert sorted(rdd.collect()) == events_of(0, 1)
+    frame = read_df(spark, config, source)
+    assert sorted(bytes(row.event).decode() for row in frame.collect()) == events_of(0, 1)
+    hosts = rdd.mapPartitions(lambda _: [executor_of(os.getpid())]).collect()
+    assert len(set(hosts)) == 2
+    sink = ForeachBatchSink(config, stream, mode="exactly_once", ledger_stream=ledger, routing_key_col="key")
+    run_query(spark, sink, tmp_path / "files", 2, tmp_path / "checkpoint")
+    restarted = ForeachBatchSink(
+        config, stream, mode="exactly_once", ledger_stream=ledger, routing_key_col="key"
+    )
+    run_query(spark, restarted, tmp_path / "files", 3, tmp_path / "checkpoint")
+    assert_exactly(client, stream, [0, 1, 2])
+    assert staging_left(client, stream, ledger) == []
+
+
+def kill_executor(_: StandaloneCluster, task: int) -> None:
+    os.kill(executor_of(task), signal.SIGKILL)
+
+
+def lose_worker(cluster: StandaloneCluster, task: int) -> None:
+    cluster.lose_worker_of(task)
+
+
+@pytest.mark.parametrize("lose", [kill_executor, lose_worker])
+def test_lost_in_the_middle_of_a_read(
+    standalone_spark: StandaloneCluster,
+    spark: SparkSession,
+    config: PravegaConfig,
+    source: str,
+    lose: Callable[[StandaloneCluster, int], None],
+) -> None:
+    with Gate(lambda task: lose(standalone_spark, task)) as gate:
+        port = gate.port
+
+        def decode(event: bytes) -> str:
+            if event == b"1:100":
+                wait_at(port)
+            return event.decode()
+
+        found = read_rdd(spark.sparkContext, config, source, deserializer=decode).collect()
+    assert sorted(found) == events_of(0, 1)
+    assert len(gate.passed) == 2
+    assert len(set(gate.passed)) == 2
+    standalone_spark.add_workers(2 - len(standalone_spark.workers))
+
+
+@pytest.mark.parametrize("lose", [kill_executor, lose_worker])
+def test_lost_in_the_middle_of_a_write(
+    standalone_spark: StandaloneCluster,
+    spark: SparkSession,
+    config: PravegaConfig,
+    client: PravegaClient,
+    stream: str,
+    ledger: str,
+    tmp_path: Path,
+    lose: Callable[[StandaloneCluster, int], None],
+) -> None:
+    with Gate(lambda task: lose(standalone_spark, task)) as gate:
+        port = gate.port
+
+        def serialize(row: Row) -> bytes:
+            if row.event == "1:150":
+                wait_at(port)
+            return str(row.event).encode()
+
+        sink = ForeachBatchSink(
+            config,
+            stream,
+            mode="exactly_once",
+            ledger_stream=ledger,
+            serializer=serialize,
+            routing_key_col="key",
+        )
+        run_query(spark, sink, tmp_path / "files", 3, tmp_path / "checkpoint")
+    assert sink.last_batch is not None
+    assert sink.last_batch.batch == 2
+    assert_exactly(client, stream, [0, 1, 2])
+    assert len(set(gate.passed)) == len(gate.passed) == 2
+    assert staging_left(client, stream, ledger) == []
+    standalone_spark.add_workers(2 - len(standalone_spark.workers))
