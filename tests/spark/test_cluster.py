@@ -6,13 +6,18 @@ executors get it.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
 import sys
+import tarfile
 import time
-from collections.abc import Callable, Iterator
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -22,6 +27,7 @@ from pravega_wire import PravegaConfig
 from pravega_wire.sync import PravegaClient
 from spark_adapter import ForeachBatchSink, read_df, read_rdd
 from tests.spark.cluster import (
+    SPARK_HOME,
     Gate,
     StandaloneCluster,
     executor_of,
@@ -29,7 +35,7 @@ from tests.spark.cluster import (
     wait_at,
 )
 from tests.spark.conftest import ROOT
-from tests.spark.helpers import assert_exactly, frame_of, rows_of, run_query, staging_left
+from tests.spark.helpers import assert_exactly, frame_of, read_all, rows_of, run_query, staging_left
 
 SETTINGS = {
     "spark.ui.enabled": "false",
@@ -138,6 +144,134 @@ def wait_for_no_executors(spark: SparkSession) -> None:
     while len(context.statusTracker().getExecutorInfos()) > 1:  # the driver counts as one
         assert time.monotonic() < deadline, "executors that have nothing to do are still there"
         time.sleep(0.2)
+
+
+ARROW = (
+    "pyspark",
+    "py4j",
+    "numpy",
+    "numpy.libs",
+    "pandas",
+    "pyarrow",
+    "pytz",
+    "dateutil",
+    "six.py",
+    "tzdata",
+)
+"""What a cluster may well have already: Spark itself, pandas, pyarrow and what these need."""
+
+OWN = ("pravega_wire", "spark_adapter")
+
+NEEDED = (
+    "trio", "construct", "h2", "hpack", "hyperframe", "google", "attr", "attrs", "outcome", "sniffio",
+    "sortedcontainers", "idna",
+)  # fmt: skip
+"""What the client needs."""
+
+
+def python_with(directory: Path, *packages: str) -> Path:
+    """A Python that has these packages of this environment, and no others."""
+    packages_of, place = Path(pytest.__file__).parents[1], directory / "packages"
+    place.mkdir(parents=True)
+    for name in packages:
+        if (packages_of / name).exists():
+            (place / name).symlink_to(packages_of / name)
+    python = directory / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH="{place}:$PYTHONPATH" exec {sys.executable} -S "$@"\n')
+    python.chmod(0o755)
+    return python
+
+
+def own_files() -> list[Path]:
+    return [file for name in OWN for file in sorted((Path(ROOT) / name).rglob("*")) if file.suffix != ".pyc"]
+
+
+def submit(
+    cluster: StandaloneCluster, options: Sequence[str], pythons: dict[str, str], *arguments: str
+) -> dict[str, Any]:
+    """Run the driver with ``spark-submit``; what it found."""
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", cluster.uri]
+    for name, value in SETTINGS.items():
+        command += ["--conf", f"{name}={value}"]
+    driver = str(Path(__file__).parent / "cluster_driver.py")
+    done = subprocess.run(
+        [*command, *options, driver, *arguments],
+        env={**variables, "SPARK_HOME": str(SPARK_HOME), **pythons},
+        cwd=cluster.directory,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=900,  # only for a job that hangs
+        check=False,
+    )
+    found = [line for line in done.stdout.splitlines() if line.startswith("FOUND ")]
+    assert done.returncode == 0 and found, done.stdout + done.stderr[-8000:]  # noqa: PT018
+    return dict(json.loads(found[0].removeprefix("FOUND ")))
+
+
+def test_packages_are_shipped_by_py_files(
+    standalone_spark: StandaloneCluster,
+    config: PravegaConfig,
+    client: PravegaClient,
+    source: str,
+    stream: str,
+    ledger: str,
+    tmp_path: Path,
+) -> None:
+    packages = tmp_path / "pravega.zip"
+    with zipfile.ZipFile(packages, "w") as archive:
+        for file in own_files():
+            archive.write(file, file.relative_to(ROOT))
+    # the driver and the workers have what the two packages need, but not these themselves
+    python = str(python_with(tmp_path, *ARROW, *NEEDED))
+    found = submit(
+        standalone_spark,
+        ["--py-files", str(packages)],
+        {"PYSPARK_PYTHON": python},
+        *(config.controller_uri, source, stream, ledger),
+    )
+    for path in [found["driver"], *(path for paths in found["workers"] for path in paths)]:
+        assert "/pravega.zip/" in path
+    assert (found["read"], found["written"]) == (400, 400)
+    assert sorted(read_all(client, stream)) == events_of(0, 1)
+    assert staging_left(client, stream, ledger) == []
+
+
+def test_packages_are_shipped_by_archives(
+    standalone_spark: StandaloneCluster,
+    config: PravegaConfig,
+    client: PravegaClient,
+    source: str,
+    stream: str,
+    ledger: str,
+    tmp_path: Path,
+) -> None:
+    packages = tmp_path / "pravega.tar.gz"
+    site = Path(pytest.__file__).parents[1]
+    with tarfile.open(packages, "w:gz", compresslevel=1) as archive:
+        for name in NEEDED:
+            archive.add(site / name, name, filter=without_bytecode)
+        for name in OWN:
+            archive.add(Path(ROOT) / name, name, filter=without_bytecode)
+    python = str(python_with(tmp_path, *ARROW))
+    found = submit(
+        standalone_spark,
+        ["--archives", f"{packages}#pravega", "--conf", "spark.executorEnv.PYTHONPATH=./pravega"],
+        # the driver has the packages: archives are for the executors
+        {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": sys.executable, "PYTHONPATH": ROOT},
+        *(config.controller_uri, source, stream, ledger),
+    )
+    assert found["driver"] == f"{ROOT}/spark_adapter/__init__.py"
+    for path in (path for paths in found["workers"] for path in paths):
+        assert path.startswith(str(standalone_spark.directory))
+        assert "/pravega/" in path
+    assert (found["read"], found["written"]) == (400, 400)
+    assert sorted(read_all(client, stream)) == events_of(0, 1)
+
+
+def without_bytecode(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    return None if entry.name.endswith(("__pycache__", ".pyc")) else entry
 
 
 # --- one session --------------------------------------------------------------------------------------------
