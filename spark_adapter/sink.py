@@ -32,6 +32,7 @@ from spark_adapter.commit import AttemptResult, BatchCommitter, BatchReport, IfF
 from spark_adapter.journal import Journal
 from spark_adapter.ledger import SinkKey
 from spark_adapter.tasks import RESULT_SCHEMA, Mode, PartitionWriter, decode_result
+from spark_adapter.versions import needs_classic
 
 __all__ = ["ForeachBatchSink"]
 
@@ -173,8 +174,9 @@ class ForeachBatchSink:
         :raises InvalidArgumentError: a column is missing or of the wrong type. With ``exactly_once`` also:
             the query has no checkpoint or name; the batch was written, or is being written by another thread,
             under the same query, stream and sink name in this run of the query; the ledger does not know them
-            and the batch is above 0.
+            and the batch is above 0. Over Spark Connect also: ``exactly_once``, a serializer or a router.
         """
+        self._check_session(df)
         self._check_columns(df)
         if self._plan.mode == "exactly_once":
             self.last_batch = self._exactly_once(df, batch_id)
@@ -248,6 +250,24 @@ class ForeachBatchSink:
             )
             self._committed_for = (key, checkpoint)
         return self._committer
+
+    def _check_session(self, df: DataFrame) -> None:
+        plan = self._plan
+        if plan.mode == "exactly_once":
+            needs_classic(
+                df,
+                "ForeachBatchSink(mode='exactly_once')",
+                "it has to know the query and its checkpoint, which only the server does; write with "
+                'writeStream.format("pravega"), or run the query in a classic session (spark-submit, '
+                "SparkSession.builder.master)",
+            )
+        if plan.serializer is not None or plan.router is not None:
+            needs_classic(
+                df,
+                "ForeachBatchSink with a serializer or a router",
+                "it would need an RDD; make the event and its key columns of the frame, and name them with "
+                "event_col and routing_key_col",
+            )
 
     def _check_columns(self, df: DataFrame) -> None:
         plan = self._plan

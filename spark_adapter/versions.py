@@ -10,7 +10,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pravega_wire.errors import InvalidArgumentError, MissingExtraError
 
-__all__ = ["HAS_DATA_SOURCES", "check_context", "is_connect", "needs_classic", "needs_data_sources"]
+__all__ = [
+    "HAS_DATA_SOURCES",
+    "check_context",
+    "is_connect",
+    "needs_classic",
+    "needs_data_sources",
+]
 
 HAS_DATA_SOURCES = find_spec("pyspark.sql.datasource") is not None
 """Whether PySpark has an API for data sources in Python: from 4.0."""
