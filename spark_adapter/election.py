@@ -92,8 +92,7 @@ class HeldTransaction:
         self._lease_ms = lease_ms
         self._closed = threading.Event()
         self.ping()
-        self._thread = threading.Thread(target=self._keep_alive, name=f"lease of {txn_id}", daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._keep_alive, name=f"lease of {txn_id}", daemon=True).start()
 
     @property
     def txn_id(self) -> UUID:
@@ -115,9 +114,8 @@ class HeldTransaction:
         self._client.abort_transaction(self._stream, self._txn_id)
 
     def close(self) -> None:
-        """Stop renewing the lease; again is harmless."""
+        """Stop renewing the lease; again is harmless, and a renewal that is under way is not waited for."""
         self._closed.set()
-        self._thread.join()
 
     def __enter__(self) -> Self:
         return self
@@ -131,7 +129,8 @@ class HeldTransaction:
             try:
                 self.ping()
             except TransactionError as error:
-                log.warning("%s", error)
+                if not self._closed.is_set():
+                    log.warning("%s", error)
                 return
             except PravegaError as error:
                 # the lease outlasts several tries; the commit will say if it did not
@@ -262,7 +261,8 @@ class ElectedCommitter(BatchCommitter):
                 )
             prepared, outcome = held.prepared, "recovered"
         else:
-            prepared, nbytes = self._write_in(self.hold(txn_id), batch, lambda: results)
+            with self.hold(txn_id) as txn:
+                prepared, nbytes = self._write_in(txn, batch, lambda: results)
         self._journal.compact()
         seconds = time.monotonic() - started
         return BatchReport(batch, outcome, prepared.rows, nbytes, txn_id, seconds)

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pravega_wire.errors import (
+    ConnectionLostError,
     FencedError,
     InvalidArgumentError,
     PravegaError,
@@ -20,7 +21,7 @@ from pravega_wire.errors import (
     TransactionError,
 )
 from spark_adapter.commit import AttemptResult
-from spark_adapter.election import Attempted, ElectedCommitter, sweep, unnamed_query
+from spark_adapter.election import Attempted, ElectedCommitter, HeldTransaction, sweep, unnamed_query
 from spark_adapter.journal import Journal
 from spark_adapter.ledger import (
     Forget,
@@ -314,7 +315,7 @@ EVENTS = ("kill an actor", "kill a driver", "another driver", "expire", "forget"
 
 
 @given(st.lists(st.integers(0, 8 * 12 * len(EVENTS) - 1), min_size=50, max_size=160), st.booleans())
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_any_order_of_steps(choices: list[int], zombies: bool) -> None:
     world = World()
     try:
@@ -582,3 +583,29 @@ def test_jobs_without_a_name_leave_nothing_in_the_ledger() -> None:
     assert {txn for txn, _ in server.staging} == {busy[0].txn}
     assert isinstance(decode_record(server.ledger[-1]), Forget)
     assert server.stream == whole_batch(QUERY, 0)
+
+
+def test_a_held_transaction_is_renewed_until_it_is_closed_or_lost() -> None:
+    class Flaky(Client):
+        pings = 0
+        enough = threading.Event()
+
+        def ping_transaction(self, stream: str, txn_id: UUID, *, lease_ms: int) -> bool:
+            self.pings += 1
+            if self.pings == 3:
+                raise ConnectionLostError("not now")
+            if self.pings == 6:
+                self.enough.set()
+            return super().ping_transaction(stream, txn_id, lease_ms=lease_ms)
+
+    server = Server()
+    client = Flaky(server)
+    txn = client.begin_transaction("s/t", lease_ms=1).txn_id
+    with HeldTransaction(client, "s/t", txn, 1) as held:
+        assert client.enough.wait(60)
+        (thread,) = (each for each in threading.enumerate() if each.name == f"lease of {txn}")
+        held.abort()
+    thread.join(60)
+    assert not thread.is_alive()
+    with pytest.raises(TransactionAbortedError, match="is not open any more"):
+        HeldTransaction(client, "s/t", txn, 1)
