@@ -317,12 +317,7 @@ class StreamSink(DataSourceStreamArrowWriter or object):  # type: ignore[misc]  
                 "this version of Spark does not tell a task which batch of which query it works for, so "
                 "semantic 'exactly_once' is not possible: use ForeachBatchSink"
             )
-        default = task.getLocalProperty("spark.sql.streaming.checkpointLocation")
-        if not self._plan.options.has_checkpoint and not default:
-            raise InvalidArgumentError(
-                "semantic 'exactly_once' needs a query with the option checkpointLocation: without one a "
-                "restarted query begins from the start and writes everything again"
-            )
+        # Spark itself refuses a query of this format without a checkpoint that is kept
         return Place(query, checkpoint, int(batch), _run_of(task) or self._plan.session)
 
 

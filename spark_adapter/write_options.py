@@ -64,9 +64,8 @@ def default_ledger(stream: ScopedStream) -> ScopedStream:
 class WriteOptions:
     """The options of one write, parsed.
 
-    :ivar ledger: None unless ``exactly_once``. :ivar has_checkpoint: whether the options say where the
-        query's checkpoint is. :ivar columns: what the options say of columns, not compared with a frame.
-    :ivar creation: whether and how the stream is made if it is missing.
+    :ivar ledger: None unless ``exactly_once``. :ivar columns: what the options say of columns, not
+        compared with a frame. :ivar creation: whether and how the stream is made if it is missing.
     """
 
     config: PravegaConfig
@@ -82,7 +81,6 @@ class WriteOptions:
     compact_after: int = 1000
     lease_ms: int = 120_000
     read_after_write: bool = True
-    has_checkpoint: bool = False
     creation: Creation = field(default_factory=lambda: Creation(stream=True))
 
     @classmethod
@@ -139,7 +137,6 @@ class WriteOptions:
             read_after_write=boolean(
                 "read_after_write_consistency", given.get("read_after_write_consistency", "true")
             ),
-            has_checkpoint=any(name.lower() == "checkpointlocation" for name in options),
             creation=Creation.parse(given, use),
         )
 

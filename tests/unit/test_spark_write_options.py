@@ -47,7 +47,7 @@ def test_what_a_job_of_the_scala_connector_says_is_taken() -> None:
     )
     assert parsed.semantic == "exactly_once"
     assert parsed.ledger == ScopedStream("sc", "st-spark-ledger")
-    assert (parsed.lease_ms, parsed.read_after_write, parsed.has_checkpoint) == (30_000, False, True)
+    assert (parsed.lease_ms, parsed.read_after_write) == (30_000, False)
     assert parsed.creation.stream
     weaker = WriteOptions.parse({**STREAM, "exactly_once": "false", "lease_ms": "30000"}, "write")
     assert (weaker.semantic, weaker.ledger) == ("at_least_once", None)
