@@ -46,6 +46,7 @@ Bound = StreamCut | str | None
 
 _CONCURRENT_LOOKUPS = 16
 _UNKNOWN_ATTEMPTS = 4
+_TAIL_ATTEMPTS = 3
 
 
 async def segment_infos(
@@ -189,11 +190,15 @@ async def head(core: ClientCore, stream: ScopedStream) -> StreamCut:
 
 async def tail(core: ClientCore, stream: ScopedStream) -> StreamCut:
     """The position after the newest event; of a sealed stream, its end."""
-    segments = await core.controller.get_current_segments(stream.scope, stream.name)
-    ids = [segment.segment_id for segment in segments]
-    if not ids:
-        ids = await last_segments(core, stream)
-    infos = await segment_infos(core, stream, ids)
+    for _ in range(_TAIL_ATTEMPTS):
+        segments = await core.controller.get_current_segments(stream.scope, stream.name)
+        ids = [segment.segment_id for segment in segments]
+        if not ids:
+            ids = await last_segments(core, stream)
+        infos = await segment_infos(core, stream, ids)
+        if None not in infos.values():
+            break
+        # Replaced, and truncated away, since the controller has named it: without it the cut is incomplete.
     return StreamCut(
         stream,
         {segment_id: info.write_offset for segment_id, info in infos.items() if info is not None},
