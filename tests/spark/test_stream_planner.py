@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -18,7 +21,8 @@ from pravega_wire.errors import (
     InvalidStreamCutError,
     StreamNotFoundError,
 )
-from pravega_wire.sync import PravegaClient
+from pravega_wire.sync import PravegaClient, open_client
+from pravega_wire.testing import FaultProxy
 from spark_adapter.admission import Limit
 from spark_adapter.arrow_reader import arrow_batches
 from spark_adapter.options import ReadOptions, config_options
@@ -174,6 +178,11 @@ def test_backlog_is_what_the_limit_has_left(
         left.append(report["backlog_bytes"])
         assert all(part.length <= 300 for part in query.batches[-1])
     assert left == [4000, 3000, 2000, 1000, 0]
+    # Another number of partitions after a restart.
+    pairs = append(client, stream, "b", 20, 92)
+    query.restart(max_partition_bytes=100)
+    check(query.run(), pairs)
+    assert [len(parts) for parts in query.batches[-2:]] == [10, 10]
 
 
 def test_one_large_event_goes_alone(config: PravegaConfig, client: PravegaClient, stream: str) -> None:
@@ -184,6 +193,52 @@ def test_one_large_event_goes_alone(config: PravegaConfig, client: PravegaClient
     query = Query(config, stream=stream, max_bytes_per_trigger=2000)
     check(query.run(), pairs)
     assert [b"L" * 3_000_000] in [query.events(n, n + 1) for n in range(len(query.batches))]
+
+
+def test_a_server_that_is_away_for_a_while_ends_no_query(
+    config: PravegaConfig, client: PravegaClient, stream: str
+) -> None:
+    """Controller and store are lost before each question, and are back within the limits of time."""
+    with FaultProxy() as proxy:
+        host, _, port = config.controller_uri.removeprefix("tcp://").partition(":")
+        address = f"tcp://127.0.0.1:{proxy.endpoint(host, int(port))}"
+        query = Query(replace(config, controller_uri=address), stream=stream, max_bytes_per_trigger=500)
+        with open_client(query.options.config, address_map=proxy.address_map) as through:
+            query.planner = StreamPlanner(query.options, client=lambda: through)
+            threads = set(threading.enumerate())
+            pairs = append(client, stream, "a", 40)
+            start = offset = as_spark(query.planner.initial())
+            ranges: list[SegmentRange] = []
+            cuts = proxy.cuts
+            while True:
+                outage(proxy)
+                end = as_spark(query.planner.latest(offset, query.limit))
+                if end == offset:
+                    break
+                outage(proxy)
+                ranges += query.planner.ranges(offset, end)
+                offset = end
+            assert proxy.cuts > cuts
+            # Threads of one call have ended with it.
+            assert not [each for each in set(threading.enumerate()) - threads if "streams" in each.name]
+    query.options = replace(query.options, config=config)
+    query.batches.append(ranges)
+    check(query.events(), pairs)
+    assert start["from"] == start["cuts"]
+
+
+def outage(proxy: FaultProxy) -> None:
+    """Nothing can be reached until the proxy has turned a connection away."""
+    proxy.refuse()
+    before = proxy.cuts + proxy.cut_all()
+
+    def back() -> None:
+        give_up = time.monotonic() + 60
+        while proxy.cuts <= before and time.monotonic() < give_up:
+            time.sleep(0.01)  # the proxy has nothing to wait for
+        proxy.refuse(False)
+
+    threading.Thread(target=back, name="outage", daemon=True).start()
 
 
 def test_starts_and_ends(config: PravegaConfig, client: PravegaClient, stream: str) -> None:
@@ -410,20 +465,21 @@ def test_times_by_watermarks(config: PravegaConfig, client: PravegaClient, strea
         read(startingTimestamp=5)
     now, written = 1_000_000, list[int]()
     with client.event_writer(stream) as writer:
-        while len(marks := client.watermarks(stream)) < 2:  # the controller looks every ten seconds
+        while not (marks := client.watermarks(stream)):  # the controller looks every ten seconds
             times = list(range(now, now + 1000, 100))
             writer.write_events([b"%d" % each for each in times], routing_keys=[str(each) for each in times])
             written += times
             now += 1000
             writer.note_time(now)
-    assert marks[0].upper <= marks[1].lower
-    at = marks[1].upper + 1
+    mark = marks[0]
+    at = mark.upper + 1
     late = read(startingTimestamp=at)
     assert set(late) >= {each for each in written if each >= at}
     assert len(late) < len(written)
-    assert min(late) >= marks[1].lower
-    early = read(endingTimestamp=at - 1)
-    assert set(early) >= {each for each in written if each < marks[1].lower}
+    assert min(late) >= mark.lower
+    early = read(endingTimestamp=mark.lower)
+    assert set(early) >= {each for each in written if each < mark.lower}
+    assert sorted(early + late) == written
     assert read(startingTimestamp="1970-01-01T00:00:00+00:00", endingTimestamp="2026-01-01T00:00:00Z") != []
     assert sorted(read(startingTimestamp=1)) == written
     assert sorted(read(endingTimestamp=now * 2)) == written

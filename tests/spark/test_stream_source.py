@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
@@ -104,22 +105,82 @@ def split(client: PravegaClient, stream: str) -> None:
 
 
 def merge(client: PravegaClient, stream: str) -> None:
-    """All segments become two, of which the borders are new."""
+    """Three segments become two: the middle one has both for successors."""
     ids = [each.segment_id for each in client.active_segments(stream)]
     client.scale_stream(stream, ids, [(0.0, 0.6), (0.6, 1.0)])
 
 
-def test_follow(followed: Followed, client: PravegaClient, stream: str) -> None:
-    pairs = append(client, stream, "a", 500)
-    check(followed.run(stream=stream), pairs)
-    assert followed.run(stream=stream) == []
-    pairs += append(client, stream, "b", 500)
-    split(client, stream)
-    pairs += append(client, stream, "c", 500)
+def test_a_query_has_every_event_once_in_order(
+    followed: Followed, client: PravegaClient, stream: str
+) -> None:
+    """A hundred batches over a split and a merge, with restarts; a batch that is run again is the same."""
+    pairs = append(client, stream, "a", 20)
+    # Started without a limit, followed while the stream scales.
+    query = followed.start(stream=stream)
+    try:
+        query.processAllAvailable()
+        check(followed.rows, pairs)
+        pairs += append(client, stream, "b", 20)
+        split(client, stream)
+        pairs += append(client, stream, "c", 20)
+        query.processAllAvailable()
+        check(followed.rows, pairs)
+        first = query.lastProgress
+        assert first is not None
+        query.processAllAvailable()  # nothing new
+    finally:
+        query.stop()
+    before = len(followed.batches)
+    # Up to now, and no further, in small batches.
+    pairs += append(client, stream, "d", 300, 40)
     merge(client, stream)
-    pairs += append(client, stream, "d", 500)
-    followed.run(stream=stream, max_bytes_per_trigger=5000)
+    pairs += append(client, stream, "e", 300, 40)
+    rows = followed.run(stream=stream, max_events_per_trigger=7, max_bytes_per_trigger=336)
     check(followed.rows, pairs)
-    print(len(followed.runs[-1]), [sizes(each) for each in followed.runs[-1].values()])
-    print(json.dumps(followed.progress[-1]["sources"][0], indent=1))
-    print(followed.offset(0), followed.offset(3))
+    batches = [batch for batch in followed.runs[-1].values() if batch]
+    assert len(batches) == len(followed.batches) - before > 85
+    assert len(rows) == 600
+    assert all(len(batch) <= 7 and sizes(batch) <= 336 for batch in batches)
+    sources = [each["sources"][0] for each in followed.progress if each["numInputRows"]]
+    assert [each["numInputRows"] for each in sources] == [len(batch) for batch in batches][-len(sources) :]
+    assert sources[-1]["latestOffset"] == {
+        "v": 1,
+        "cuts": {f"spark/{stream}": client.tail(stream).to_text()},
+        "backlog_bytes": 0,
+        "skipped_bytes": 0,
+        "skipped_segments_of_unknown_size": 0,
+    }
+    assert sources[-2]["latestOffset"]["backlog_bytes"] == sizes(batches[-1])
+    assert sources[-1]["endOffset"] == followed.offset(max(followed.batches))
+    # The driver died after the sink had written, before Spark noted it: the same rows, and then what is new.
+    last = max(followed.batches)
+    was = followed.batches[last]
+    for name in (str(last), f".{last}.crc"):
+        (followed.checkpoint / "commits" / name).unlink()
+    pairs += append(client, stream, "f", 20)
+    again = followed.run(stream=stream)
+    assert followed.runs[-1][last] == was
+    assert again[: len(was)] == was
+    check(followed.rows, pairs)
+
+
+def test_what_ends_a_query_is_in_its_exception(
+    followed: Followed, client: PravegaClient, spark: SparkSession, config: PravegaConfig, stream: str
+) -> None:
+    append(client, stream, "a", 30)
+    followed.run(stream=stream, columns="event,offset,segment_id,stream", max_partition_bytes=100)
+    client.truncate_stream(stream, client.tail(stream))
+    append(client, stream, "lost", 30)
+    client.truncate_stream(stream, client.tail(stream))
+    append(client, stream, "b", 30)
+    with pytest.raises(PySparkException, match=rf"DataLossError: stream spark/{stream}: .*bytes \d+ to \d+"):
+        followed.run(stream=stream)
+    # Options are checked by load() and start().
+    reader = spark.readStream.format("pravega").option("controller", config.controller_uri)
+    with pytest.raises(PySparkException, match="did you mean 'max_bytes_per_trigger'"):
+        reader.option("stream", f"spark/{stream}").option("max_byte_per_trigger", "5").load()
+    wrong = reader.option("stream", f"spark/{stream}").schema("event string").load()
+    with pytest.raises(PySparkException, match="leave out schema"):
+        wrong.writeStream.format("noop").option(
+            "checkpointLocation", str(followed.checkpoint) + "-2"
+        ).start().awaitTermination()

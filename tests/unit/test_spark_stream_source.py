@@ -1,0 +1,67 @@
+"""What Spark is told of the limits of a streaming read, and what it tells."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+pytest.importorskip("pyspark.sql.streaming.datasource")
+
+from pyspark.sql.streaming import datasource as limits
+
+from pravega_wire import ScopedStream, StreamCut
+from pravega_wire.errors import InvalidArgumentError
+from spark_adapter.admission import Limit
+from spark_adapter.choice import StreamChoice
+from spark_adapter.creating import Creation
+from spark_adapter.offsets import StreamOffset
+from spark_adapter.options import ReadOptions
+from spark_adapter.stream_source import PravegaStreamReader
+
+
+def reader(**options: object) -> PravegaStreamReader:
+    given = {"stream": "a/b", **{name: str(value) for name, value in options.items()}}
+    return PravegaStreamReader(ReadOptions.parse(given, "readStream"), Creation(False))
+
+
+@pytest.mark.parametrize(
+    ("options", "told", "meant"),
+    [
+        ({}, limits.ReadAllAvailable(), Limit()),
+        ({"max_bytes_per_trigger": 10}, limits.ReadMaxBytes(10), Limit(10)),
+        ({"max_events_per_trigger": 5}, limits.ReadMaxRows(5), Limit(None, 5)),
+        ({"max_bytes_per_trigger": 10, "max_events_per_trigger": 5}, limits.ReadMaxBytes(10), Limit(10, 5)),
+    ],
+)
+def test_the_limits_of_the_options(options: dict[str, int], told: object, meant: Limit) -> None:
+    source = reader(**options)
+    assert source.getDefaultReadLimit() == told
+    assert source._limit(told) == meant
+    # A trigger that wants everything gets it.
+    assert source._limit(limits.ReadAllAvailable()) == Limit()
+    with pytest.raises(InvalidArgumentError, match="limits of bytes and events, not ReadMaxFiles"):
+        source._limit(limits.ReadMaxFiles(3))
+
+
+def test_a_reader_goes_to_the_workers_without_its_planner() -> None:
+    source = reader()
+    assert source._plan is source._plan
+    copy = pickle.loads(pickle.dumps(source))
+    assert copy.options == source.options
+    assert copy._planner is None
+
+
+def test_offsets_round_trip_in_one_form() -> None:
+    streams = [ScopedStream("a", name) for name in "dbc"]
+    cuts = {stream: StreamCut(stream, {number: 5, 9: -1}) for number, stream in enumerate(streams)}
+    choice = StreamChoice(tuple(streams))
+    offset = StreamOffset(cuts, {streams[1]: cuts[streams[1]]}, cuts)
+    text = offset.to_dict()
+    assert list(text) == ["v", "cuts", "from", "ends"]
+    assert list(text["cuts"]) == ["a/b", "a/c", "a/d"]
+    assert StreamOffset.parse(text, choice) == offset
+    assert not offset.is_initial
+    assert StreamOffset(cuts).to_dict().keys() == {"v", "cuts"}
+    assert StreamOffset({}).to_dict() == {"v": 1, "cuts": {}}
+    assert StreamOffset(cuts, cuts).is_initial
