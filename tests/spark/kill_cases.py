@@ -99,7 +99,9 @@ def wait_for(condition: Callable[[], object], what: str, seconds: float = 120.0)
 
 def lease_runs_out(job: Job, step: str) -> None:
     """The Python process stands still for longer than the lease, and then goes on."""
-    with job.driver(step=step, act="stop", at_batch=1, lease_ms=10_000) as driver:
+    # nothing keeps the lease while Spark starts the process that commits: 10 s may be too short for that
+    lease = 10_000 if job.plan.form == "foreachBatch" else 40_000
+    with job.driver(step=step, act="stop", at_batch=1, lease_ms=lease) as driver:
         stopped = driver.until("stopping", step=step)
         txn = claims(job)[-1]
         wait_for(

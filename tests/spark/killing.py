@@ -343,6 +343,7 @@ class Job:
             events="",
             go="",
             marker=str(folder / "marker"),
+            lease_ms=30_000 if options.get("form", "foreachBatch") == "foreachBatch" else 120_000,
             archive=archive or os.environ.get("SPARK_KILLS_ARCHIVE", ""),
             **options,
         )
