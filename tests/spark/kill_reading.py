@@ -13,7 +13,7 @@ import random
 import signal
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import cycle, pairwise
@@ -41,6 +41,7 @@ CALLS = (
 """Where a query is killed: ``read`` is in a task, ``target`` in foreachBatch, others while Spark plans."""
 
 PLANNER = "python_streaming_source_runner"
+ATTEMPTS = 8
 
 
 @dataclass(kw_only=True)
@@ -148,15 +149,29 @@ class ReadJob:
             self.drivers.append(driver)
             yield driver
 
+    def disturb(self, disturbed: Callable[[Driver], None], **changes: Any) -> None:
+        """Start a driver, do something to it, and wait for its end.
+
+        Spark gives its planning process 10 s to start and fails without it. On a busy machine that is no time
+        at all, so a driver that ends for this reason is followed by another one.
+        """
+        for attempt in range(1, ATTEMPTS + 1):
+            with self.driver(**changes) as driver:
+                try:
+                    disturbed(driver)
+                    driver.ended()
+                    break
+                except NotShownError:
+                    if attempt == ATTEMPTS or "failed to connect back" not in driver.output:
+                        raise
+
     def finish(self) -> None:
         """Append no more, and let a driver read all that is there."""
         self._ending.set()
         self._writer.join()
         if self.error is not None:
             raise self.error
-        with self.driver(trigger="") as driver:
-            if driver.ended() != 0:
-                raise AssertionError(f"an undisturbed driver failed:\n{driver.output[-6000:]}")
+        self.disturb(lambda driver: driver.until("finished"), trigger="")
 
     def verdict(self) -> ReadVerdict:
         """Compare what was read with what was written, and the attempts of each batch with each other."""
@@ -188,7 +203,8 @@ def killed_at_calls(job: ReadJob) -> None:
     for number, step in enumerate(CALLS):
         if number % 2:
             job.scale()
-        with job.driver(step=step, act="self") as driver:
+
+        def killed(driver: Driver, step: str = step) -> None:
             driver.until("killed", step=step)
             job.kills += 1
             if step == "before read":
@@ -196,7 +212,8 @@ def killed_at_calls(job: ReadJob) -> None:
                 driver.until("stored")
                 driver.kill("group")
                 job.kills += 1
-            driver.ended()
+
+        job.disturb(killed, step=step, act="self")
     job.finish()
 
 
@@ -205,7 +222,8 @@ def killed_at_random_reading(job: ReadJob, seed: int, rounds: int) -> None:
     dice = random.Random(seed)
     for _ in range(rounds):
         victim = dice.choice(("python", "jvm", "group", "planner"))
-        with job.driver() as driver:
+
+        def killed(driver: Driver, victim: str = victim) -> None:
             driver.until("stored")
             driver.listen(dice.uniform(0.0, 3.0))
             job.scale()
@@ -220,5 +238,6 @@ def killed_at_random_reading(job: ReadJob, seed: int, rounds: int) -> None:
                 case "python" | "jvm" | "group":
                     driver.kill(victim)
             job.kills += 1
-            driver.ended()
+
+        job.disturb(killed)
     job.finish()
