@@ -336,7 +336,11 @@ def canonical(options: Mapping[str, str], use: Use) -> dict[str, str]:
             continue
         option = _SPELLINGS.get(key.lower())
         if option is None:
-            usable = [spelling for spelling, each in _SPELLINGS.items() if use in each.uses]
+            # Spark asks for the columns of a read before it says whether that is a stream.
+            near_uses = READS if use in READS else (use,)
+            usable = [
+                spelling for spelling, each in _SPELLINGS.items() if not set(near_uses).isdisjoint(each.uses)
+            ]
             near = difflib.get_close_matches(key.lower(), usable, 1)
             hint = f"; did you mean {_SPELLINGS[near[0]].name!r}?" if near else ""
             raise InvalidArgumentError(f"unknown option {key!r}{hint}")
