@@ -87,10 +87,14 @@ class Daemon:
 
 @dataclass
 class StandaloneCluster:
-    """``spark://`` URI of a running master, and its workers of one core each."""
+    """``spark://`` URI of a running master, and its workers of one core each.
+
+    :ivar apart: each worker has an address of its own: Spark runs a speculative attempt on another host only.
+    """
 
     directory: Path
     uri: str
+    apart: bool = False
     workers: list[Daemon] = field(default_factory=list)
     _started: int = 0
 
@@ -105,7 +109,8 @@ class StandaloneCluster:
                     place.with_suffix(".log"),
                     "(Successfully registered) with master",
                     "org.apache.spark.deploy.worker.Worker",
-                    *("--host", "127.0.0.1", "--port", "0", "--webui-port", "0"),
+                    *("--host", f"127.0.0.{self._started if self.apart else 1}"),
+                    *("--port", "0", "--webui-port", "0"),
                     *("--cores", "1", "--memory", "1g", "--work-dir", str(place), self.uri),
                 )
             )
@@ -121,7 +126,9 @@ class StandaloneCluster:
 
 
 @contextmanager
-def standalone_cluster(directory: Path, workers: int = 2) -> Iterator[StandaloneCluster]:
+def standalone_cluster(
+    directory: Path, workers: int = 2, *, apart: bool = False
+) -> Iterator[StandaloneCluster]:
     """A cluster that is gone when the block ends; logs are in ``directory``."""
     with ExitStack() as stack:
         master = Daemon(
@@ -131,7 +138,7 @@ def standalone_cluster(directory: Path, workers: int = 2) -> Iterator[Standalone
             *("--host", "127.0.0.1", "--port", "0", "--webui-port", "0"),
         )
         stack.callback(master.kill)
-        cluster = StandaloneCluster(directory, master.ready())
+        cluster = StandaloneCluster(directory, master.ready(), apart)
         stack.callback(lambda: [each.kill() for each in cluster.workers])
         cluster.add_workers(workers)
         yield cluster

@@ -21,9 +21,10 @@ from uuid import UUID
 
 from spark_adapter import STEPS
 from spark_adapter.ledger import Preparing, Staging
+from tests.spark.cluster import executor_of, standalone_cluster
 from tests.spark.helpers import ledger_records
 from tests.spark.kill_hooks import Victim
-from tests.spark.killing import Job, NotShownError
+from tests.spark.killing import ROOT, Job, NotShownError
 
 __all__ = ["Case", "cases", "lease_runs_out", "two_drivers"]
 
@@ -59,10 +60,13 @@ def killed_in_its_recovery(job: Job) -> None:
     job.run_to_end()
 
 
+FEW_ROWS_AT_A_TIME = {"spark.sql.execution.arrow.maxRecordsPerBatch": "20", "spark.buffer.size": "1024"}
+"""So that rows come to the writer while those behind them are stalled."""
+
+
 def worker_dies(job: Job, how: str) -> None:
     """A Python worker ends in mid-partition: by itself (``exit``), or it and all others by kill -9."""
-    settings = {"spark.sql.execution.arrow.maxRecordsPerBatch": "20", "spark.buffer.size": "1024"}
-    with job.driver(stall="exit" if how == "exit" else "wait", settings=settings) as driver:
+    with job.driver(stall="exit" if how == "exit" else "wait", settings=FEW_ROWS_AT_A_TIME) as driver:
         driver.until("stalled")
         if how != "exit":
             # the writer behind the stalled rows has registered its staging segments: it is in the middle, too
@@ -74,6 +78,62 @@ def worker_dies(job: Job, how: str) -> None:
         job.kills += 1
         if driver.ended() != 0:
             raise AssertionError(f"a lost worker ended the query:\n{driver.output[-3000:]}")
+
+
+ON_A_CLUSTER = FEW_ROWS_AT_A_TIME | {
+    "spark.executor.memory": "512m",
+    "spark.executorEnv.PYTHONPATH": str(ROOT),
+}
+
+
+def executor_and_worker_die(job: Job) -> None:
+    """On a standalone cluster: the executor of a stalled task dies, and in the next run its whole worker."""
+    folder = job.folder / "cluster"
+    folder.mkdir()
+    with standalone_cluster(folder) as cluster:
+        options: dict[str, Any] = {"master": cluster.uri, "stall": "wait", "settings": ON_A_CLUSTER}
+        with job.driver(step="done", act="group", at_batch=0, **options) as driver:
+            stalled = driver.until("stalled")
+            wait_for(lambda: staged(job), "an attempt that stages")
+            os.kill(executor_of(int(stalled["pid"])), signal.SIGKILL)
+            Path(job.plan.marker).touch()
+            driver.until("killed", step="done")
+            job.kills += 2
+        before = len(staged(job))
+        marker = f"{job.plan.marker}-2"
+        with job.driver(marker=marker, **options) as driver:
+            stalled = driver.until("stalled")
+            wait_for(lambda: len(staged(job)) > before, "an attempt that stages")
+            cluster.lose_worker_of(int(stalled["pid"]))
+            Path(marker).touch()
+            job.kills += 1
+            cluster.add_workers(1)
+            if driver.ended() != 0:
+                raise AssertionError(f"a lost worker ended the query:\n{driver.output[-3000:]}")
+
+
+def second_attempts(job: Job) -> None:
+    """A task stands still in mid-partition, and Spark runs a second attempt of it, which wins."""
+    folder = job.folder / "cluster"
+    folder.mkdir()
+    settings = ON_A_CLUSTER | {
+        "spark.speculation": "true",
+        "spark.speculation.quantile": "0.5",
+        "spark.speculation.multiplier": "1.0",
+        "spark.speculation.minTaskRuntime": "0ms",
+    }
+    with standalone_cluster(folder, apart=True) as cluster:
+        with job.driver(master=cluster.uri, stall="wait", settings=settings) as driver:
+            driver.until("stalled")
+            wait_for(lambda: staged(job), "an attempt that stages")
+            driver.until("second")
+            driver.until("stored")  # while the first attempt still stands, or is killed by Spark
+            Path(job.plan.marker).touch()
+            if driver.ended() != 0:
+                raise AssertionError(f"a second attempt ended the query:\n{driver.output[-3000:]}")
+    attempts = sum(record.batch == 0 for record in staged(job))
+    if attempts <= job.plan.partitions:
+        raise NotShownError(f"batch 0 was staged by {attempts} attempts only")
 
 
 def claims(job: Job) -> list[UUID]:
@@ -156,7 +216,7 @@ def two_drivers_at_once(job: Job) -> None:
 
 def scaled_in_a_batch(job: Job, steps: Iterable[str] = ("claimed", "staged", "prepared")) -> None:
     """While a batch stands at a step the stream is scaled: up, down, up; its driver is killed later."""
-    counts = (4, 1, 3)
+    counts = (4, 2, 3)  # not below what the stream was made with
     steps = tuple(steps)
     for number, (step, count) in enumerate(zip(steps, counts, strict=True)):
         with job.driver(step=step, act="pause", at_batch=number + 1) as driver:
@@ -220,7 +280,6 @@ class Case:
     run: Callable[[Job], None]
     batches: int = 4
     options: dict[str, Any] = field(default_factory=dict)
-    cluster: bool = False
 
 
 def cases(seed: int, rounds: int) -> list[Case]:
@@ -251,6 +310,8 @@ def cases(seed: int, rounds: int) -> list[Case]:
         Case("two drivers at once", two_drivers_at_once, 6, rows),
         Case("scaled in a batch", scaled_in_a_batch, 5, rows),
         Case("truncated behind a batch", truncated_behind, 4, rows),
+        Case("executor, then worker killed in mid-partition", executor_and_worker_die, 3),
+        Case("second attempt of a stalled task", second_attempts, 2),
         Case("last commit log entry deleted", commit_log_lost, 3),
     ]
     return found

@@ -107,7 +107,7 @@ class ReadJob:
         self.drivers: list[Driver] = []
         self.kills = self.scales = 0
         self.error: Exception | None = None
-        self._counts = cycle((3, 1, 4, 2))
+        self._counts = cycle((3, 2, 5, 4))
         self._ending = threading.Event()
         self._writer = threading.Thread(target=self._append, daemon=True)
 
