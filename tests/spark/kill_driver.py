@@ -40,18 +40,19 @@ class Stall:
         task = TaskContext.get()
         assert task is not None
         for number, batch in enumerate(batches):
-            if (
-                number == 1
-                and task.partitionId() == 0
-                and task.attemptNumber() == 0
-                and once(f"{self.marker}.begun")
-            ):
-                Notes(self.events)("stalled", attempt=task.taskAttemptId())
-                if self.how == "exit":
-                    os._exit(9)
-                while not os.path.exists(self.marker):
-                    time.sleep(0.05)  # only the harness knows when
+            if number == 1 and task.partitionId() == 0:
+                self._in_the_middle(task.attemptNumber(), task.taskAttemptId())
             yield batch
+
+    def _in_the_middle(self, number: int, attempt: int) -> None:
+        if number > 0 and once(f"{self.marker}.second"):
+            Notes(self.events)("second", attempt=attempt)
+        if number == 0 and once(f"{self.marker}.begun"):
+            Notes(self.events)("stalled", attempt=attempt)
+            if self.how == "exit":
+                os._exit(9)
+            while not os.path.exists(self.marker):
+                time.sleep(0.05)  # only the harness knows when
 
 
 def session_for(plan: Plan) -> SparkSession:
