@@ -176,10 +176,10 @@ def test_what_ends_a_query_is_in_its_exception(
     with pytest.raises(PySparkException, match=rf"DataLossError: stream spark/{stream}: .*bytes \d+ to \d+"):
         followed.run(stream=stream)
     # Options are checked by load() and start().
-    reader = spark.readStream.format("pravega").option("controller", config.controller_uri)
+    given = {"controller": config.controller_uri, "stream": f"spark/{stream}"}
     with pytest.raises(PySparkException, match="did you mean 'max_bytes_per_trigger'"):
-        reader.option("stream", f"spark/{stream}").option("max_byte_per_trigger", "5").load()
-    wrong = reader.option("stream", f"spark/{stream}").schema("event string").load()
+        spark.readStream.format("pravega").options(**given, max_byte_per_trigger="5").load()
+    wrong = spark.readStream.format("pravega").options(**given).schema("event string").load()
     with pytest.raises(PySparkException, match="leave out schema"):
         wrong.writeStream.format("noop").option(
             "checkpointLocation", str(followed.checkpoint) + "-2"
