@@ -171,7 +171,8 @@ class ReadJob:
         self._writer.join()
         if self.error is not None:
             raise self.error
-        self.disturb(lambda driver: driver.until("finished"), trigger="")
+        # the rest may be a lot by now
+        self.disturb(lambda driver: driver.until("finished"), trigger="", max_bytes=1_000_000)
 
     def verdict(self) -> ReadVerdict:
         """Compare what was read with what was written, and the attempts of each batch with each other."""
