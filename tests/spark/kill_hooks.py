@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -116,7 +117,8 @@ class Scene:
                     pass
             case "stop":
                 self.notes("stopping", step=step)
-                os.kill(os.getpid(), signal.SIGSTOP)
+                # to this thread: it would run on for a while if another one had to take the signal first
+                signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
             case "self" | "python" | "jvm" | "group":
                 self.notes("killed", step=step)
                 end(plan.act, os.getsid(0))
