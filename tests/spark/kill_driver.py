@@ -40,7 +40,7 @@ class Stall:
         task = TaskContext.get()
         assert task is not None
         for number, batch in enumerate(batches):
-            if number == 1 and task.partitionId() == 0:
+            if number == 4 and task.partitionId() == 0:
                 self._in_the_middle(task.attemptNumber(), task.taskAttemptId())
             yield batch
 
