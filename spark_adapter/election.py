@@ -30,31 +30,17 @@ from pravega_wire.errors import (
 from spark_adapter import commit
 from spark_adapter.commit import AttemptResult, BatchCommitter, BatchReport, Transaction
 from spark_adapter.journal import Journal
-from spark_adapter.ledger import AlreadyDone, Forget, NeverHeardOf, Resume, TxnOutcome, decide
+from spark_adapter.ledger import AlreadyDone, Forget, NeverHeardOf, Resume, TxnOutcome, decide, is_unnamed
 
 __all__ = [
     "Attempted",
     "Client",
     "ElectedCommitter",
     "HeldTransaction",
-    "is_unnamed",
     "sweep",
-    "unnamed_query",
 ]
 
 log = logging.getLogger(__name__)
-
-_UNNAMED = "(unnamed job) "
-
-
-def unnamed_query(session: UUID) -> str:
-    """Name in the ledger of a job that the user has not named."""
-    return f"{_UNNAMED}{session.hex}"
-
-
-def is_unnamed(query: str) -> bool:
-    """Whether a name is one that :func:`unnamed_query` gives."""
-    return query.startswith(_UNNAMED)
 
 
 class Client(commit.Client, Protocol):

@@ -30,9 +30,9 @@ from pravega_wire.errors import (
 from spark_adapter.clients import client_for
 from spark_adapter.commit import AttemptResult, BatchReport
 from spark_adapter.creating import ensure_stream
-from spark_adapter.election import Attempted, ElectedCommitter, sweep, unnamed_query
+from spark_adapter.election import Attempted, ElectedCommitter, sweep
 from spark_adapter.journal import Journal
-from spark_adapter.ledger import SinkKey
+from spark_adapter.ledger import SinkKey, job_query, unnamed_query
 from spark_adapter.tasks import PartitionWriter, decode_result
 from spark_adapter.write_options import EVENT, KEY, TIME, WriteOptions
 
@@ -65,7 +65,8 @@ def batch_sink(options: dict[str, str], schema: StructType, overwrite: bool) -> 
 def stream_sink(options: dict[str, str], schema: StructType, overwrite: bool) -> StreamSink:
     """The writer of ``DataFrame.writeStream``.
 
-    :raises InvalidArgumentError: options or columns are wrong, or the output mode is complete.
+    :raises InvalidArgumentError: options or columns are wrong, the output mode is complete, or nothing keeps
+        the query's checkpoint in one place (``exactly_once``).
     :raises MissingExtraError: PySpark is older than 4.1.
     """
     if DataSourceStreamArrowWriter is None:
@@ -75,7 +76,18 @@ def stream_sink(options: dict[str, str], schema: StructType, overwrite: bool) ->
         )
     if overwrite:
         raise InvalidArgumentError(_NO_OVERWRITE.format(append='outputMode("append")'))
-    return StreamSink(_Plan.of(WriteOptions.parse(options, "writeStream"), schema))
+    parsed = WriteOptions.parse(options, "writeStream")
+    plan = _Plan.of(parsed, schema)
+    given = {name.lower() for name, value in options.items() if value}
+    found_again = parsed.query is not None or given & {"checkpointlocation", "queryname"}
+    if parsed.semantic == "exactly_once" and not found_again:
+        # spark.sql.streaming.checkpointLocation alone gives such a query a new checkpoint at each start
+        raise InvalidArgumentError(
+            f"semantic 'exactly_once' to stream {parsed.stream} needs the option checkpointLocation or a "
+            "queryName: without both Spark makes a new checkpoint at each start, below "
+            "spark.sql.streaming.checkpointLocation, and a restarted query would write everything again"
+        )
+    return StreamSink(plan)
 
 
 # --- what travels ---------------------------------------------------------------------------------
@@ -337,7 +349,9 @@ class BatchSink(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is Any 
 
     def _place(self) -> Place:
         plan = self._plan
-        return Place(plan.options.job_id or unnamed_query(plan.session), None, 0, plan.session)
+        job_id = plan.options.job_id
+        query = unnamed_query(plan.session) if job_id is None else job_query(job_id)
+        return Place(query, None, 0, plan.session)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Attempt:
         """Write one partition, in a task."""

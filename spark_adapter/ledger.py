@@ -72,7 +72,11 @@ __all__ = [
     "decode_record",
     "encode_record",
     "event_checksum",
+    "is_reserved",
+    "is_unnamed",
+    "job_query",
     "staging_id",
+    "unnamed_query",
 ]
 
 FORMAT_VERSION = 3
@@ -95,6 +99,31 @@ def staging_id(query: str, batch: int, txn: UUID, partition: int, attempt: int) 
     """
     text = f"{query}\0{batch}\0{txn.hex}\0{partition}\0{attempt}"
     return UUID(bytes=blake2b(text.encode(), digest_size=16, person=b"pravega-staging").digest())
+
+
+# --- names of jobs --------------------------------------------------------------------------------
+
+_JOB, _UNNAMED = "(job) ", "(unnamed job) "
+
+
+def job_query(job_id: str) -> str:
+    """What stands for the query's name in the key of a job: never the name of a streaming query."""
+    return f"{_JOB}{job_id}"
+
+
+def unnamed_query(session: UUID) -> str:
+    """The same for a job that the user has not named."""
+    return f"{_UNNAMED}{session.hex}"
+
+
+def is_unnamed(query: str) -> bool:
+    """Whether a name is one that :func:`unnamed_query` gives."""
+    return query.startswith(_UNNAMED)
+
+
+def is_reserved(name: str) -> bool:
+    """Whether a name might be one of these, and so cannot be a query's."""
+    return name.startswith((_JOB, _UNNAMED))
 
 
 # --- records --------------------------------------------------------------------------------------

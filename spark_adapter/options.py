@@ -262,7 +262,8 @@ OPTIONS = (
     Option(
         "transaction_timeout_ms",
         "`120000`",
-        "lease of the transaction, 10000 to 600000 ms; renewed while tasks write (`exactly_once`)",
+        "lease of the transaction, 10000 to 600000 ms; renewed while tasks write (`exactly_once`; "
+        "accepted without effect otherwise)",
         ("lease_ms",),
         uses=WRITES,
     ),
@@ -270,7 +271,7 @@ OPTIONS = (
         "read_after_write_consistency",
         "`true`",
         "`false`: a batch counts as done when its commit is recorded, a moment before readers see it "
-        "(`exactly_once`)",
+        "(`exactly_once`; accepted without effect otherwise)",
         ("read_after_write",),
         uses=WRITES,
     ),

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any, cast, get_args
+from urllib.parse import urlsplit
 from uuid import UUID, uuid4
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # has no stubs
@@ -30,7 +31,7 @@ from pravega_wire.errors import InvalidArgumentError, StreamNotFoundError
 from spark_adapter.clients import client_for
 from spark_adapter.commit import AttemptResult, BatchCommitter, BatchReport, IfForgotten
 from spark_adapter.journal import Journal
-from spark_adapter.ledger import SinkKey
+from spark_adapter.ledger import SinkKey, is_reserved
 from spark_adapter.tasks import RESULT_SCHEMA, Mode, PartitionWriter, decode_result
 from spark_adapter.versions import needs_classic
 
@@ -121,6 +122,8 @@ class ForeachBatchSink:
             raise InvalidArgumentError("sink_name and new_ledger need mode 'exactly_once'")
         if not isinstance(sink_name, str):
             raise InvalidArgumentError(f"sink_name is a string, not {type(sink_name).__name__}")
+        if query is not None and (not query or is_reserved(query)):
+            raise InvalidArgumentError(f"query {query!r} is not a name for a query")
         if mode != "exactly_once" and event_time_col is not None:
             raise InvalidArgumentError("event_time_col needs mode 'exactly_once'")
         if event_col is not None and serializer is not None:
@@ -222,6 +225,12 @@ class ForeachBatchSink:
                 raise InvalidArgumentError(
                     "mode 'exactly_once' needs a query with a checkpointLocation: without one a "
                     "restarted query begins from the start and writes everything again"
+                )
+            if checkpoint is not None and _checkpoint_is_random(spark, checkpoint):
+                raise InvalidArgumentError(
+                    "mode 'exactly_once' needs a query with a checkpointLocation or a queryName: without "
+                    "both Spark makes a new checkpoint at each start, below "
+                    "spark.sql.streaming.checkpointLocation, and a restarted query writes everything again"
                 )
             client = client_for(self._config)
             assert self._ledger is not None
@@ -394,14 +403,44 @@ def _run_of(spark: SparkSession, query_id: str) -> str | None:
     return cast("str | None", spark.sparkContext.getLocalProperty("spark.jobGroup.id"))
 
 
+def _checkpoint_root(query: Any) -> str | None:
+    """Where the JVM's object of a query keeps its checkpoint, or None where that cannot be had."""
+    try:
+        return None if query is None else str(query.resolvedCheckpointRoot())
+    except Py4JError:
+        return None
+
+
+def _checkpoint_is_random(spark: SparkSession, query_id: str) -> bool:
+    """Whether Spark will make another checkpoint at the next start: a query without a name in the default
+    location."""
+    query = _active_query(spark, query_id)
+    root = _checkpoint_root(query)
+    default = spark.conf.get("spark.sql.streaming.checkpointLocation", None)
+    if root is None or not default or query.name() is not None:
+        return False
+    return is_random_below(root, default)
+
+
+def is_random_below(root: str, default: str) -> bool:
+    """Whether a checkpoint's path is that of a random UUID directly below the default location.
+
+    :param root: as Spark resolved it. :param default: as it was configured, perhaps without a scheme.
+    """
+    parent, _, last = urlsplit(root).path.rstrip("/").rpartition("/")
+    try:
+        if str(UUID(last)) != last.lower():
+            return False
+    except ValueError:
+        return False
+    above = urlsplit(default).path.rstrip("/")
+    return parent == above if above.startswith("/") or not above else parent.endswith("/" + above)
+
+
 def _checkpoint_is_temporary(spark: SparkSession, query_id: str) -> bool:
     """Whether Spark made up a checkpoint that it deletes again, so nothing survives a restart."""
-    query = _active_query(spark, query_id)
-    try:
-        root = None if query is None else query.resolvedCheckpointRoot()
-    except Py4JError:
-        root = None
+    root = _checkpoint_root(_active_query(spark, query_id))
     if root is None:
         log.warning("this version of Spark does not tell where the query's checkpoint is")
         return False
-    return str(root).rstrip("/").rpartition("/")[2].startswith("temporary-")
+    return root.rstrip("/").rpartition("/")[2].startswith("temporary-")

@@ -305,7 +305,8 @@ class _Tally:
         self.rows += len(chunk.events)
         self.nbytes += chunk.nbytes
         if chunk.timestamp is not None:
-            self.timestamp = max(chunk.timestamp, self.timestamp or chunk.timestamp)
+            before = self.timestamp
+            self.timestamp = chunk.timestamp if before is None else max(chunk.timestamp, before)
 
     def result(
         self, partition: int, staging: UUID | None = None, contents: Contents | None = None

@@ -30,7 +30,7 @@ from pravega_wire import PravegaConfig, ScopedStream
 from pravega_wire.errors import InvalidArgumentError
 from spark_adapter.commit import IfForgotten
 from spark_adapter.creating import Creation
-from spark_adapter.election import is_unnamed
+from spark_adapter.ledger import is_reserved
 from spark_adapter.options import Use, boolean, canonical, config_of, number, one_of, stream_of
 from spark_adapter.rows_json import column_to_json, rows_to_json
 from spark_adapter.sink import MAX_LEASE_MS, MIN_LEASE_MS
@@ -98,7 +98,11 @@ class WriteOptions:
         ledger = None
         if semantic == "exactly_once":
             named = given.get("ledger_stream")
-            ledger = config.resolve(named) if named else default_ledger(stream)
+            if named == "":
+                raise InvalidArgumentError(
+                    "option 'ledger_stream' is empty; leave it out for <stream>-spark-ledger"
+                )
+            ledger = default_ledger(stream) if named is None else config.resolve(named)
             if ledger == stream:
                 raise InvalidArgumentError(f"option 'ledger_stream': {ledger} is the stream to write to")
         else:
@@ -108,7 +112,7 @@ class WriteOptions:
                         f"option {name!r} needs semantic 'exactly_once', and this is {semantic!r}"
                     )
         for name in ("query", "job_id"):
-            if name in given and (not given[name] or is_unnamed(given[name])):
+            if name in given and (not given[name] or is_reserved(given[name])):
                 raise InvalidArgumentError(f"option {name!r}: {given[name]!r} is not a name")
         poll = "transaction_status_poll_interval_ms"
         if poll in given:

@@ -178,6 +178,14 @@ def test_streaming_writes_that_are_refused_and_the_other_semantics(
     # Spark's own refusal, on which exactly once relies
     with pytest.raises(PySparkException, match="checkpointLocation must be specified"):
         source.frame().writeStream.format("pravega").options(**options).start()
+    # and where it would make a new checkpoint at each start
+    spark.conf.set("spark.sql.streaming.checkpointLocation", str(source.checkpoint))
+    try:
+        with pytest.raises(PySparkException, match="needs the option checkpointLocation or a queryname"):
+            query = source.frame().writeStream.format("pravega").options(**options).start()
+            query.awaitTermination()
+    finally:
+        spark.conf.unset("spark.sql.streaming.checkpointLocation")
     with pytest.raises(PySparkException, match=r"'routing_key_col': there is no column 'kee'"):
         source.run({**options, "routing_key_col": "kee"})
     shutil.rmtree(source.checkpoint)

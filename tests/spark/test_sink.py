@@ -599,7 +599,17 @@ def test_query_without_a_checkpoint_is_refused(
     query = files.writeStream.foreachBatch(exactly_once(query=None)).start()
     with pytest.raises(StreamingQueryException, match="checkpointLocation"):
         query.awaitTermination()
-    assert read_all(client, stream) == []
+    # in the default location, it survives a restart only under a name
+    spark.conf.set("spark.sql.streaming.checkpointLocation", str(tmp_path / "default"))
+    try:
+        writer = files.writeStream.foreachBatch(exactly_once(query=None)).trigger(availableNow=True)
+        with pytest.raises(StreamingQueryException, match="needs a query with a checkpointLocation or a q"):
+            writer.start().awaitTermination()
+        assert read_all(client, stream) == []
+        writer.queryName("kept").start().awaitTermination()
+    finally:
+        spark.conf.unset("spark.sql.streaming.checkpointLocation")
+    assert_exactly(client, stream, [0])
 
 
 def test_new_checkpoint_under_an_old_name_is_refused(

@@ -21,7 +21,7 @@ from pravega_wire.errors import (
     TransactionError,
 )
 from spark_adapter.commit import AttemptResult
-from spark_adapter.election import Attempted, ElectedCommitter, HeldTransaction, sweep, unnamed_query
+from spark_adapter.election import Attempted, ElectedCommitter, HeldTransaction, sweep
 from spark_adapter.journal import Journal
 from spark_adapter.ledger import (
     Forget,
@@ -31,6 +31,7 @@ from spark_adapter.ledger import (
     decode_record,
     encode_record,
     staging_id,
+    unnamed_query,
 )
 from tests.unit.test_spark_ledger import (
     Crash,

@@ -32,6 +32,7 @@ from spark_adapter.options import (
     read_use,
     schema_of,
 )
+from spark_adapter.sink import is_random_below
 from spark_adapter.tasks import PartitionWriter, _encode_result, decode_result
 
 CONFIG = PravegaConfig(
@@ -224,11 +225,28 @@ def test_option_names_are_unique() -> None:
         ({"event_col": "e", "serializer": bytes}, "not both"),
         ({"routing_key_col": "k", "router": str}, "not both"),
         ({"event_time_col": "t"}, "event_time_col"),
+        ({"query": ""}, "query '' is not a name"),
+        ({"query": "(job) a"}, "is not a name for a query"),
     ],
 )
 def test_wrong_sinks_cannot_be_made(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidArgumentError, match=message):
         ForeachBatchSink(CONFIG, "st", **arguments)
+
+
+@pytest.mark.parametrize(
+    ("root", "default", "random"),
+    [
+        ("file:/c/6f9619ff-8b86-d011-b42d-00cf4fc964ff", "/c", True),
+        ("file:///c/6f9619ff-8b86-d011-b42d-00cf4fc964ff/", "file:/c/", True),
+        ("hdfs://h:1/a/c/6f9619ff-8b86-d011-b42d-00cf4fc964ff", "c", True),
+        ("file:/c/name", "/c", False),
+        ("file:/c/6f9619ff8b86d011b42d00cf4fc964ff", "/c", False),
+        ("file:/c/d/6f9619ff-8b86-d011-b42d-00cf4fc964ff", "/c", False),
+    ],
+)
+def test_a_checkpoint_with_a_random_name_is_known(root: str, default: str, random: bool) -> None:
+    assert is_random_below(root, default) == random
 
 
 def test_what_goes_to_workers_can_be_pickled() -> None:

@@ -77,3 +77,10 @@ def test_what_is_no_event_is_named() -> None:
         list(writer_of()._chunks_of_batches([batch_of(event=pa.array([1, 2]))]))
     with pytest.raises(InvalidArgumentError, match=r"'event' has int in row 1 of partition 5"):
         list(writer_of()._chunks_of_rows(iter([Row(event="a"), Row(event=1)])))
+
+
+def test_the_greatest_time_of_a_task_may_be_zero() -> None:
+    tally = tasks._Tally()
+    for timestamp in (0, -5, None):
+        tally.add(tasks.Chunk([b""], None, 0, timestamp))
+    assert tally.result(0).timestamp == 0

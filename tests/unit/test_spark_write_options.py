@@ -49,7 +49,9 @@ def test_what_a_job_of_the_scala_connector_says_is_taken() -> None:
     assert parsed.ledger == ScopedStream("sc", "st-spark-ledger")
     assert (parsed.lease_ms, parsed.read_after_write) == (30_000, False)
     assert parsed.creation.stream
-    weaker = WriteOptions.parse({**STREAM, "exactly_once": "false", "lease_ms": "30000"}, "write")
+    weaker = WriteOptions.parse(
+        {**STREAM, "exactly_once": "false", "lease_ms": "30000", "read_after_write": "false"}, "write"
+    )
     assert (weaker.semantic, weaker.ledger) == ("at_least_once", None)
 
 
@@ -73,6 +75,8 @@ def test_what_a_job_of_the_scala_connector_says_is_taken() -> None:
         ({"value_format": "xml"}, "'value_format': 'xml' is not one of binary, string, json"),
         ({"query": ""}, "'query': '' is not a name"),
         ({"query": "(unnamed job) 1"}, "is not a name"),
+        ({"query": "(job) 1"}, "is not a name"),
+        ({"ledger_stream": ""}, "'ledger_stream' is empty"),
         ({"new_ledger": "perhaps"}, "neither true nor false"),
         ({"transaction_status_poll_interval_ms": "often"}, "'often' is not a whole number"),
         ({"job_id": "x"}, "'job_id' is for write, not for writeStream"),
@@ -153,13 +157,39 @@ def test_overwriting_is_refused() -> None:
         stream_sink(STREAM, schema("event string"), True)
 
 
+def test_a_query_whose_checkpoint_no_restart_finds_again_is_refused() -> None:
+    events = schema("event string")
+    with pytest.raises(InvalidArgumentError, match="stream sc/st needs the option checkpointLocation or a q"):
+        stream_sink(STREAM, events, False)
+    for more in (
+        {"checkpointlocation": "/c"},
+        {"checkpointLocation": "/c"},
+        {"queryname": "q"},
+        {"query": "q"},
+        {"semantic": "at_least_once"},
+    ):
+        assert stream_sink({**STREAM, **more}, events, False)
+
+
+def test_a_job_is_never_taken_for_a_query_of_its_name() -> None:
+    sinks: list[Any] = [
+        batch_sink({**STREAM, **more}, schema("event string"), False) for more in ({"job_id": "n"}, {})
+    ]
+    for sink in sinks:
+        name = sink._place().query
+        assert name != "n"
+        for option, use in (("query", "writeStream"), ("job_id", "write")):
+            with pytest.raises(InvalidArgumentError, match="is not a name"):
+                WriteOptions.parse({**STREAM, option: name}, use)  # type: ignore[arg-type]
+
+
 def test_writers_can_be_pickled_and_show_no_secret() -> None:
     config = PravegaConfig(
         controller_uri="tls://example.org:9090", credentials=Credentials.basic("user", "secret")
     )
     options = {**config_options(config), **STREAM}
-    for make in (batch_sink, stream_sink):
-        sink: Any = make(options, schema("event string"), False)
+    for make, more in ((batch_sink, {}), (stream_sink, {"checkpointLocation": "/c"})):
+        sink: Any = make({**options, **more}, schema("event string"), False)
         again = pickle.loads(pickle.dumps(sink))
         assert again._plan == sink._plan
         assert again._plan.options.config == config
