@@ -24,7 +24,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from html import escape
 from typing import Any, Literal, Protocol, TypeAlias
 from uuid import UUID, uuid4
@@ -52,6 +52,7 @@ from spark_adapter.ledger import (
     TxnOutcome,
     decide,
     event_checksum,
+    is_unnamed,
 )
 from spark_adapter.together import at_once
 
@@ -174,6 +175,7 @@ class BatchCommitter:
         the stream does not tell: ``raise``, or ``committed`` or ``aborted`` by a person's decision.
     :param new_ledger: take a batch above 0 although the ledger has never heard of the query's batches for
         this stream.
+    :param began: when this write was planned, ms since 1970; default: when it claims its batch.
     :param hook: called with each step's name, for tests and for progress.
     """
 
@@ -189,6 +191,7 @@ class BatchCommitter:
         wait_visible: bool = True,
         if_forgotten: IfForgotten = "raise",
         new_ledger: bool = False,
+        began: int | None = None,
         hook: Callable[[str], None] | None = None,
     ) -> None:
         self._client = client
@@ -207,6 +210,7 @@ class BatchCommitter:
         self._wait_visible = wait_visible
         self._if_forgotten = if_forgotten
         self._new_ledger = new_ledger
+        self._began = began
         self._hook = hook
         # the journal's owner as this driver last made it: a change of it is another driver's
         self._owned: tuple[object, ...] | None = None
@@ -240,12 +244,7 @@ class BatchCommitter:
         if isinstance(decision, NeverHeardOf):
             raise self._never_heard_of(batch)
         if isinstance(decision, AlreadyDone):
-            if decision.last_done > batch:
-                log.warning(
-                    "%s: batch %d was asked for, but batch %d is done already",
-                    self._key, batch, decision.last_done,
-                )  # fmt: skip
-            self._tidy()
+            self._is_done(batch, decision.last_done)
             return BatchReport(batch, "skipped", seconds=time.monotonic() - started)
         if isinstance(decision, Resume) and self._resume(decision.prepared):
             prepared, nbytes = decision.prepared, 0
@@ -253,9 +252,25 @@ class BatchCommitter:
         else:
             prepared, nbytes = self._write(batch, write)
             outcome = "written"
-        self._journal.compact()
+        self._housekeep("the ledger is not made short", self._journal.compact)
         seconds = time.monotonic() - started
         return BatchReport(batch, outcome, prepared.rows, nbytes, prepared.txn, seconds)
+
+    def _is_done(self, batch: int, last_done: int) -> None:
+        if last_done > batch:
+            log.warning(
+                "%s: batch %d was asked for, but batch %d is done already", self._key, batch, last_done
+            )
+        self._housekeep("not all that it left is deleted", self._tidy)
+
+    def _housekeep(self, failed: str, work: Callable[[], object]) -> bool:
+        """Do what a batch that is visible does not depend on: it may fail, and is done by a later batch."""
+        try:
+            work()
+        except PravegaError as error:
+            log.warning("%s: the batch is visible, but %s yet: %s", self._key, failed, error)
+            return False
+        return True
 
     def _never_heard_of(self, batch: int) -> InvalidArgumentError:
         query = self._key.query
@@ -380,7 +395,8 @@ class BatchCommitter:
         return self._write_in(txn, batch, claim_and_write)
 
     def _claiming(self, batch: int, txn: UUID) -> Preparing:
-        return Preparing(**self._common, batch=batch, txn=txn, checkpoint=self._checkpoint)
+        began = time.time_ns() // 1_000_000 if self._began is None else self._began
+        return Preparing(**self._common, batch=batch, txn=txn, checkpoint=self._checkpoint, began=began)
 
     def _write_in(
         self, txn: Transaction, batch: int, write: Callable[[], Sequence[AttemptResult]]
@@ -490,11 +506,21 @@ class BatchCommitter:
             txn=prepared.txn,
             rows=prepared.rows,
         )
-        self._append(done, before=self._tidy)
+
+        def tidied() -> Done:
+            return replace(done, tidied=self._housekeep("not all that it left is deleted", self._tidy))
+
+        try:
+            self._append(done, before=tidied)
+        except PravegaError as error:
+            # the same job run again would write everything again, and nobody will ask for this record
+            if not is_unnamed(self._key.query):
+                raise
+            log.warning("%s: the job's rows are visible, but DONE was not recorded: %s", self._key, error)
         self._tidied.clear()
         self._reach("done")
 
-    def _append(self, record: Preparing | Prepared | Done, before: Callable[[], None] | None = None) -> None:
+    def _append(self, record: Preparing | Prepared | Done, before: Callable[[], Done] | None = None) -> None:
         mine = self._journal.append(record, before)
         self._owned = self._journal.owner if mine else ("another driver",)
 

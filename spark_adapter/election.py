@@ -22,6 +22,7 @@ from typing import Any, Literal, Protocol, Self
 from uuid import UUID
 
 from pravega_wire.errors import (
+    FencedError,
     NotFoundError,
     PravegaError,
     TransactionAbortedError,
@@ -30,7 +31,18 @@ from pravega_wire.errors import (
 from spark_adapter import commit
 from spark_adapter.commit import AttemptResult, BatchCommitter, BatchReport, Transaction
 from spark_adapter.journal import Journal
-from spark_adapter.ledger import AlreadyDone, Forget, NeverHeardOf, Resume, TxnOutcome, decide, is_unnamed
+from spark_adapter.ledger import (
+    AlreadyDone,
+    Claim,
+    Forget,
+    NeverHeardOf,
+    Resume,
+    SinkKey,
+    SinkState,
+    TxnOutcome,
+    decide,
+    is_unnamed,
+)
 
 __all__ = [
     "Attempted",
@@ -133,17 +145,19 @@ class ElectedCommitter(BatchCommitter):
 
     # --- in a task attempt ----------------------------------------------------------------------
 
-    def claim(self, batch: int) -> UUID | None:
+    def claim(self, batch: int, patience: float = 0) -> UUID | None:
         """The transaction that the batch is to be staged for; hold it while writing (:meth:`hold`).
 
         None if the batch is visible, or was PREPARED by an earlier run and has been finished here. The first
         attempt of a run that comes here begins the transaction and removes what void claims left.
 
+        :param patience: seconds to wait for another attempt's claim before this one makes its own.
         :raises FencedError: another driver has taken over from the one this attempt works for.
         :raises InvalidArgumentError: the ledger has never heard of the sink; see :meth:`BatchCommitter.run`.
         :raises TransactionUnknownError: as there.
         """
         own: Transaction | None = None
+        until = time.monotonic() + patience
         try:
             while True:
                 self._journal.refresh()
@@ -164,14 +178,22 @@ class ElectedCommitter(BatchCommitter):
                     # the offer below was taken, and its answer lost
                     elected, own = own, None
                     return self._elected(elected)
-                elif held is not None and self._session in held.void:
-                    raise self._fenced()
+                self._require_newest(held)
                 if own is None:
+                    if self._journal.wait_for_news(until - time.monotonic()):
+                        continue
                     own = self._client.begin_transaction(self._stream, lease_ms=self._lease_ms)
                     self._reach("begin")
-                if self._journal.offer(self._claiming(batch, own.txn_id)):
-                    elected, own = own, None
-                    return self._elected(elected)
+                offered, own = own, None
+                try:
+                    taken = self._journal.offer(self._claiming(batch, offered.txn_id))
+                except BaseException:
+                    # the claim may be in the ledger: then the next attempt goes on with its transaction
+                    offered.close()
+                    raise
+                if taken:
+                    return self._elected(offered)
+                own = offered
         finally:
             if own is not None:
                 self._give_up(own)
@@ -185,6 +207,39 @@ class ElectedCommitter(BatchCommitter):
             # whoever writes for it holds it; if this attempt fails here, another one goes on with the claim
             txn.close()
         return txn.txn_id
+
+    def _require_newest(self, held: Claim | None) -> None:
+        """Refuse to take a batch from a driver that has begun later.
+
+        Clocks only decide who gives way: whoever claims is safe by the ledger's conditions.
+        """
+        if held is None or held.session == self._session:
+            return
+        if self._session in held.void:
+            raise self._fenced()
+        mine, others = self._began, held.began
+        if mine is not None and others is not None and mine < others:
+            raise FencedError(
+                f"{self._key}: another driver has taken over: {held.session} has claimed batch {held.batch}, "
+                f"and began {(others - mine) / 1000} s after this one by their clocks",
+                transaction=held.txn,
+            )
+
+    def require_claim(self, txn_id: UUID) -> None:
+        """Make sure that what has just been made for a transaction will be found by whoever ends it.
+
+        What is made once its batch is finished belongs to nothing, and has to be deleted by who made it.
+
+        :raises FencedError: the batch is finished or about to be, or another driver has taken over.
+        """
+        self._journal.refresh()
+        held = self._journal.sink_state.claim
+        if held is None or held.txn != txn_id or held.prepared is not None:
+            raise FencedError(
+                f"{self._key}: nothing more can be staged for transaction {txn_id}: another attempt has "
+                "finished its work, or another driver has taken over",
+                transaction=txn_id,
+            )
 
     def hold(self, txn_id: UUID) -> HeldTransaction:
         """Keep the lease of a claimed transaction up.
@@ -249,7 +304,7 @@ class ElectedCommitter(BatchCommitter):
         else:
             with self.hold(txn_id) as txn:
                 prepared, nbytes = self._write_in(txn, batch, lambda: results)
-        self._journal.compact()
+        self._housekeep("the ledger is not made short", self._journal.compact)
         seconds = time.monotonic() - started
         return BatchReport(batch, outcome, prepared.rows, nbytes, txn_id, seconds)
 
@@ -262,15 +317,23 @@ class ElectedCommitter(BatchCommitter):
         last = self._journal.sink_state.last_done
         if last is None or last < batch:
             raise TransactionError(f"{self._key}: no task wrote batch {batch}, and it is not DONE")
+        self._is_done(batch, last)
         return BatchReport(batch, "skipped")
 
     def note_empty(self, batch: int) -> BatchReport:
         """See to a batch without rows: the first one makes the sink known to the ledger.
 
+        One that an earlier run has begun, with rows, is finished if it was PREPARED.
+
+        :raises FencedError: another driver has taken over.
         :raises InvalidArgumentError: as :meth:`BatchCommitter.run`.
         """
         self._journal.refresh()
-        if not is_unnamed(self._key.query) and self._journal.sink_state.is_blank:
+        state = self._journal.sink_state
+        if state.last_done is not None and batch <= state.last_done:
+            return self.finish(batch)
+        self._require_newest(state.claim)
+        if state.claim is not None or (state.is_blank and not is_unnamed(self._key.query)):
             return self.run(batch, lambda txn: ())
         return BatchReport(batch, "written")
 
@@ -298,32 +361,45 @@ class ElectedCommitter(BatchCommitter):
 def sweep(client: Client, stream: Any, journal: Journal) -> int:
     """Remove what unnamed jobs to the journal's stream left when their drivers died; returns how many.
 
-    A job whose transaction is open may still be at work, and is left alone.
+    A job that may still be at work is left alone: its transaction is open, or committed while its driver has
+    yet to say so. What cannot be removed now is left to a later job.
     """
     journal.refresh()
     swept = 0
     for key, state in journal.state.sinks.items():
         if key == journal.key or key.stream != journal.key.stream or not is_unnamed(key.query):
             continue
-        work = {txn: set(ids) for txn, ids in state.leftovers.items()}
-        claim = state.claim
-        if claim is not None:
-            losers = claim.staging - set(() if claim.prepared is None else claim.prepared.winners)
-            work.setdefault(claim.txn, set()).update(losers)
-        statuses = {txn: client.transaction_status(stream, txn).name for txn in work}
-        if any(TxnOutcome.of(status) is TxnOutcome.COMMIT for status in statuses.values()):
-            continue
-        for txn, ids in work.items():
-            if ids:
-                try:
-                    client.delete_staging(stream, txn, sorted(ids))
-                except NotFoundError:
-                    log.info("the stream of transaction %s is gone, and its segments with it", txn)
-        last = next(iter(work), state.last_txn)
-        if last is not None:
-            session = claim.session if claim is not None else last
-            journal.write(
-                Forget(query=key.query, stream=key.stream, sink=key.sink, batch=0, txn=last, session=session)
-            )
-            swept += 1
+        try:
+            swept += _sweep_job(client, stream, journal, key, state)
+        except PravegaError as error:
+            log.warning("%s: what it left cannot be removed now: %s", key, error)
     return swept
+
+
+def _sweep_job(client: Client, stream: Any, journal: Journal, key: SinkKey, state: SinkState) -> bool:
+    def outcome_of(txn: UUID) -> TxnOutcome:
+        return TxnOutcome.of(client.transaction_status(stream, txn).name)
+
+    claim = state.claim
+    work = {txn: set(ids) for txn, ids in state.leftovers.items()}
+    if any(outcome_of(txn) is TxnOutcome.COMMIT for txn in work):
+        return False
+    if claim is not None:
+        if outcome_of(claim.txn) in (TxnOutcome.COMMIT, TxnOutcome.WAIT):
+            return False
+        losers = claim.staging - set(() if claim.prepared is None else claim.prepared.winners)
+        work.setdefault(claim.txn, set()).update(losers)
+    for txn, ids in work.items():
+        if ids:
+            try:
+                client.delete_staging(stream, txn, sorted(ids))
+            except NotFoundError:
+                log.info("the stream of transaction %s is gone, and its segments with it", txn)
+    last = next(iter(work), state.last_txn)
+    if last is None:
+        return False
+    session = claim.session if claim is not None else last
+    journal.write(
+        Forget(query=key.query, stream=key.stream, sink=key.sink, batch=0, txn=last, session=session)
+    )
+    return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-from pravega_wire.errors import FencedError, SegmentTruncatedError
+from pravega_wire.errors import FencedError, PravegaTimeoutError, SegmentTruncatedError
 from spark_adapter.ledger import (
     Done,
     Forget,
@@ -18,6 +18,7 @@ from spark_adapter.ledger import (
     Snapshot,
     decode_record,
     encode_record,
+    is_unnamed,
 )
 
 __all__ = ["Journal", "Revisioned"]
@@ -37,6 +38,8 @@ class Revisioned(Protocol):
     def write_unconditionally(self, value: bytes, /) -> object: ...
 
     def truncate_to(self, revision: Any, /) -> object: ...
+
+    def wait_beyond(self, revision: Any, /, *, timeout: float) -> object: ...
 
 
 class Journal:
@@ -104,20 +107,33 @@ class Journal:
         self._state, self._revision = state, revision
         return records
 
-    def append(self, record: Preparing | Prepared | Done, before: Callable[[], None] | None = None) -> bool:
+    def wait_for_news(self, seconds: float) -> bool:
+        """Wait until something is appended after what was read; False if nothing came in that time."""
+        if seconds <= 0:
+            return False
+        try:
+            self._revisioned.wait_beyond(self._revision, timeout=seconds)
+        except PravegaTimeoutError:
+            return False
+        return True
+
+    def append(self, record: Preparing | Prepared | Done, before: Callable[[], Done] | None = None) -> bool:
         """Append a record of this driver's sink, unless another driver works on that sink.
 
         Records of other sinks, and what task attempts register, get between without harm: the
         append is tried again behind them.
 
-        :param before: called before each try, so that what it does covers every earlier record.
+        A DONE of a job without a name that was swept meanwhile is not needed any more.
+
+        :param before: called before each try, so that what it does covers every earlier record; it gives the
+            record to append instead.
         :returns: False if another driver had appended the same fact (DONE of the same transaction).
         :raises FencedError: another driver appended a record of the same sink since the last read;
             nothing was appended.
         """
         while True:
             if before is not None:
-                before()
+                record = before()
             expected = self._state.after(record)
             revision = self._revisioned.write_conditionally(self._revision, encode_record(record))
             if revision is not None:
@@ -128,6 +144,8 @@ class Journal:
             if self._holds(record):
                 # by this very append, of which only the answer was lost, or by another driver's
                 return not (isinstance(record, Done) and self.sink_state.last_session != record.session)
+            if isinstance(record, Done) and is_unnamed(self.key.query) and self.sink_state.is_blank:
+                return True
             if self.owner != owner:
                 claim = self.sink_state.claim
                 other = "another driver" if claim is None else f"driver {claim.session}"

@@ -14,13 +14,15 @@ phase       meaning, and its further fields
 ==========  ======================================================================================
 PREPARING   a driver (``session``) claims ``batch`` for its key with the open transaction ``txn``;
             every earlier claim of the key that is not DONE is void from here on. ``checkpoint``:
-            the engine's own id of the query, or null. Task attempts may claim for their driver
+            the engine's own id of the query, or null. ``began``: when the driver planned the write, in
+            ms since 1970 by its own clock, if known. Task attempts may claim for their driver
 STAGING     a task attempt is about to create staging segments named by ``staging``
 PREPARED    ``txn`` holds the whole batch and may be committed: the point of no return. ``rows``,
             ``contents`` (what each segment of ``txn`` holds, as ``[segment id, bytes, crc32]``),
             ``cut`` (the tail of the stream before the commit, as text), ``winners`` (staging ids that
             were merged) and ``timestamp`` (event time of the batch in ms, or null)
-DONE        ``txn`` is committed and nothing of the batch is left behind. ``rows``
+DONE        ``txn`` is committed and nothing of the batch is left behind, unless ``tidied`` is there and
+            false: then the next batch sees to that. ``rows``
 FORGET      the key is of a job without a name that has ended: nothing will ask for it again
 SNAPSHOT    ``sinks``: the state of every key, so that everything before it can be truncated
 ==========  ======================================================================================
@@ -167,6 +169,7 @@ class Preparing(_BatchRecord):
     """A driver claims a batch; see the module text."""
 
     checkpoint: str | None = None
+    began: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,9 +196,10 @@ class Prepared(_BatchRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done(_BatchRecord):
-    """The batch is committed and tidied up; see the module text."""
+    """The batch is committed; see the module text."""
 
     rows: int = 0
+    tidied: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,6 +227,7 @@ class Claim:
 
     :ivar staging: ids registered by task attempts so far. :ivar prepared: the PREPARED record.
     :ivar void: the drivers whose claims were void when this one was made.
+    :ivar began: when its driver planned the write, ms since 1970; None if that is not known.
     """
 
     batch: int
@@ -231,6 +236,7 @@ class Claim:
     staging: frozenset[UUID] = frozenset()
     prepared: Prepared | None = None
     void: frozenset[UUID] = frozenset()
+    began: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +289,7 @@ class SinkState:
                     void = (claim.void | {claim.session}) - {record.session}
                 return replace(
                     self,
-                    claim=Claim(record.batch, record.txn, record.session, void=void),
+                    claim=Claim(record.batch, record.txn, record.session, void=void, began=record.began),
                     leftovers=leftovers,
                     checkpoint=record.checkpoint or self.checkpoint,
                 )
@@ -301,13 +307,14 @@ class SinkState:
             case Done():
                 if claim is None or claim.txn != record.txn or claim.prepared is None:
                     raise _corrupt(record, "its transaction is not PREPARED")
+                losers = claim.staging - set(claim.prepared.winners)
                 return replace(
                     self,
                     last_done=record.batch,
                     last_txn=record.txn,
                     last_session=record.session,
                     claim=None,
-                    leftovers={},
+                    leftovers={} if record.tidied else self._left(record.txn, losers),
                 )
         assert_never(record)
 
@@ -509,6 +516,8 @@ def encode_record(record: Record) -> bytes:
             match record:
                 case Preparing():
                     body["checkpoint"] = record.checkpoint
+                    if record.began is not None:
+                        body["began"] = record.began
                 case Staging():
                     body["staging"] = record.staging.hex
                 case Prepared():
@@ -524,6 +533,8 @@ def encode_record(record: Record) -> bytes:
                     }
                 case Done():
                     body["rows"] = record.rows
+                    if not record.tidied:
+                        body["tidied"] = False
         case _:
             assert_never(record)
     return json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
@@ -567,7 +578,7 @@ def _load(body: Mapping[str, Any]) -> Record:
         common |= {"stream": str(body["stream"]), "sink": str(body["sink"])}
     kind = _PHASES[phase]
     if kind is Preparing:
-        return Preparing(**common, checkpoint=body["checkpoint"])
+        return Preparing(**common, checkpoint=body["checkpoint"], began=_optional_int(body.get("began")))
     if kind is Staging:
         return Staging(**common, staging=UUID(hex=body["staging"]))
     if kind is Prepared:
@@ -582,7 +593,11 @@ def _load(body: Mapping[str, Any]) -> Record:
         )
     if kind is Forget:
         return Forget(**common)
-    return Done(**common, rows=int(body["rows"]))
+    return Done(**common, rows=int(body["rows"]), tidied=bool(body.get("tidied", True)))
+
+
+def _optional_int(value: Any) -> int | None:
+    return None if value is None else int(value)
 
 
 def _hexes(ids: Iterable[UUID]) -> list[str]:
@@ -611,6 +626,7 @@ def _dump_state(state: SinkState) -> dict[str, Any]:
             "session": claim.session.hex,
             "staging": _hexes(claim.staging),
             "void": _hexes(claim.void),
+            "began": claim.began,
             "prepared": None if claim.prepared is None else json.loads(encode_record(claim.prepared)),
         },
     }
@@ -633,6 +649,7 @@ def _load_state(body: Mapping[str, Any]) -> SinkState:
             frozenset(UUID(hex=each) for each in raw["staging"]),
             prepared,
             frozenset(UUID(hex=each) for each in raw.get("void", ())),
+            _optional_int(raw.get("began")),
         )
 
     def optional_id(key: str) -> UUID | None:

@@ -181,7 +181,7 @@ def test_streaming_writes_that_are_refused_and_the_other_semantics(
     # and where it would make a new checkpoint at each start
     spark.conf.set("spark.sql.streaming.checkpointLocation", str(source.checkpoint))
     try:
-        with pytest.raises(PySparkException, match="needs the option checkpointLocation or a queryname"):
+        with pytest.raises(PySparkException, match="needs the option checkpointLocation or a queryName"):
             query = source.frame().writeStream.format("pravega").options(**options).start()
             query.awaitTermination()
     finally:

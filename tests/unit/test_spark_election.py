@@ -17,6 +17,8 @@ from pravega_wire.errors import (
     FencedError,
     InvalidArgumentError,
     PravegaError,
+    PravegaTimeoutError,
+    RetriesExhaustedError,
     TransactionAbortedError,
     TransactionError,
 )
@@ -222,6 +224,12 @@ def stage(
         world.server.ledger.append(encode_record(record))
         world.steps.wait()
         world.server.staging[txn, staging] = list(events)
+        try:
+            committer.require_claim(txn)
+        except FencedError:
+            world.steps.wait()
+            world.server.staging.pop((txn, staging), None)
+            raise
     return Attempted("written", AttemptResult(partition, staging, 3, 0, contents_of(events)), txn)
 
 
@@ -584,6 +592,262 @@ def test_jobs_without_a_name_leave_nothing_in_the_ledger() -> None:
     assert {txn for txn, _ in server.staging} == {busy[0].txn}
     assert isinstance(decode_record(server.ledger[-1]), Forget)
     assert server.stream == whole_batch(QUERY, 0)
+
+
+def unnamed_job(server: Server, **more: Any) -> tuple[ElectedCommitter, list[Attempted]]:
+    """A job without a name, whose tasks have written."""
+    session = uuid4()
+    query = unnamed_query(session)
+    return elected(server, session, query, **more), staged(server, session, 0, query)
+
+
+@pytest.mark.parametrize("step", ["prepared", "committed", "visible"])
+def test_a_job_is_swept_only_when_its_driver_cannot_be_at_work(step: str) -> None:
+    server = Server()
+    swept: list[int] = []
+
+    def hook(reached: str) -> None:
+        if reached == step:
+            other, attempts = unnamed_job(server)
+            report = other.settle(0, attempts)
+            assert report.txn is not None
+            other.forget(0, report.txn)
+            swept.append(sweep(Client(server), "s/t", other._journal))
+
+    committer, attempts = unnamed_job(server, hook=hook)
+    assert committer.settle(0, attempts).outcome == "written"
+    assert swept == [0]
+    assert len(server.stream) == 12
+
+
+def test_a_job_whose_key_was_swept_before_it_was_done_has_succeeded(caplog: Any) -> None:
+    server = Server()
+
+    def hook(reached: str) -> None:
+        if reached == "visible":
+            for txn in server.txns.values():
+                txn.status = Status.UNKNOWN  # the server has forgotten it: its driver stood still for long
+            assert sweep(Client(server), "s/t", elected(server)._journal) == 1
+
+    committer, attempts = unnamed_job(server, hook=hook)
+    assert committer.settle(0, attempts).outcome == "written"
+    assert server.stream == whole_batch(QUERY, 0)
+    assert "was not recorded" not in caplog.text
+
+
+def test_sweeping_goes_on_behind_a_job_that_cannot_be_removed() -> None:
+    server = Server()
+    jobs = [unnamed_job(server) for _ in range(3)]
+    for txn in server.txns.values():
+        txn.status = Status.ABORTED
+
+    class Refusing(Client):
+        def transaction_status(self, stream: str, txn_id: UUID) -> Status:
+            if txn_id == jobs[0][1][0].txn:
+                raise RetriesExhaustedError("not this one")
+            return super().transaction_status(stream, txn_id)
+
+    assert sweep(Refusing(server), "s/t", elected(server)._journal) == 2
+
+
+@pytest.mark.parametrize("broken", ["delete_staging", "truncate_to", "write_conditionally"])
+def test_a_visible_job_does_not_fail_by_what_comes_after(broken: str, caplog: Any) -> None:
+    server = Server()
+
+    def fail(*args: Any, **more: Any) -> Any:
+        raise RetriesExhaustedError("no answer")
+
+    def hook(reached: str) -> None:
+        if reached == "visible":
+            target = committer._client if hasattr(Client, broken) else committer._journal._revisioned
+            setattr(target, broken, fail)
+
+    committer, attempts = unnamed_job(server, hook=hook)
+    loser = uuid4()
+    committer._journal.refresh()
+    txn = attempts[0].txn
+    assert txn is not None
+    left = Staging(**committer._common, batch=0, txn=txn, staging=loser)
+    server.ledger.append(encode_record(left))
+    server.staging[txn, loser] = [b"x"]
+    committer._journal._compact_after = 1
+    assert committer.settle(0, attempts).outcome == "written"
+    assert "visible, but" in caplog.text
+    assert server.stream == whole_batch(QUERY, 0)
+    # what is left is found
+    if broken == "delete_staging":
+        assert list(server.staging) == [(txn, loser)]
+        assert sweep(Client(server), "s/t", elected(server)._journal) == 1
+        assert server.staging == {}
+
+
+def test_what_a_batch_could_not_delete_the_next_one_does(caplog: Any) -> None:
+    server, session = Server(), uuid4()
+    attempts = staged(server, session)
+    committer = elected(server, session)
+    txn = attempts[0].txn
+    assert txn is not None
+    late = uuid4()
+    server.ledger.append(encode_record(Staging(**committer._common, batch=0, txn=txn, staging=late)))
+    server.staging[txn, late] = [b"x"]
+
+    def fail(*args: Any) -> None:
+        raise RetriesExhaustedError("no answer")
+
+    committer._client.delete_staging = fail  # type: ignore[method-assign]
+    committer.settle(0, attempts)
+    assert list(server.staging) == [(txn, late)]
+    elected(server, session).settle(1, staged(server, session, 1))
+    assert server.staging == {}
+    assert server.txns[txn].status is Status.COMMITTED
+
+
+@pytest.mark.parametrize("step", ["prepared", "visible"])
+def test_a_rerun_without_rows_finishes_what_was_prepared(step: str) -> None:
+    server, session = Server(), uuid4()
+
+    def crash(reached: str) -> None:
+        if reached == step:
+            raise Crash
+
+    attempts = staged(server, session)
+    with pytest.raises(Crash):
+        elected(server, session, hook=crash).settle(0, attempts)
+    empty = [Attempted("empty")] * PARTITIONS
+    again = uuid4()
+    assert elected(server, again).settle(0, empty).outcome == "recovered"
+    assert server.stream == whole_batch(QUERY, 0)
+    assert elected(server, again).settle(0, empty).outcome == "skipped"
+    assert claimed(elected(server, again), 1)
+
+
+def test_a_job_without_rows_is_done_although_an_earlier_run_died() -> None:
+    server, session = Server(), uuid4()
+    staged(server, session)
+    empty = [Attempted("empty")] * PARTITIONS
+    assert elected(server, uuid4()).settle(0, empty).outcome == "written"
+    assert elected(server, uuid4()).claim(0) is None
+    assert (server.stream, server.staging) == ([], {})
+    with pytest.raises(FencedError):
+        elected(server, session).require_claim(next(iter(server.txns)))
+
+
+def test_an_overtaken_driver_without_rows_takes_nothing_back() -> None:
+    server, older, newer = Server(), uuid4(), uuid4()
+    staged(server, older)
+    attempts = staged(server, newer)
+    with pytest.raises(FencedError):
+        elected(server, older).settle(0, [Attempted("empty")] * PARTITIONS)
+    elected(server, newer).settle(0, attempts)
+    assert server.stream == whole_batch(QUERY, 0)
+
+
+def test_an_attempt_of_an_older_run_that_comes_late_gives_way() -> None:
+    server, older, newer = Server(), uuid4(), uuid4()
+    txn = claimed(elected(server, newer, began=2_000), 0)
+    with pytest.raises(FencedError, match=r"began 1\.0 s after this one by their clocks"):
+        elected(server, older, began=1_000).claim(0)
+    # also where the ledger was made short, and whoever began later takes over
+    committer = elected(server, newer)
+    committer._journal._compact_after = 1
+    committer._journal.refresh()
+    assert committer._journal.compact()
+    with pytest.raises(FencedError):
+        elected(server, older, began=1_000).claim(0)
+    assert server.txns[txn].status is Status.OPEN
+    assert claimed(elected(server, newer, began=1_000), 0) == txn
+    assert claimed(elected(server, uuid4(), began=2_001), 0) != txn
+    assert server.txns[txn].status is Status.ABORTED
+
+
+def test_a_claim_whose_fate_is_unknown_is_not_aborted() -> None:
+    server, session = Server(), uuid4()
+    committer = elected(server, session)
+    revisioned: Any = committer._journal._revisioned
+    append = revisioned.write_conditionally
+
+    def stored_but_unknown(*args: Any) -> None:
+        append(*args)
+        raise RetriesExhaustedError("no answer")
+
+    revisioned.write_conditionally = stored_but_unknown
+    with pytest.raises(RetriesExhaustedError):
+        committer.claim(0)
+    elected(server, session).settle(0, staged(server, session))
+    assert server.stream == whole_batch(QUERY, 0)
+    assert len(server.txns) == 1
+
+
+def test_a_first_wave_of_attempts_begins_one_transaction() -> None:
+    server, session = Server(), uuid4()
+    waiting = threading.Semaphore(0)
+    append_condition = threading.Condition()
+
+    def attempt(patience: float, found: list[UUID]) -> None:
+        committer = elected(server, session)
+        revisioned: Any = committer._journal._revisioned
+
+        def wait_beyond(revision: int, *, timeout: float) -> None:
+            waiting.release()
+            with append_condition:
+                assert append_condition.wait_for(lambda: len(server.ledger) > revision, 60)
+
+        revisioned.wait_beyond = wait_beyond
+        txn = committer.claim(0, patience)
+        assert txn is not None
+        found.append(txn)
+
+    found: list[UUID] = []
+    threads = [threading.Thread(target=attempt, args=(60, found)) for _ in range(7)]
+    for each in threads:
+        each.start()
+    for _ in threads:
+        waiting.acquire()
+    attempt(0, found)
+    with append_condition:
+        append_condition.notify_all()
+    for each in threads:
+        each.join()
+    assert len(found) == 8
+    assert set(found) == set(server.txns)
+    assert len(server.txns) == 1
+
+
+def test_nobody_waits_for_ever_for_a_first_claim() -> None:
+    server = Server()
+    committer = elected(server)
+    asked: list[float] = []
+
+    def wait_beyond(revision: int, *, timeout: float) -> None:
+        asked.append(timeout)
+        raise PravegaTimeoutError("nothing came")
+
+    committer._journal._revisioned.wait_beyond = wait_beyond  # type: ignore[method-assign]
+    assert claimed(committer, 0) in server.txns
+    assert asked == []
+    assert elected(server).claim(0)
+    other = elected(server)
+    other._journal._revisioned.wait_beyond = wait_beyond  # type: ignore[method-assign]
+    assert other.claim(0, patience=5) in server.txns
+    assert len(asked) == 1
+
+
+def test_what_a_late_loser_left_is_deleted_when_the_job_is_run_again(caplog: Any) -> None:
+    server, session = Server(), uuid4()
+    attempts = staged(server, session)
+    elected(server, session).settle(0, attempts)
+    txn, late = attempts[0].txn, uuid4()
+    assert txn is not None
+    record = Staging(query=QUERY, stream="s/t", batch=0, txn=txn, session=session, staging=late)
+    server.ledger.append(encode_record(record))
+    server.staging[txn, late] = [b"x"]
+    with pytest.raises(FencedError, match="nothing more can be staged"):
+        elected(server, session).require_claim(txn)
+    assert elected(server, uuid4()).settle(0, [Attempted("skipped")]).outcome == "skipped"
+    assert server.staging == {}
+    elected(server, session).settle(1, staged(server, session, 1))
+    assert elected(server).settle(0, [Attempted("skipped")]).outcome == "skipped"
+    assert "batch 0 was asked for, but batch 1 is done already" in caplog.text
 
 
 def test_a_held_transaction_is_renewed_until_it_is_closed_or_lost() -> None:

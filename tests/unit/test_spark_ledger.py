@@ -22,6 +22,7 @@ from pravega_wire.errors import (
     FencedError,
     InvalidArgumentError,
     NoSuchSegmentError,
+    PravegaTimeoutError,
     SegmentTruncatedError,
     TransactionAbortedError,
     TransactionError,
@@ -117,6 +118,10 @@ class FakeRevisioned:
 
     def write_unconditionally(self, value: bytes) -> None:
         self.server.ledger.append(value)
+
+    def wait_beyond(self, revision: int, *, timeout: float) -> None:
+        if revision == len(self.server.ledger):
+            raise PravegaTimeoutError("nothing came")
 
     def truncate_to(self, revision: int) -> None:
         self.server.ledger_start = max(self.server.ledger_start, revision)
@@ -710,6 +715,7 @@ sink_states = st.builds(
         staging=id_sets,
         prepared=st.none() | prepared_records,
         void=id_sets,
+        began=st.none() | numbers,
     ),
     leftovers=st.dictionaries(uuids, id_sets, max_size=3),
     checkpoint=st.none() | names,
@@ -717,10 +723,10 @@ sink_states = st.builds(
 )
 sink_keys = st.builds(SinkKey, names, st.none() | names, names)
 records = st.one_of(
-    built(Preparing, checkpoint=st.none() | names),
+    built(Preparing, checkpoint=st.none() | names, began=st.none() | numbers),
     built(Staging, staging=uuids),
     prepared_records,
-    built(Done, rows=numbers),
+    built(Done, rows=numbers, tidied=st.booleans()),
     built(Forget),
     st.builds(Snapshot, sinks=st.dictionaries(sink_keys, sink_states, max_size=3), id=uuids),
 )
