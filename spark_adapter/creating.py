@@ -6,7 +6,7 @@ The names of the options, and what their combinations mean, are those of the Sca
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
@@ -66,12 +66,18 @@ class Creation:
         )
 
 
-def ensure_stream(client: PravegaClient, stream: ScopedStream, creation: Creation) -> bool:
+def ensure_stream(
+    client: PravegaClient,
+    stream: ScopedStream,
+    creation: Creation,
+    before: Callable[[], object] | None = None,
+) -> bool:
     """Make the stream if it is missing and may be made; one that exists is left as it is.
 
     Call it on the driver before anything else is asked of the stream. Several jobs may do so at once: one of
     them makes it, and none goes on before it is complete.
 
+    :param before: called before a stream that is missing is made; what it raises is passed on.
     :returns: whether this call made it.
     :raises StreamNotFoundError: it is missing, and ``allow_create_stream`` is false.
     :raises ScopeNotFoundError: its scope is missing, and ``allow_create_scope`` is false.
@@ -89,6 +95,8 @@ def ensure_stream(client: PravegaClient, stream: ScopedStream, creation: Creatio
                 scope=stream.scope,
                 stream=stream.name,
             ) from error
+    if before is not None:
+        before()
     try:
         made = client.create_stream(stream, creation.configuration)
     except ScopeNotFoundError as error:

@@ -24,6 +24,7 @@ from pyspark.sql.types import StructType
 from pravega_wire.errors import (
     InvalidArgumentError,
     MissingExtraError,
+    PravegaError,
     StreamNotFoundError,
     TransactionError,
 )
@@ -121,18 +122,25 @@ class _Plan:
 
     :ivar session: of the job; that of a streaming query is the run's, if Spark tells it. :ivar hook: called
         with each step of ``exactly_once``, in the process that takes it; for tests that crash there.
+    :ivar began: when it was planned, ms since 1970 by the driver's clock.
     """
 
     options: WriteOptions
     session: UUID = field(default_factory=uuid4)
     hook: Callable[[str], None] | None = None
+    began: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
 
     @classmethod
     def of(cls, options: WriteOptions, schema: StructType) -> _Plan:
         columns = options.columns.of(schema)
         return cls(replace(options, columns=columns))
 
-    def writer(self, place: Place | None = None, txn: UUID | None = None) -> PartitionWriter:
+    def writer(
+        self,
+        place: Place | None = None,
+        txn: UUID | None = None,
+        staging_made: Callable[[], None] | None = None,
+    ) -> PartitionWriter:
         options, columns = self.options, self.options.columns
         known: dict[str, Any] = {}
         if place is not None:
@@ -146,6 +154,7 @@ class _Plan:
             event_col=EVENT,
             routing_key_col=None if columns.key is None else KEY,
             event_time_col=None if columns.time is None else TIME,
+            staging_made=staging_made,
             **known,
         )
 
@@ -161,6 +170,7 @@ class _Plan:
             wait_visible=options.read_after_write,
             if_forgotten=options.if_forgotten,
             new_ledger=options.new_ledger,
+            began=self.began,
             hook=self.hook,
         )
 
@@ -178,14 +188,20 @@ class _Plan:
         first = next(rows, None)
         if first is None:
             return Attempt(Attempted("empty"), place)
-        _ensure(self.options)
+        _ensure(self.options, place)
         with _journal(self.options, place) as journal:
             committer = self.committer(place, journal)
-            txn = committer.claim(place.batch)
+            txn = committer.claim(place.batch, _patience(task.partitionId()))
         if txn is None:
             return Attempt(Attempted("skipped"), place)
+
+        def require_claim() -> None:
+            with _journal(self.options, place) as journal:
+                self.committer(place, journal).require_claim(txn)
+
         with committer.hold(txn):
-            result = _only_result(self.writer(place, txn).write_arrow(chain([first], rows)))
+            writer = self.writer(place, txn, require_claim)
+            result = _only_result(writer.write_arrow(chain([first], rows)))
         return Attempt(Attempted("written", result, txn), place)
 
     # --- on the driver --------------------------------------------------------------------------
@@ -202,7 +218,7 @@ class _Plan:
         if len(places) > 1:
             raise TransactionError(f"batch {batch} to {self.options.stream}: tasks of several runs: {places}")
         (place,) = places
-        _ensure(self.options)
+        _ensure(self.options, place)
         with _journal(self.options, place) as journal:
             return self.committer(place, journal).settle(batch, [each.did for each in attempts])
 
@@ -232,50 +248,95 @@ def _only_result(written: Iterator[pa.RecordBatch]) -> AttemptResult:
     return decode_result(batch.column("result")[0].as_py())
 
 
+def _patience(partition: int) -> float:
+    """How long an attempt waits for another one to begin the transaction, in seconds.
+
+    The first partition begins it at once, so that a wave of attempts begins one and not one each. That
+    partition may have no rows, or take long to get its first: then the others follow one by one.
+    """
+    return 0.5 + 0.05 * min(partition, 12) if partition else 0
+
+
 _ensured: set[tuple[Any, ...]] = set()
 
 
-def _ensure(options: WriteOptions) -> None:
-    """Make the stream if it is missing; asked once in each process."""
+def _ensure(options: WriteOptions, place: Place | None = None) -> None:
+    """Make the stream if it is missing; asked once in each process.
+
+    :param place: where the ledger has to be new as well; only with ``exactly_once``.
+    :raises InvalidArgumentError: the stream is missing, and the ledger knows what was written to it.
+    """
     key = (os.getpid(), options.config, options.stream)
     if key not in _ensured:
-        ensure_stream(client_for(options.config), options.stream, options.creation)
+        before = None if place is None else lambda: _require_unwritten(options, place)
+        ensure_stream(client_for(options.config), options.stream, options.creation, before)
         _ensured.add(key)
+
+
+def _require_unwritten(options: WriteOptions, place: Place) -> None:
+    """Refuse to make a stream whose batches the ledger would take for written.
+
+    Before it is made: another attempt that finds it there could not tell it from the one that is lost.
+    """
+    with _journal(options, place) as journal:
+        journal.refresh()
+        state = journal.sink_state
+        prepared = state.claim is not None and state.claim.prepared is not None
+        if state.last_done is None and not prepared:
+            return
+        batch = f"batch {state.last_done} of" if state.last_done is not None else "a batch of"
+        raise InvalidArgumentError(
+            f"stream {options.stream} does not exist, but ledger {options.ledger} has {batch} {journal.key}: "
+            "the stream was deleted, and what was written to it would not be written again. Give the write "
+            "another ledger_stream (or a new query name and checkpoint, or job_id), or delete the ledger if "
+            "nothing else uses it, or make the stream yourself to go on behind what is lost"
+        )
 
 
 # --- ledgers --------------------------------------------------------------------------------------
 
-_journals: dict[tuple[Any, ...], Journal] = {}
-# By process and ledger. Worker processes stay for many tasks, so that each reads only what is new.
+_journals: dict[tuple[Any, ...], tuple[Journal, Any]] = {}
+# By process and ledger, with the revisioned stream to close; the one that was used last is the last one.
+# Worker processes stay for many tasks, so that each reads only what is new.
+
+_KEPT_JOURNALS = 8
 
 
 class _journal:
-    """The journal of a place for the time of a ``with``; kept for the next one unless something failed."""
+    """The journal of a place for the time of a ``with``; kept for the next one unless something failed.
+
+    It serves one place at a time: its state is that of all sinks of the ledger.
+    """
 
     def __init__(self, options: WriteOptions, place: Place) -> None:
         assert options.ledger is not None
         self._options = options
         self._place = place
-        self._key = (
-            os.getpid(),
-            options.config,
-            options.ledger,
-            options.compact_after,
-            place.query,
-            options.stream,
-            options.sink_name,
-        )
-        self._taken: Journal | None = None
+        self._key = (os.getpid(), options.config, options.ledger, options.compact_after)
+        self._taken: tuple[Journal, Any] | None = None
 
     def __enter__(self) -> Journal:
         self._taken = _journals.pop(self._key, None) or self._open()
-        return self._taken
+        journal, _ = self._taken
+        journal.key = SinkKey(self._place.query, str(self._options.stream), self._options.sink_name)
+        return journal
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
+        dropped = [self._taken] if self._taken is not None else []
         if kind is None and self._taken is not None:
+            # another thread may have put one there meanwhile
+            dropped = [each for each in (_journals.pop(self._key, None),) if each is not None]
             _journals[self._key] = self._taken
+            while len(_journals) > _KEPT_JOURNALS:
+                dropped.append(_journals.pop(next(iter(_journals))))
+        self._taken = None
+        for _, revisioned in dropped:
+            try:
+                revisioned.close()
+            except PravegaError as failure:
+                log.info("a ledger was not closed: %s", failure)
 
-    def _open(self) -> Journal:
+    def _open(self) -> tuple[Journal, Any]:
         options, place = self._options, self._place
         client, ledger = client_for(options.config), options.ledger
         assert ledger is not None
@@ -291,7 +352,8 @@ class _journal:
                 ) from error
             client.create_stream(ledger, 1)
             revisioned = client.revisioned_stream(ledger)
-        return Journal(revisioned, key, name=str(ledger), compact_after=options.compact_after)
+        journal = Journal(revisioned, key, name=str(ledger), compact_after=options.compact_after)
+        return journal, revisioned
 
 
 # --- the writers ----------------------------------------------------------------------------------
@@ -370,9 +432,13 @@ class BatchSink(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is Any 
             )  # fmt: skip
         if plan.options.job_id is None and report.txn is not None:
             place = self._place()
-            with _journal(plan.options, place) as journal:
-                plan.committer(place, journal).forget(0, report.txn)
-                sweep(client_for(plan.options.config), plan.options.stream, journal)
+            try:
+                with _journal(plan.options, place) as journal:
+                    plan.committer(place, journal).forget(0, report.txn)
+                    sweep(client_for(plan.options.config), plan.options.stream, journal)
+            except PravegaError as error:
+                # the rows are visible: a job that failed now would be run again
+                log.warning("job to %s: not all that it left is removed: %s", plan.options.stream, error)
 
     def abort(self, messages: list[Attempt | None]) -> None:
         """Undo the job."""

@@ -79,6 +79,8 @@ class PartitionWriter:
     :param event_col: column with the event (binary or string), unless there is a ``serializer``.
     :param routing_key_col: column with the routing key. :param router: or a function of the row.
     :param event_time_col: column with the event time: milliseconds or a timestamp.
+    :param staging_made: called once the staging segments exist (``exactly_once``); if it raises, they are
+        deleted. For a writer that is made in the task.
     """
 
     config: PravegaConfig
@@ -95,6 +97,7 @@ class PartitionWriter:
     routing_key_col: str | None = None
     router: Callable[[Row], str | None] | None = None
     event_time_col: str | None = None
+    staging_made: Callable[[], None] | None = None
 
     # --- entry points ---------------------------------------------------------------------------
 
@@ -224,6 +227,13 @@ class PartitionWriter:
                         partial(self._register, client, self.ledger, record),
                     )
                     writer = stack.enter_context(opened)
+                    if self.staging_made is not None:
+                        try:
+                            self.staging_made()
+                        except PravegaError:
+                            stack.close()
+                            client.delete_staging(self.stream, self.txn, [staging])
+                            raise
                 writer.write_events(chunk.events, routing_keys=chunk.keys)
                 tally.add(chunk)
             if writer is not None:

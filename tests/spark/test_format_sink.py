@@ -206,7 +206,7 @@ def test_jobs_are_written_whole_and_a_named_one_once(
     append(frame_of(spark, 0, 16), options, job_id="load-0")
     assert_exactly(client, stream, [0])
     records = ledger_records(client, ledger)
-    assert {record.query for record in records if isinstance(record, Done)} == {"load-0"}
+    assert {record.query for record in records if isinstance(record, Done)} == {"(job) load-0"}
     append(frame_of(spark, 0), options, job_id="load-0")
     assert ledger_records(client, ledger) == records
     # without a name, and without any option of where the columns are

@@ -1,0 +1,194 @@
+"""Writers by format name against a model of the server: what they keep, refuse and leave behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+import pyarrow as pa
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from pravega_wire import ScopedStream
+from pravega_wire.errors import FencedError, InvalidArgumentError, RetriesExhaustedError, StreamNotFoundError
+from spark_adapter import format_sink, tasks
+from spark_adapter.format_sink import Attempt, Place, _patience, batch_sink
+from spark_adapter.ledger import SinkKey, decode_record, job_query
+from spark_adapter.tasks import PartitionWriter
+from tests.unit.test_spark_election import Client, elected, staged
+from tests.unit.test_spark_ledger import FakeRevisioned, Server
+
+SCHEMA = StructType([StructField("event", BinaryType())])
+
+
+class Ledger(FakeRevisioned):
+    """Notes whether it was closed."""
+
+    closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Whole(Client):
+    """A client of a server whose stream is missing, with ledgers."""
+
+    def __init__(self, server: Server) -> None:
+        super().__init__(server)
+        self.made: list[ScopedStream] = []
+        self.ledgers: list[Ledger] = []
+
+    def active_segments(self, stream: ScopedStream) -> list[object]:
+        raise StreamNotFoundError(f"{stream} does not exist")
+
+    def create_stream(self, stream: ScopedStream, configuration: object) -> bool:
+        self.made.append(stream)
+        return True
+
+    def revisioned_stream(self, ledger: ScopedStream) -> Ledger:
+        self.ledgers.append(Ledger(self.server))
+        return self.ledgers[-1]
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> Whole:
+    """The client of this process, and nothing kept from other tests."""
+    client = Whole(Server())
+    monkeypatch.setattr(format_sink, "client_for", lambda config: client)
+    monkeypatch.setattr(format_sink, "_journals", {})
+    monkeypatch.setattr(format_sink, "_ensured", set())
+    return client
+
+
+def sink_of(**more: str) -> Any:
+    """A writer of jobs to the model's stream."""
+    return batch_sink({"stream": "s/t", **more}, SCHEMA, False)
+
+
+@pytest.mark.parametrize("step", ["done", "prepared", "claimed", ""])
+def test_a_stream_is_not_made_anew_under_a_ledger_that_knows_its_batches(client: Whole, step: str) -> None:
+    server, session, query = client.server, uuid4(), job_query("j")
+
+    def stop(reached: str) -> None:
+        if reached == step:
+            raise KeyboardInterrupt
+
+    if step:
+        attempts = staged(server, session, 0, query)
+        if step != "claimed":
+            with pytest.raises(KeyboardInterrupt):
+                elected(server, session, query, hook=stop).settle(0, attempts)
+    options = sink_of(job_id="j")._plan.options
+    place = Place(query, None, 0, uuid4())
+    if step in ("done", "prepared"):
+        # each attempt is refused, and the second try of one as well
+        for _ in range(2):
+            with pytest.raises(InvalidArgumentError, match="stream s/t does not exist, but ledger s/t-s"):
+                format_sink._ensure(options, place)
+        assert client.made == []
+    else:
+        format_sink._ensure(options, place)
+        assert client.made == [ScopedStream("s", "t")]
+
+
+def test_journals_are_few_and_those_that_are_dropped_are_closed(client: Whole) -> None:
+    keys = []
+    for number in range(20):
+        options = sink_of(job_id=str(number))._plan.options
+        with format_sink._journal(options, Place(job_query(str(number)), None, 0, uuid4())) as journal:
+            keys.append(journal.key)
+    assert keys == [SinkKey(job_query(str(number)), "s/t") for number in range(20)]
+    assert len(client.ledgers) == 1
+    for number in range(20):
+        options = sink_of(ledger_stream=f"s/l{number}")._plan.options
+        with format_sink._journal(options, Place("q", None, 0, uuid4())):
+            pass
+    assert len(format_sink._journals) == 8
+    assert [each.closed for each in client.ledgers] == [True] * 13 + [False] * 8
+    # two at the same time, and one that failed
+    with format_sink._journal(options, Place("q", None, 0, uuid4())):
+        with format_sink._journal(options, Place("r", None, 0, uuid4())) as inner:
+            assert inner.key.query == "r"
+    with pytest.raises(FencedError):
+        with format_sink._journal(options, Place("q", None, 0, uuid4())):
+            raise FencedError("no")
+    assert sum(not each.closed for each in client.ledgers) == len(format_sink._journals) == 7
+
+
+def test_a_job_does_not_fail_when_its_record_cannot_be_taken_out(client: Whole, caplog: Any) -> None:
+    sink = sink_of()
+    place = sink._place()
+    messages = [Attempt(did, place) for did in staged(client.server, place.session, 0, place.query)]
+
+    def fail(self: Ledger, value: bytes) -> None:
+        raise RetriesExhaustedError("no answer")
+
+    monkeypatch = pytest.MonkeyPatch()
+    with monkeypatch.context() as patched:
+        patched.setattr(Ledger, "write_unconditionally", fail)
+        sink.commit(messages)
+    assert "not all that it left is removed" in caplog.text
+    assert len(client.server.stream) == 6
+    # the next job does it
+    again = sink_of()
+    place = again._place()
+    again.commit([Attempt(did, place) for did in staged(client.server, place.session, 0, place.query)])
+    journal = elected(client.server)._journal
+    journal.refresh()
+    assert journal.state.sinks == {}
+
+
+def test_an_attempt_whose_claim_is_gone_leaves_no_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[object] = []
+
+    class Staging:
+        @contextmanager
+        def staging_writer(self, stream: object, txn: object, staging: object) -> Iterator[object]:
+            done.append("made")
+            yield None
+            done.append("closed")
+
+        @contextmanager
+        def revisioned_stream(self, ledger: object) -> Iterator[Any]:
+            yield SimpleNamespace(
+                write_unconditionally=lambda data: done.append(decode_record(data).staging)  # type: ignore[union-attr]
+            )
+
+        def delete_staging(self, stream: object, txn: object, ids: list[object]) -> None:
+            done.append(("deleted", *ids))
+
+    task = SimpleNamespace(partitionId=lambda: 1, taskAttemptId=lambda: 2)
+    monkeypatch.setattr(tasks, "_task", lambda: task)
+    monkeypatch.setattr(tasks, "client_for", lambda config: Staging())
+
+    def gone() -> None:
+        raise FencedError("its batch is finished")
+
+    options = sink_of()._plan.options
+    writer = PartitionWriter(
+        config=options.config,
+        stream=options.stream,
+        mode="exactly_once",
+        ledger=options.ledger,
+        txn=uuid4(),
+        session=uuid4(),
+        staging_made=gone,
+    )
+    with pytest.raises(FencedError, match="its batch is finished"):
+        list(writer.write_arrow(iter([pa.RecordBatch.from_pydict({"event": [b"x"]})])))
+    staging = done.pop(0)
+    assert done == ["made", "closed", ("deleted", staging)]
+
+
+def test_the_first_partition_begins_and_the_others_follow_one_by_one() -> None:
+    waits = [_patience(partition) for partition in range(14)]
+    assert waits[0] == 0
+    assert waits == sorted(waits)
+    assert len(set(waits)) == 13
+    assert 0.5 < waits[1] < waits[13] < 1.2
