@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import takewhile
 from typing import TYPE_CHECKING, TypeVar
 
 from pravega_wire import PravegaConfig, ScopedStream, StreamCut, Watermark
@@ -182,21 +183,40 @@ def milliseconds(name: str, text: str | None) -> int:
 
 
 def cut_before(client: PravegaClient, stream: ScopedStream, time: int, option: str) -> StreamCut:
-    """The last known place with no event from ``time`` on before it; the stream's head if there is none.
+    """The last place that is known to have no event from ``time`` on before it; the head if there is none.
+
+    A watermark lies where the farthest of the writers was, so before it are also events that another writer
+    had stored and noted no time for yet: its ``upper`` says nothing of those. A later mark whose ``lower`` is
+    over that ``upper`` says that all of its writers have noted a time since, and these times bound what lay
+    before the earlier mark. So a place counts once such a mark follows, with every ``upper`` up to there
+    below ``time``.
+
+    What is promised: no event from ``time`` on lies before the place if writers note times that none of their
+    events before is over. An exception are events of a writer that is in neither of the two marks: one that
+    had not noted any time when the later one was made, or that the controller had given up waiting for.
+    To have those too, begin earlier by the longest interval between notes.
 
     :param time: milliseconds, as the writers note them.
     :raises InvalidArgumentError: the stream has no watermarks.
     """
     head = client.head(stream)
-    found = None
-    for mark in _marks(client, stream, option):
-        if mark.upper < time:
-            found = mark
-    if found is None:
+    mark = _proven_before(_marks(client, stream, option), time)
+    if mark is None:
         return head
-    cut = StreamCut(stream, {each.segment_id: each.offset for each in found.positions})
+    cut = StreamCut(stream, {each.segment_id: each.offset for each in mark.positions})
     # What the mark names may be truncated by now.
     return client.stream_layout(stream).join(cut, head)
+
+
+def _proven_before(marks: Sequence[Watermark], time: int) -> Watermark | None:
+    """The last mark before which everything is older than ``time``; see :func:`cut_before`."""
+    older = list(takewhile(lambda each: each.upper < time, marks))
+    latest_lower: int | None = None
+    for mark in reversed(older):
+        if latest_lower is not None and latest_lower > mark.upper:
+            return mark
+        latest_lower = mark.lower if latest_lower is None else max(latest_lower, mark.lower)
+    return None
 
 
 def cut_after(client: PravegaClient, stream: ScopedStream, time: int, option: str) -> StreamCut:
@@ -208,7 +228,9 @@ def cut_after(client: PravegaClient, stream: ScopedStream, time: int, option: st
     for mark in _marks(client, stream, option):
         if mark.lower >= time:
             cut = StreamCut(stream, {each.segment_id: each.offset for each in mark.positions})
-            return client.stream_layout(stream).join(cut, client.head(stream))
+            # The layout is asked for last: it then knows every segment that the head names.
+            head = client.head(stream)
+            return client.stream_layout(stream).join(cut, head)
     return client.tail(stream)
 
 
