@@ -29,6 +29,7 @@ from spark_adapter.choice import StreamChoice
 __all__ = ["StreamOffset"]
 
 _VERSION = 1
+_FIELDS = ("cuts", "from", "ends")
 
 Cuts = Mapping[ScopedStream, StreamCut]
 
@@ -63,9 +64,11 @@ class StreamOffset:
         }
 
     @classmethod
-    def parse(cls, found: object, choice: StreamChoice) -> Self:
+    def parse(cls, found: object, choice: StreamChoice, *, may_be_empty: bool = False) -> Self:
         """From what Spark gives back.
 
+        :param may_be_empty: whether an offset of no stream makes sense: where all of them may be gone. With a
+            pattern it always does.
         :raises CorruptedStateError: it is damaged, or of a newer version.
         :raises InvalidArgumentError: it is of a stream that the query does not read.
         """
@@ -76,7 +79,18 @@ class StreamOffset:
                 f"the query's checkpoint has an offset of version {found['v']}, which a newer spark_adapter "
                 f"has written; this one knows {_VERSION}: use the newer one, or another checkpointLocation"
             )
-        return cls(*(_cuts(found.get(name, {}), name, choice) for name in ("cuts", "from", "ends")))
+        if found["v"] < _VERSION:
+            raise _damaged(f"there is no version {found['v']}")
+        if unknown := sorted(map(str, found.keys() - {"v", *_FIELDS})):
+            raise _damaged(f"it has a field {_shown(unknown[0])} that no version has")
+        if "cuts" not in found:
+            raise _damaged("it has no field 'cuts'")
+        offset = cls(*(_cuts(found.get(name, {}), name, choice) for name in _FIELDS))
+        if not offset.cuts and choice.pattern is None and not may_be_empty:
+            raise _damaged("it names no stream, so nobody knows what was read")
+        if strange := sorted(offset.begun.keys() - offset.cuts.keys()):
+            raise _damaged(f"it says where stream {strange[0]} begins, and not how far it was read")
+        return offset
 
 
 def _cuts(found: object, name: str, choice: StreamChoice) -> Cuts:
@@ -90,6 +104,8 @@ def _cuts(found: object, name: str, choice: StreamChoice) -> Cuts:
             raise _damaged(f"{_shown(text)} is no cut of stream {_shown(stream_text)}") from error
         if cut.stream != stream:
             raise _damaged(f"the cut {cut} is not of stream {stream}")
+        if not cut.positions:
+            raise _damaged(f"its cut of stream {stream} has no position")
         if stream not in choice:
             raise InvalidArgumentError(
                 f"the query's checkpoint has a position in stream {stream}, but its options name {choice}: "

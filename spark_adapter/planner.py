@@ -164,7 +164,7 @@ class StreamPlanner:
         :raises InvalidStreamCutError: a stream was deleted and made anew, or an end cut does not fit.
         :raises CorruptedStateError, InvalidArgumentError: see :meth:`StreamOffset.parse`.
         """
-        before = StreamOffset.parse(start, self.options.choice)
+        before = self._parsed(start)
         client = self._open()
         self._pace()
         ends = before.ends if self.options.end.word == "latest" else {}
@@ -197,6 +197,11 @@ class StreamPlanner:
         end = after.to_dict()
         self._planned = (start, end, admitted.ranges)
         return end
+
+    def _parsed(self, offset: object) -> StreamOffset:
+        # A query that may lose its streams may lose all of them.
+        lenient = not self.options.fail_on_data_loss
+        return StreamOffset.parse(offset, self.options.choice, may_be_empty=lenient)
 
     def report(self) -> dict[str, Any] | None:
         """Where the streams end, and what the last batch has left of them; None before the first look."""
@@ -348,8 +353,8 @@ class StreamPlanner:
         client = self._open()
         if self._planned is not None and self._planned[:2] == (start, end):
             return self._divided(client, self._planned[2])
-        before = StreamOffset.parse(start, self.options.choice)
-        after = StreamOffset.parse(end, self.options.choice)
+        before = self._parsed(start)
+        after = self._parsed(end)
 
         def ranges(stream: ScopedStream) -> list[SegmentRange]:
             first = after.begun.get(stream) or before.cuts.get(stream)

@@ -11,7 +11,7 @@ pytest.importorskip("pyspark.sql.streaming.datasource")
 from pyspark.sql.streaming import datasource as limits
 
 from pravega_wire import ScopedStream, StreamCut
-from pravega_wire.errors import InvalidArgumentError
+from pravega_wire.errors import CorruptedStateError, InvalidArgumentError
 from spark_adapter.admission import Limit
 from spark_adapter.choice import StreamChoice
 from spark_adapter.creating import Creation
@@ -65,3 +65,35 @@ def test_offsets_round_trip_in_one_form() -> None:
     assert StreamOffset(cuts).to_dict().keys() == {"v", "cuts"}
     assert StreamOffset({}).to_dict() == {"v": 1, "cuts": {}}
     assert StreamOffset(cuts, cuts).is_initial
+
+
+CUT = StreamCut(ScopedStream("a", "b"), {0: 5}).to_text()
+NO_POSITION = StreamCut(ScopedStream("a", "b"), {}).to_text()
+
+
+@pytest.mark.parametrize(
+    ("offset", "why"),
+    [
+        ({"v": 1}, "has no field 'cuts'"),
+        ({"v": 0, "cuts": {"a/b": CUT}}, "no version 0"),
+        ({"v": -3, "cuts": {"a/b": CUT}}, "no version -3"),
+        ({"v": 1, "Cuts": {"a/b": CUT}}, "a field 'Cuts' that no version has"),
+        ({"v": 1, "cuts": {"a/b": CUT}, "backlog_bytes": 5}, "a field 'backlog_bytes' that no version has"),
+        ({"v": 1, "cuts": {}}, "names no stream"),
+        ({"v": 1, "cuts": {"a/b": NO_POSITION}}, "of stream a/b has no position"),
+        ({"v": 1, "cuts": {"a/b": CUT}, "ends": {"a/b": NO_POSITION}}, "of stream a/b has no position"),
+        ({"v": 1, "cuts": {}, "from": {"a/b": CUT}}, "names no stream"),
+    ],
+)
+def test_a_damaged_offset_is_not_a_beginning(offset: dict[str, object], why: str) -> None:
+    choice = StreamChoice((ScopedStream("a", "b"),))
+    with pytest.raises(CorruptedStateError, match=f"offset in the query's checkpoint is damaged: .*{why}"):
+        StreamOffset.parse(offset, choice)
+
+
+def test_an_offset_of_no_stream_where_there_may_be_none() -> None:
+    empty = {"v": 1, "cuts": {}}
+    assert StreamOffset.parse(empty, StreamChoice(scope="a", pattern=".*")) == StreamOffset({})
+    assert StreamOffset.parse(empty, StreamChoice((ScopedStream("a", "b"),)), may_be_empty=True).cuts == {}
+    with pytest.raises(CorruptedStateError, match="where stream a/b begins, and not how far"):
+        StreamOffset.parse({**empty, "from": {"a/b": CUT}}, StreamChoice(scope="a", pattern=".*"))
