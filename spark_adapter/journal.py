@@ -15,13 +15,16 @@ from spark_adapter.ledger import (
     Record,
     SinkKey,
     SinkState,
-    Snapshot,
     decode_record,
     encode_record,
     is_unnamed,
 )
 
 __all__ = ["Journal", "Revisioned"]
+
+
+_SNAPSHOT_BYTES = 1 << 20
+"""Of one record of a snapshot; an event has at most 8 MiB."""
 
 
 class Revisioned(Protocol):
@@ -98,13 +101,13 @@ class Journal:
                 continue  # compacted between the two calls: there is a newer oldest revision
 
     def _read_from(self, revision: Any) -> list[Record]:
-        state, records = self._state, []
+        records = []
         for after, data in self._revisioned.read_from(revision):
-            record = decode_record(data)
-            state = state.after(record)
-            records.append(record)
+            records.append(decode_record(data))
             revision = after
-        self._state, self._revision = state, revision
+        if records:
+            self._state = self._state.after(*records)
+        self._revision = revision
         return records
 
     def wait_for_news(self, seconds: float) -> bool:
@@ -183,16 +186,18 @@ class Journal:
         """Replace the ledger by one snapshot if it has grown enough; returns whether it did.
 
         The snapshot is appended on condition that nothing came after what it sums up; if something
-        did, nothing happens and a later call tries again.
+        did, nothing happens and a later call tries again. So is each further record of a large one: a
+        snapshot that has something in between is not complete, and says nothing.
         """
         if self._state.records < self._compact_after:
             return False
         at = self._revision
-        snapshot = Snapshot(sinks=self._state.sinks)
-        revision = self._revisioned.write_conditionally(at, encode_record(snapshot))
-        if revision is None:
-            return False
-        self._state, self._revision = self._state.after(snapshot), revision
+        parts, revision = self._state.snapshot(_SNAPSHOT_BYTES), at
+        for part in parts:
+            revision = self._revisioned.write_conditionally(revision, encode_record(part))
+            if revision is None:
+                return False
+        self._state, self._revision = self._state.after(*parts), revision
         # a driver that stops here leaves a longer ledger, which is still right
         self._revisioned.truncate_to(at)
         return True

@@ -24,7 +24,9 @@ PREPARED    ``txn`` holds the whole batch and may be committed: the point of no 
 DONE        ``txn`` is committed and nothing of the batch is left behind, unless ``tidied`` is there and
             false: then the next batch sees to that. ``rows``
 FORGET      the key is of a job without a name that has ended: nothing will ask for it again
-SNAPSHOT    ``sinks``: the state of every key, so that everything before it can be truncated
+SNAPSHOT    ``sinks``: the state of every key, so that everything before it can be truncated. In
+            several records if it is large: ``part`` of ``parts`` (from 0), all of one ``snapshot``
+            (an id) and with nothing in between; else they say nothing
 ==========  ======================================================================================
 
 Ids of transactions, staging segments, sessions and records are UUIDs as 32 hexadecimal digits. A
@@ -209,10 +211,13 @@ class Forget(_BatchRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """The state of all sinks; see the module text."""
+    """The state of all sinks, or a part of it; see the module text."""
 
     sinks: Mapping[SinkKey, SinkState]
     id: UUID = field(default_factory=uuid4)
+    snapshot: UUID | None = None
+    part: int = 0
+    parts: int = 1
 
 
 Record: TypeAlias = Preparing | Staging | Prepared | Done | Forget | Snapshot
@@ -341,10 +346,12 @@ class LedgerState:
 
     :ivar sinks: state by key; records of version 1 add up to the state of a key without a stream.
     :ivar records: records since the last SNAPSHOT (or the start).
+    :ivar incomplete: the parts of a SNAPSHOT that were the last records, if there are more to come.
     """
 
     sinks: Mapping[SinkKey, SinkState] = field(default_factory=dict)
     records: int = 0
+    incomplete: tuple[Snapshot, ...] = ()
 
     def sink(self, key: SinkKey) -> SinkState:
         """State of one sink; an empty one if the ledger does not know it."""
@@ -360,14 +367,37 @@ class LedgerState:
             return None
         return old
 
-    def after(self, record: Record) -> LedgerState:
-        """The state once ``record`` is appended (:class:`CorruptedStateError` if it cannot be)."""
-        if isinstance(record, Snapshot):
-            return LedgerState(dict(record.sinks), 0)
-        key, sinks = record.key, dict(self.sinks)
+    def after(self, *records: Record) -> LedgerState:
+        """The state once ``records`` are appended (:class:`CorruptedStateError` if they cannot be)."""
+        # copied once: there may be many sinks
+        sinks, count, incomplete = dict(self.sinks), self.records, self.incomplete
+        for record in records:
+            count += 1
+            if not isinstance(record, Snapshot):
+                incomplete = ()
+                LedgerState(sinks)._add(record, sinks)
+                continue
+            if record.part == 0:
+                incomplete = ()
+            elif not incomplete or (incomplete[-1].snapshot, len(incomplete)) != (
+                record.snapshot,
+                record.part,
+            ):
+                incomplete = ()
+                continue
+            incomplete += (record,)
+            if len(incomplete) == record.parts:
+                sinks = {key: state for part in incomplete for key, state in part.sinks.items()}
+                count, incomplete = 0, ()
+        return LedgerState(sinks, count, incomplete)
+
+    def _add(self, record: _BatchRecord, sinks: dict[SinkKey, SinkState]) -> None:
+        """Bring the state of one sink up to date; ``sinks`` are those of this state."""
+        key = record.key
         if isinstance(record, Forget):
             sinks.pop(key, None)
-            return LedgerState(sinks, self.records + 1)
+            return
+        assert isinstance(record, Preparing | Staging | Prepared | Done)
         state = sinks.get(key)
         if state is None and key.stream is None and isinstance(record, Staging):
             # an attempt of an older program that has outlived its driver
@@ -380,7 +410,26 @@ class LedgerState:
                 del sinks[SinkKey(key.query, None)]
                 state = replace(state, stream=None)
         sinks[key] = (SinkState() if state is None else state).after(record)
-        return LedgerState(sinks, self.records + 1)
+
+    def snapshot(self, max_bytes: int) -> list[Snapshot]:
+        """The records of a SNAPSHOT of this state, each of not much more than ``max_bytes`` bytes unless
+        a single sink is larger."""
+        parts: list[dict[SinkKey, SinkState]] = [{}]
+        size = 0
+        for key, state in self.sinks.items():
+            nbytes = len(json.dumps(_dump_sink(key, state), separators=(",", ":")))
+            if parts[-1] and size + nbytes > max_bytes:
+                parts.append({})
+                size = 0
+            parts[-1][key] = state
+            size += nbytes
+        if len(parts) == 1:
+            return [Snapshot(sinks=parts[0])]
+        whole = uuid4()
+        return [
+            Snapshot(sinks=sinks, snapshot=whole, part=number, parts=len(parts))
+            for number, sinks in enumerate(parts)
+        ]
 
 
 # --- what to do next ------------------------------------------------------------------------------
@@ -497,10 +546,9 @@ def encode_record(record: Record) -> bytes:
     match record:
         case Snapshot():
             body["phase"] = "SNAPSHOT"
-            body["sinks"] = [
-                {"query": key.query, "stream": key.stream, "sink": key.sink, **_dump_state(state)}
-                for key, state in record.sinks.items()
-            ]
+            body["sinks"] = [_dump_sink(key, state) for key, state in record.sinks.items()]
+            if record.snapshot is not None:
+                body |= {"snapshot": record.snapshot.hex, "part": record.part, "parts": record.parts}
         case Preparing() | Staging() | Prepared() | Done() | Forget():
             body |= {
                 "phase": type(record).__name__.upper(),
@@ -566,7 +614,13 @@ def _load(body: Mapping[str, Any]) -> Record:
         if body["v"] == 1:
             old = {SinkKey(str(name), None): _load_state(each) for name, each in body["queries"].items()}
             return Snapshot(sinks=old, id=record_id)
-        return Snapshot(sinks={_load_key(each): _load_state(each) for each in body["sinks"]}, id=record_id)
+        sinks = {_load_key(each): _load_state(each) for each in body["sinks"]}
+        if "snapshot" not in body:
+            return Snapshot(sinks=sinks, id=record_id)
+        part, parts = int(body["part"]), int(body["parts"])
+        return Snapshot(
+            sinks=sinks, id=record_id, snapshot=UUID(hex=body["snapshot"]), part=part, parts=parts
+        )
     common: dict[str, Any] = {
         "id": record_id,
         "query": str(body["query"]),
@@ -609,6 +663,12 @@ def _load_key(body: Mapping[str, Any]) -> SinkKey:
     return SinkKey(str(body["query"]), None if stream is None else str(stream), str(body["sink"]))
 
 
+def _dump_sink(key: SinkKey, state: SinkState) -> dict[str, Any]:
+    body: dict[str, Any] = {"query": key.query, "stream": key.stream, "sink": key.sink}
+    # what a sink does not have is left out: most are jobs that are DONE
+    return body | {name: each for name, each in _dump_state(state).items() if each not in (None, {})}
+
+
 def _dump_state(state: SinkState) -> dict[str, Any]:
     claim = state.claim
     return {
@@ -635,12 +695,12 @@ def _dump_state(state: SinkState) -> dict[str, Any]:
 def _load_state(body: Mapping[str, Any]) -> SinkState:
     claim: Claim | None = None
     stream = body.get("old_stream")
-    if body["claim"] is not None:
+    if body.get("claim") is not None:
         raw = body["claim"]
         prepared = None if raw["prepared"] is None else _load(raw["prepared"])
         if not isinstance(prepared, Prepared | None):
             raise CorruptedStateError("ledger snapshot: a claim in it is damaged")
-        if prepared is not None and "old_stream" not in body:
+        if prepared is not None and prepared.stream is None and "old_stream" not in body:
             stream = _stream_of(prepared.cut)
         claim = Claim(
             int(raw["batch"]),
@@ -653,16 +713,17 @@ def _load_state(body: Mapping[str, Any]) -> SinkState:
         )
 
     def optional_id(key: str) -> UUID | None:
-        return None if body[key] is None else UUID(hex=body[key])
+        return None if body.get(key) is None else UUID(hex=body[key])
 
     return SinkState(
-        last_done=None if body["last_done"] is None else int(body["last_done"]),
+        last_done=_optional_int(body.get("last_done")),
         last_txn=optional_id("last_txn"),
         last_session=optional_id("last_session"),
         claim=claim,
         leftovers={
-            UUID(hex=txn): frozenset(UUID(hex=each) for each in ids) for txn, ids in body["leftovers"].items()
+            UUID(hex=txn): frozenset(UUID(hex=each) for each in ids)
+            for txn, ids in body.get("leftovers", {}).items()
         },
-        checkpoint=body["checkpoint"],
+        checkpoint=body.get("checkpoint"),
         stream=None if stream is None else str(stream),
     )

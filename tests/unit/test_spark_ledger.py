@@ -547,6 +547,58 @@ def test_ledger_is_bounded() -> None:
 # --- any order of anything ------------------------------------------------------------------------
 
 
+def test_a_large_ledger_is_compacted_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server()
+    names = [f"job {number}" for number in range(40)]
+    for name in names:
+        Driver(server, name, compact_after=10**6).run(0)
+    monkeypatch.setattr("spark_adapter.journal._SNAPSHOT_BYTES", 1000)
+    # a rival's record between two parts: they say nothing, and nothing is truncated
+    driver = Driver(server, "a", compact_after=1)
+    driver.journal.refresh()
+    before = driver.journal.state.sinks
+    append = driver.revisioned.write_conditionally
+    tries: list[int] = []
+
+    def disturbed(revision: int, value: bytes) -> int | None:
+        tries.append(revision)
+        if len(tries) == 3:
+            rival = Staging(query="b", stream="s/t", batch=0, txn=uuid4(), session=uuid4(), staging=uuid4())
+            server.ledger.append(encode_record(rival))
+        return append(revision, value)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(driver.revisioned, "write_conditionally", disturbed)
+        assert not driver.journal.compact()
+    assert server.ledger_start == 0
+    for journal in (driver.journal, Driver(server, "a").journal):
+        journal.refresh()
+        assert {key: state for key, state in journal.state.sinks.items() if key.query != "b"} == before
+    # without one
+    assert driver.journal.compact()
+    parts = server.ledger[server.ledger_start :]
+    assert len(parts) > 3
+    assert max(map(len, parts)) < 2000
+    fresh = Driver(server, "a").journal
+    fresh.refresh()
+    assert fresh.state == driver.journal.state
+    assert fresh.state.records == 0
+    assert {key.query for key in fresh.state.sinks} == {*names, "b"}
+    assert Driver(server, names[3]).run(0).outcome == "skipped"
+    # read one by one, as they come
+    state = LedgerState()
+    for data in parts:
+        state = state.after(decode_record(data))
+    assert state == fresh.state
+
+
+def test_a_job_that_is_done_takes_little_of_a_snapshot() -> None:
+    done = SinkState(last_done=0, last_txn=UUID(int=1), last_session=UUID(int=2))
+    small = encode_record(Snapshot(sinks={SinkKey("j", "s/t"): done}))
+    two = encode_record(Snapshot(sinks={SinkKey("j", "s/t"): done, SinkKey("k", "s/t"): done}))
+    assert len(two) - len(small) < 180
+
+
 class Protocol(RuleBasedStateMachine):
     """Any sequence of crashes, expiries, forgetting, zombies and neighbours."""
 
@@ -729,6 +781,14 @@ records = st.one_of(
     built(Done, rows=numbers, tidied=st.booleans()),
     built(Forget),
     st.builds(Snapshot, sinks=st.dictionaries(sink_keys, sink_states, max_size=3), id=uuids),
+    st.builds(
+        Snapshot,
+        sinks=st.dictionaries(sink_keys, sink_states, max_size=3),
+        id=uuids,
+        snapshot=uuids,
+        part=numbers,
+        parts=numbers,
+    ),
 )
 
 
