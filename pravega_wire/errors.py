@@ -75,6 +75,7 @@ __all__ = [
     "SegmentSealedError",
     "SegmentTruncatedError",
     "ServerStartError",
+    "StreamChangingError",
     "StreamExistsError",
     "StreamNotFoundError",
     "StreamNotSealedError",
@@ -191,6 +192,12 @@ class InvalidStreamCutError(InvalidArgumentError):
 class UndecidableCutError(PravegaError):
     """What is known of a stream's segments does not answer a question about its cuts; ``segment`` names the
     one of which too little is known. A layout that is fetched anew may know more."""
+
+
+class StreamChangingError(PravegaError):
+    """A stream was scaled or truncated each time while its segments were asked for; a later call may do."""
+
+    retriable = True
 
 
 class ClosedError(PravegaError, trio.ClosedResourceError):

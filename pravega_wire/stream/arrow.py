@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from random import random
+from types import NoneType
 from typing import Any
 
 from pravega_wire.errors import InvalidArgumentError
@@ -50,7 +51,19 @@ def key_column(keys: Iterable[str | None], count: int) -> Any:
     import pyarrow as pa
 
     try:
-        column: Any = keys if is_arrow(keys) else pa.array(list(keys), pa.string())
+        column: Any = keys if is_arrow(keys) else _strings(keys)
+        kind = column.type
+        if pa.types.is_dictionary(kind):
+            kind = kind.value_type
+        # a cast would make strings of numbers, and of bytes: another key than was meant
+        if not any(
+            check(kind)
+            for check in (
+                pa.types.is_string, pa.types.is_large_string, pa.types.is_null,
+                getattr(pa.types, "is_string_view", pa.types.is_string),
+            )
+        ):  # fmt: skip
+            raise InvalidArgumentError(f"routing keys must be strings, not an array of {column.type}")
         if isinstance(column, pa.ChunkedArray):
             column = column.combine_chunks()
         column = column.cast(pa.string())
@@ -59,6 +72,17 @@ def key_column(keys: Iterable[str | None], count: int) -> Any:
     if len(column) != count:
         raise InvalidArgumentError(f"{len(column)} routing keys were given for {count} events")
     return column
+
+
+def _strings(keys: Iterable[str | None]) -> Any:
+    """An array of strings; pyarrow alone would take bytes for text."""
+    import pyarrow as pa
+
+    listed = list(keys)
+    for kind in set(map(type, listed)):
+        if not issubclass(kind, str | NoneType):
+            raise InvalidArgumentError(f"routing keys must be strings, not {kind.__name__}")
+    return pa.array(listed, pa.string())
 
 
 def one_array(events: Any) -> Any:

@@ -21,6 +21,7 @@ from pravega_wire.errors import (
     InvalidStreamCutError,
     NoSuchSegmentError,
     NotFoundError,
+    StreamChangingError,
     UndecidableCutError,
 )
 from pravega_wire.naming import epoch_of, parse_segment_name, segment_name
@@ -196,12 +197,16 @@ async def tail(core: ClientCore, stream: ScopedStream) -> StreamCut:
         if not ids:
             ids = await last_segments(core, stream)
         infos = await segment_infos(core, stream, ids)
-        if None not in infos.values():
-            break
+        offsets = {segment_id: info.write_offset for segment_id, info in infos.items() if info is not None}
+        if len(offsets) == len(infos):
+            return StreamCut(stream, offsets)
         # Replaced, and truncated away, since the controller has named it: without it the cut is incomplete.
-    return StreamCut(
-        stream,
-        {segment_id: info.write_offset for segment_id, info in infos.items() if info is not None},
+    missing = sorted(segment_id for segment_id in infos if segment_id not in offsets)
+    raise StreamChangingError(
+        f"stream {stream}: its tail was asked for {_TAIL_ATTEMPTS} times, and each time segments were gone "
+        f"that the controller had just named (the last time {', '.join(map(str, missing))}); try again",
+        scope=stream.scope,
+        stream=stream.name,
     )
 
 

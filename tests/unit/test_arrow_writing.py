@@ -13,7 +13,7 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pravega_wire.errors import ClosedError
+from pravega_wire.errors import ClosedError, InvalidArgumentError
 from pravega_wire.hashing import routing_key_position
 from pravega_wire.metrics import Counters
 from pravega_wire.segment.appender import Block, PlaceRun, SegmentAppender
@@ -200,3 +200,34 @@ def test_a_writer_that_is_not_open_takes_no_array() -> None:
             await writer.write_events(pa.array([b"x"]), pa.array(["k"]))
 
     trio.run(main)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        [b"a", None],
+        [1, 2],
+        pa.array([1, 2]),
+        pa.array([b"a", b"b"]),
+        pa.array([b"a", b"b"], pa.large_binary()),
+        pa.array([True, None]),
+        pa.array([1, 1]).dictionary_encode(),
+        pa.chunked_array([[1], [2]]),
+    ],
+    ids=str,
+)
+def test_routing_keys_are_strings_only(keys: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match="routing keys must be strings, not "):
+        key_column(keys, 2)
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())], ids=str
+)
+def test_routing_keys_of_each_type_of_strings(kind: pa.DataType) -> None:
+    assert key_column(pa.array(["a", None], pa.string()).cast(kind), 2).to_pylist() == ["a", None]
+
+
+def test_routing_keys_that_are_all_null() -> None:
+    assert key_column(pa.nulls(2), 2).to_pylist() == [None, None]
+    assert key_column([None, None], 2).to_pylist() == [None, None]
