@@ -99,13 +99,15 @@ class Place:
     """What a batch is known by in the ledger.
 
     :ivar checkpoint: Spark's id of the streaming query, or None. :ivar session: of the run of the query, or
-        of the job.
+        of the job. :ivar began: when the plan was made whose tasks write it, ms since 1970; the plan that
+        commits may be another one.
     """
 
     query: str
     checkpoint: str | None
     batch: int
     session: UUID
+    began: int | None = None
 
 
 @dataclass(frozen=True)
@@ -170,7 +172,7 @@ class _Plan:
             wait_visible=options.read_after_write,
             if_forgotten=options.if_forgotten,
             new_ledger=options.new_ledger,
-            began=self.began,
+            began=place.began,
             hook=self.hook,
         )
 
@@ -392,7 +394,8 @@ class StreamSink(DataSourceStreamArrowWriter or object):  # type: ignore[misc]  
                 "semantic 'exactly_once' is not possible: use ForeachBatchSink"
             )
         # Spark itself refuses a query of this format without a checkpoint that is kept
-        return Place(query, checkpoint, int(batch), _run_of(task) or self._plan.session)
+        plan = self._plan
+        return Place(query, checkpoint, int(batch), _run_of(task) or plan.session, plan.began)
 
 
 def _run_of(task: TaskContext) -> UUID | None:
@@ -413,7 +416,7 @@ class BatchSink(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is Any 
         plan = self._plan
         job_id = plan.options.job_id
         query = unnamed_query(plan.session) if job_id is None else job_query(job_id)
-        return Place(query, None, 0, plan.session)
+        return Place(query, None, 0, plan.session, plan.began)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Attempt:
         """Write one partition, in a task."""

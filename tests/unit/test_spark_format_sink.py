@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -18,6 +19,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from pravega_wire import ScopedStream
 from pravega_wire.errors import FencedError, InvalidArgumentError, RetriesExhaustedError, StreamNotFoundError
 from spark_adapter import format_sink, tasks
+from spark_adapter.election import Attempted
 from spark_adapter.format_sink import Attempt, Place, _patience, batch_sink
 from spark_adapter.ledger import SinkKey, decode_record, job_query
 from spark_adapter.tasks import PartitionWriter
@@ -184,6 +186,19 @@ def test_an_attempt_whose_claim_is_gone_leaves_no_segments(monkeypatch: pytest.M
         list(writer.write_arrow(iter([pa.RecordBatch.from_pydict({"event": [b"x"]})])))
     staging = done.pop(0)
     assert done == ["made", "closed", ("deleted", staging)]
+
+
+def test_a_claim_says_when_the_write_was_planned(client: Whole) -> None:
+    older, newer = sink_of(job_id="j"), sink_of(job_id="j")
+    object.__setattr__(newer._plan, "began", older._plan.began + 1)
+    again = pickle.loads(pickle.dumps(older))
+    assert again._place() == older._place()
+    with format_sink._journal(newer._plan.options, newer._place()) as journal:
+        assert newer._plan.committer(newer._place(), journal).claim(0)
+    with pytest.raises(FencedError, match=r"began 0\.001 s after this one"):
+        with format_sink._journal(older._plan.options, older._place()) as journal:
+            # whichever plan commits: the tasks' counts
+            newer._plan.committer(again._place(), journal).settle(0, [Attempted("empty")])
 
 
 def test_the_first_partition_begins_and_the_others_follow_one_by_one() -> None:
