@@ -19,7 +19,7 @@ from pravega_wire.errors import (
     StreamNotFoundError,
     UndecidableCutError,
 )
-from pravega_wire.naming import segment_name
+from pravega_wire.naming import parse_segment_name, segment_name
 from pravega_wire.sync import PravegaClient
 from spark_adapter.admission import (
     Admitted,
@@ -44,7 +44,11 @@ __all__ = ["StreamPlanner", "batch_ranges"]
 log = logging.getLogger(__name__)
 
 _IDLE_SECONDS = 0.1
+_MOST_IDLE_SECONDS = 1.0
 # Without a trigger interval Spark asks every 10 ms whether there is more.
+
+_PLANS = 5
+# How often a batch is planned while data is truncated meanwhile. The last plan looks at no data.
 
 _NO_LIMIT = Limit()
 
@@ -60,23 +64,38 @@ def batch_ranges(client: PravegaClient, options: ReadOptions) -> list[SegmentRan
     :raises InvalidArgumentError: a time is asked for of a stream without watermarks.
     """
 
-    def ranges(stream: ScopedStream) -> list[SegmentRange]:
+    def ranges(stream: ScopedStream, max_range_bytes: int | None) -> list[SegmentRange]:
         start, end = options.start, options.end
-        return client.segment_ranges(
-            stream,
-            start.cut_of(stream) or start.word
-            if start.time is None
-            else cut_before(client, stream, start.time, "starting_timestamp"),
-            end.cut_of(stream) or end.word
-            if end.time is None
-            else cut_after(client, stream, end.time, "ending_timestamp"),
-            on_truncated="fail" if options.fail_on_data_loss else "skip_to_head",
-            max_range_bytes=options.max_partition_bytes,
-        )
+        try:
+            return client.segment_ranges(
+                stream,
+                start.cut_of(stream) or start.word
+                if start.time is None
+                else cut_before(client, stream, start.time, "starting_timestamp"),
+                end.cut_of(stream) or end.word
+                if end.time is None
+                else cut_after(client, stream, end.time, "ending_timestamp"),
+                on_truncated="fail" if options.fail_on_data_loss else "skip_to_head",
+                max_range_bytes=max_range_bytes,
+            )
+        except StreamNotFoundError:
+            if options.choice.pattern is None:
+                raise
+            log.warning("stream %s was deleted; the read goes on without it", stream)
+            return []
 
-    found = for_each(options.choice.find(client), ranges)
-    parts = [each for _, parts in sorted(found.items()) for each in parts]
-    return divided(client, parts, options.min_partitions)
+    def parts(max_range_bytes: int | None) -> list[SegmentRange]:
+        found = for_each(options.choice.find(client), lambda stream: ranges(stream, max_range_bytes))
+        return [each for _, some in sorted(found.items()) for each in some]
+
+    for _ in range(_PLANS - 1):
+        try:
+            return divided(client, parts(options.max_partition_bytes), options.min_partitions)
+        except DataLossError as error:
+            if options.fail_on_data_loss:
+                raise
+            _say_replanned(error)
+    return parts(None)
 
 
 # --- micro-batches --------------------------------------------------------------------------------
@@ -104,6 +123,12 @@ class StreamPlanner:
         self._found: list[ScopedStream] = []
         self._look_again_at = 0.0
         self._idle_since: float | None = None
+        self._idle_seconds = _IDLE_SECONDS
+        # How often a stream had nothing new, and those that never will have.
+        self._quiet: dict[ScopedStream, int] = {}
+        self._ended: dict[ScopedStream, StreamCut] = {}
+        # Where streams begin that were made anew since they were read.
+        self._renewed: dict[ScopedStream, StreamCut] = {}
         self._waited: dict[SegmentKey, int] = {}
         self._over: dict[ScopedStream, tuple[StreamCut, StreamCut]] = {}
         self._followers: dict[SegmentKey, Mapping[int, tuple[int, ...]]] = {}
@@ -131,8 +156,17 @@ class StreamPlanner:
             client = self._open()
             self._make_missing(client)
             streams = [each for each in self._streams(client, again=True) if self._in_target(each)]
-            cuts = for_each(streams, lambda stream: self._start_of(client, stream))
-            self._initial = StreamOffset(cuts, cuts, self._ends_of(client, streams)).to_dict()
+
+            def start(stream: ScopedStream) -> StreamCut:
+                return self._start_of(client, stream)
+
+            # A name may be mistyped; what a pattern has found was there.
+            named = self.options.choice.pattern is None
+            cuts = for_each(streams, start) if named else self._of_existing(streams, start)
+            ends = self._ends_of(client, list(cuts))
+            if self.options.end.word == "latest":
+                cuts = {stream: cut for stream, cut in cuts.items() if stream in ends}
+            self._initial = StreamOffset(cuts, cuts, ends).to_dict()
         return self._initial
 
     def _make_missing(self, client: PravegaClient) -> None:
@@ -154,7 +188,9 @@ class StreamPlanner:
         """The ends that have to be kept: those that are found out when a query starts for the first time."""
         if self.options.end.word != "latest":
             return {}
-        return for_each(streams, lambda stream: (self._target or {}).get(stream) or client.tail(stream))
+        return self._of_existing(
+            streams, lambda stream: (self._target or {}).get(stream) or client.tail(stream)
+        )
 
     def latest(self, start: dict[str, Any], limit: Limit) -> dict[str, Any]:
         """Where the next batch ends; ``start`` itself if there is nothing for it.
@@ -175,13 +211,10 @@ class StreamPlanner:
         begun = self._of_existing(joining, client.head)
         starts = {**before.cuts, **begun}
 
-        found = for_each(sorted(starts), lambda stream: self._backlog(client, stream, starts[stream], ends))
-        backlogs = [backlog for _, backlog in sorted(found.items()) if backlog is not None]
-        admitted = self._admit(client, backlogs, limit)
+        backlogs, admitted = self._plan(client, starts, ends, limit)
+        new = {**(starts if before.is_initial else begun), **self._renewed}
         after = StreamOffset(
-            admitted.cuts,
-            {stream: starts[stream] for stream in admitted.cuts if before.is_initial or stream in begun},
-            ends,
+            admitted.cuts, {stream: new[stream] for stream in admitted.cuts if stream in new}, ends
         )
         self._report = {
             "v": 1,
@@ -193,7 +226,7 @@ class StreamPlanner:
         if after.cuts == before.cuts and after.ends == before.ends:
             self._idle_since = time.monotonic()
             return start
-        self._idle_since = None
+        self._idle_since, self._idle_seconds = None, _IDLE_SECONDS
         end = after.to_dict()
         self._planned = (start, end, admitted.ranges)
         return end
@@ -208,9 +241,11 @@ class StreamPlanner:
         return self._report
 
     def _pace(self) -> None:
-        """A query that has nothing to do asks the server ten times a second, not a hundred times."""
+        """A query that has nothing to do asks the server ten times a second at first, then more seldom."""
         if self._idle_since is not None:
-            time.sleep(max(0.0, min(_IDLE_SECONDS, self._idle_since + _IDLE_SECONDS - time.monotonic())))
+            pause = self._idle_seconds
+            self._idle_seconds = min(2 * pause, _MOST_IDLE_SECONDS)
+            time.sleep(max(0.0, min(pause, self._idle_since + pause - time.monotonic())))
 
     def _streams(self, client: PravegaClient, *, again: bool = False) -> list[ScopedStream]:
         if self.options.choice.pattern is None:
@@ -262,35 +297,88 @@ class StreamPlanner:
         ends: Mapping[ScopedStream, StreamCut],
     ) -> StreamBacklog | None:
         """What there is after a cut; None of a stream that is gone, where that is allowed."""
+        if self._ended.get(stream) == start:
+            return StreamBacklog(start, start, ())
         try:
             end, fixed = self._end_of(client, stream, ends)
             if start == end or self._over.get(stream) == (start, end):
+                if not fixed:
+                    self._note_quiet(client, stream, start)
                 return StreamBacklog(start, start, ())
+            self._quiet.pop(stream, None)
             try:
-                ranges = client.segment_ranges(stream, start, end)
-            except DataLossError as error:
-                if self.options.fail_on_data_loss:
-                    raise _lost(stream, error) from error
-                start = self._skip(client, stream, start, end)
-                ranges = client.segment_ranges(stream, start, end, on_truncated="skip_to_head")
+                return self._between(client, stream, start, end)
             except InvalidStreamCutError as error:
+                if start != self.options.start.cut_of(stream) and _is_another(client, start):
+                    if self.options.fail_on_data_loss:
+                        raise _another_stream(stream, start, error) from error
+                    return self._afresh(client, stream, start, end if fixed else None)
                 if fixed and self._is_over(client, start, end):
                     self._over[stream] = (start, end)
                     return StreamBacklog(start, start, ())
-                raise _another_stream(client, stream, start, error) from error
-            return StreamBacklog(start, end, tuple(ranges))
+                raise
         except StreamNotFoundError as error:
             if self.options.fail_on_data_loss:
                 raise _deleted(stream, error) from error
             log.warning("stream %s was deleted; the query goes on without it", stream)
             return None
 
+    def _between(
+        self, client: PravegaClient, stream: ScopedStream, start: StreamCut, end: StreamCut
+    ) -> StreamBacklog:
+        """What lies between two cuts, without what is gone where that is allowed."""
+        try:
+            ranges = client.segment_ranges(stream, start, end)
+        except DataLossError as error:
+            if self.options.fail_on_data_loss:
+                raise _lost(stream, error) from error
+            start = self._skip(client, stream, start, end)
+            ranges = client.segment_ranges(stream, start, end, on_truncated="skip_to_head")
+        return StreamBacklog(start, end, tuple(ranges))
+
+    def _afresh(
+        self, client: PravegaClient, stream: ScopedStream, before: StreamCut, end: StreamCut | None
+    ) -> StreamBacklog:
+        """A stream that was deleted and made anew, from its head on.
+
+        :param before: where the query was in the old one. :param end: where the query ends in it.
+        """
+        head = client.head(stream)
+        try:
+            found = self._between(client, stream, head, end or client.tail(stream))
+        except InvalidStreamCutError:
+            if end is None:
+                raise
+            log.warning(
+                "stream %s was deleted and made anew since the query has read it up to %s; the query's end "
+                "was in the old one, so nothing of the new one is read", stream, before,
+            )  # fmt: skip
+            self._over[stream] = (before, end)
+            return StreamBacklog(before, before, ())
+        log.warning(
+            "stream %s was deleted and made anew since the query has read it up to %s: what was not read "
+            "then is lost, and the query begins at the new head %s", stream, before, head,
+        )  # fmt: skip
+        self._skipped_unknown += len(before.positions)
+        self._renewed[stream] = found.start
+        self._followers = {key: found for key, found in self._followers.items() if key[0] != stream}
+        return found
+
+    def _note_quiet(self, client: PravegaClient, stream: ScopedStream, start: StreamCut) -> None:
+        """Find out now and then whether there can be anything new."""
+        count = self._quiet[stream] = self._quiet.get(stream, 0) + 1
+        # Looked for after 1, 2, 4, 8 ... looks, as it costs a call. The tail may have moved before the seal.
+        if count & (count - 1) == 0 and not client.active_segments(stream) and client.tail(stream) == start:
+            self._ended[stream] = start
+
     def _skip(
         self, client: PravegaClient, stream: ScopedStream, start: StreamCut, end: StreamCut
     ) -> StreamCut:
         """The first place after a cut that can still be read; says what is lost."""
+        head = client.head(stream)
+        # Asked for last: it then knows every segment that the head names.
         layout = client.stream_layout(stream)
-        place = layout.join(start, client.head(stream))
+        place = layout.join(start, head)
         for segment_id, first, size in _gone(layout, start, end):
             log.warning(
                 "stream %s, segment %s: %s bytes from offset %d on were truncated before the query read "
@@ -312,6 +400,32 @@ class StreamPlanner:
         return order in (CutOrder.AFTER, CutOrder.EQUAL)
 
     # --- admission ------------------------------------------------------------------------------
+
+    def _plan(
+        self,
+        client: PravegaClient,
+        starts: Mapping[ScopedStream, StreamCut],
+        ends: Mapping[ScopedStream, StreamCut],
+        limit: Limit,
+    ) -> tuple[list[StreamBacklog], Admitted]:
+        """What there is, and what of it goes into a batch."""
+        skipped = self._skipped_bytes, self._skipped_unknown
+        plans = 0
+        while True:
+            plans += 1
+            self._renewed = {}
+            found = for_each(
+                sorted(starts), lambda stream: self._backlog(client, stream, starts[stream], ends)
+            )
+            backlogs = [backlog for _, backlog in sorted(found.items()) if backlog is not None]
+            try:
+                return backlogs, self._admit(client, backlogs, limit if plans < _PLANS else _NO_LIMIT)
+            except DataLossError as error:
+                if self.options.fail_on_data_loss:
+                    raise _lost_in(error) from error
+                _say_replanned(error)
+            # The next plan counts all of it again.
+            self._skipped_bytes, self._skipped_unknown = skipped
 
     def _admit(self, client: PravegaClient, backlogs: list[StreamBacklog], limit: Limit) -> Admitted:
         if limit == _NO_LIMIT:
@@ -352,7 +466,23 @@ class StreamPlanner:
         """
         client = self._open()
         if self._planned is not None and self._planned[:2] == (start, end):
-            return self._divided(client, self._planned[2])
+            found = self._planned[2]
+        else:
+            found = self._ranges(client, start, end)
+        for _ in range(_PLANS - 1):
+            try:
+                return self._divided(client, found)
+            except DataLossError as error:
+                if self.options.fail_on_data_loss:
+                    raise _lost_in(error) from error
+                _say_replanned(error)
+            found = self._ranges(client, start, end)
+        # The tasks skip what is gone.
+        return found
+
+    def _ranges(
+        self, client: PravegaClient, start: dict[str, Any], end: dict[str, Any]
+    ) -> list[SegmentRange]:
         before = self._parsed(start)
         after = self._parsed(end)
 
@@ -366,16 +496,7 @@ class StreamPlanner:
             if first == after.cuts[stream]:
                 return []
             try:
-                return client.segment_ranges(
-                    stream,
-                    first,
-                    after.cuts[stream],
-                    on_truncated="fail" if self.options.fail_on_data_loss else "skip_to_head",
-                )
-            except DataLossError as error:
-                raise _lost(stream, error) from error
-            except InvalidStreamCutError as error:
-                raise _another_stream(client, stream, first, error) from error
+                return self._of_batch(client, stream, first, after.cuts[stream])
             except StreamNotFoundError as error:
                 if self.options.fail_on_data_loss:
                     raise _deleted(stream, error) from error
@@ -383,7 +504,26 @@ class StreamPlanner:
                 return []
 
         found = for_each(sorted(after.cuts), ranges)
-        return self._divided(client, [each for _, parts in sorted(found.items()) for each in parts])
+        return [each for _, parts in sorted(found.items()) for each in parts]
+
+    def _of_batch(
+        self, client: PravegaClient, stream: ScopedStream, start: StreamCut, end: StreamCut
+    ) -> list[SegmentRange]:
+        """What a batch that was planned before has of a stream, and is still there."""
+        lenient = not self.options.fail_on_data_loss
+        try:
+            return client.segment_ranges(
+                stream, start, end, on_truncated="skip_to_head" if lenient else "fail"
+            )
+        except DataLossError as error:
+            raise _lost(stream, error) from error
+        except InvalidStreamCutError as error:
+            if not (_is_another(client, start) or _is_another(client, end)):
+                raise
+            if not lenient:
+                raise _another_stream(stream, start, error) from error
+            log.warning("stream %s was deleted and made anew; what the batch had of it is lost", stream)
+            return []
 
     def _divided(self, client: PravegaClient, ranges: list[SegmentRange]) -> list[SegmentRange]:
         limit = self.options.max_partition_bytes
@@ -413,16 +553,37 @@ def _deleted(stream: ScopedStream, error: StreamNotFoundError) -> StreamNotFound
     )
 
 
+def _lost_in(error: DataLossError) -> DataLossError:
+    if error.segment is None:
+        return error
+    scope, name, *_ = parse_segment_name(error.segment)
+    return _lost(ScopedStream(scope, name), error)
+
+
+def _say_replanned(error: DataLossError) -> None:
+    log.warning("data was truncated while a read was planned, which is planned again: %s", error.message)
+
+
+def _is_another(client: PravegaClient, cut: StreamCut) -> bool:
+    """Whether a cut that was in its stream is not there any more, as the stream was made anew."""
+    lengths = {each.segment_id: each.length for each in client.stream_layout(cut.stream).segments}
+    for segment_id, offset in cut.positions.items():
+        if segment_id not in lengths:
+            return True
+        length = lengths[segment_id]
+        if length is not None and offset > length:
+            return True
+    return False
+
+
 def _another_stream(
-    client: PravegaClient, stream: ScopedStream, start: StreamCut, error: InvalidStreamCutError
+    stream: ScopedStream, start: StreamCut, error: InvalidStreamCutError
 ) -> InvalidStreamCutError:
     """Why a cut that the query has come to does not fit its stream."""
-    known = {each.segment_id for each in client.stream_layout(stream).segments}
-    if known.issuperset(start.positions):
-        return error
     return InvalidStreamCutError(
         f"stream {stream} was deleted and made anew since the query has read it up to {start}: give the "
-        f"query another checkpointLocation ({error.message})",
+        f"query another checkpointLocation ({error.message}), or the option fail_on_data_loss=false, with "
+        "which it begins at the new head",
         scope=stream.scope,
         stream=stream.name,
     )

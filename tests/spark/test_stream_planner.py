@@ -383,9 +383,29 @@ def test_a_stream_that_is_deleted_or_made_anew(
     lenient.trigger()
     assert "was deleted; the query goes on without it" in caplog.text
     client.create_stream(stream, 2)
-    append(client, stream, "b", 10)
+    renewed = append(client, stream, "b", 3)
     with pytest.raises(InvalidStreamCutError, match=r"deleted and made anew.*another checkpointLocation"):
         query.trigger()
+    # The old cut of the one that goes on is of segments that there are, but do not reach so far.
+    late = Query(config, stream=stream, fail_on_data_loss="false")
+    late.ends = list(query.ends)
+    check(late.run(), renewed)
+    assert "made anew since the query has read it up to" in caplog.text
+    report = late.planner.report()
+    assert report is not None
+    assert report["skipped_segments_of_unknown_size"] == 2
+    pairs = append(client, stream, "c", 10)
+    late.restart()
+    check(late.run(), pairs)
+    # A batch of the old stream that is run again.
+    assert lenient.again(0) == []
+    with pytest.raises(InvalidStreamCutError, match=r"deleted and made anew"):
+        query.again(0)
+    # A sealed stream has nothing new: it is asked about once more, and then no more.
+    client.seal_stream(stream)
+    assert not late.trigger()
+    client.delete_stream(stream)
+    assert not late.trigger()
 
 
 def test_several_streams_and_those_that_come_later(config: PravegaConfig, client: PravegaClient) -> None:

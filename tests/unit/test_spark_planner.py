@@ -1,0 +1,304 @@
+"""What the planner does when streams change under its eyes, against a store of a few lines."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from pravega_wire import ScopedStream, SegmentRange, StreamCut
+from pravega_wire.cuts import LayoutSegment, StreamLayout
+from pravega_wire.errors import DataLossError, InvalidStreamCutError, StreamNotFoundError
+from pravega_wire.naming import segment_name
+from pravega_wire.sync import PravegaClient
+from spark_adapter import planner as module
+from spark_adapter.admission import Limit
+from spark_adapter.options import ReadOptions
+from spark_adapter.planner import StreamPlanner, batch_ranges
+
+EVENT = 10
+"""Bytes of each event, with its header."""
+
+
+class Streams:
+    """Streams of one segment each: head and tail by name.
+
+    :ivar truncate: cuts that are made when data is looked at, before it is.
+    :ivar vanish: streams that are deleted when they are asked for next.
+    """
+
+    def __init__(self, **streams: tuple[int, int]) -> None:
+        self.streams = dict(streams)
+        self.truncate: list[int] = []
+        self.vanish: set[str] = set()
+        self.sealed: set[str] = set()
+        self.asked: list[str] = []
+
+    def list_streams(self, scope: str) -> Iterator[ScopedStream]:
+        return iter([ScopedStream(scope, name) for name in self.streams])
+
+    def _bounds(self, stream: ScopedStream) -> tuple[int, int]:
+        self.asked.append(stream.name)
+        if stream.name in self.vanish:
+            self.streams.pop(stream.name, None)
+        if stream.name not in self.streams:
+            raise StreamNotFoundError("no stream", scope=stream.scope, stream=stream.name)
+        return self.streams[stream.name]
+
+    def head(self, stream: ScopedStream) -> StreamCut:
+        return StreamCut(stream, {0: self._bounds(stream)[0]})
+
+    def tail(self, stream: ScopedStream) -> StreamCut:
+        return StreamCut(stream, {0: self._bounds(stream)[1]})
+
+    def active_segments(self, stream: ScopedStream) -> list[object]:
+        return [] if stream.name in self.sealed else [object()]
+
+    def stream_layout(self, stream: ScopedStream) -> StreamLayout:
+        head, tail = self._bounds(stream)
+        return StreamLayout(stream, (LayoutSegment(0, 0.0, 1.0, tail, head, False),))
+
+    def segment_ranges(
+        self,
+        stream: ScopedStream,
+        start: Any,
+        end: Any,
+        on_truncated: str = "fail",
+        max_range_bytes: int | None = None,
+    ) -> list[SegmentRange]:
+        head, tail = self._bounds(stream)
+        first = head if start == "earliest" else start.positions[0]
+        last = tail if end in ("latest", "unbounded") else end.positions[0]
+        if max(first, last) > tail:
+            raise InvalidStreamCutError("too far", scope=stream.scope, stream=stream.name)
+        if first < head:
+            if on_truncated == "fail":
+                raise lost(stream, first, head)
+            first = min(head, last)
+        found = [SegmentRange(stream, 0, first, last)] if first < last else []
+        return found if max_range_bytes is None else [p for r in found for p in self.split_range(r, 0)]
+
+    def _look(self, part: SegmentRange) -> None:
+        name = part.stream.name
+        if self.truncate:
+            self.streams[name] = self.truncate.pop(0), self.streams[name][1]
+        head = self.streams[name][0]
+        if part.start_offset < head:
+            raise lost(part.stream, part.start_offset, head)
+
+    def split_range(self, part: SegmentRange, _: int) -> list[SegmentRange]:
+        self._look(part)
+        return [part]
+
+    def boundary_index(self, part: SegmentRange, *, spacing: int) -> SimpleNamespace:
+        self._look(part)
+        return SimpleNamespace(marks=list(range(part.start_offset + EVENT, part.end_offset, EVENT)))
+
+    def leading_parts(self, parts: list[Any]) -> Any:
+        for part, *_ in parts:
+            self._look(part)
+        raise AssertionError("only for truncated ranges")
+
+
+def lost(stream: ScopedStream, first: int, head: int) -> DataLossError:
+    error = DataLossError(
+        f"bytes {first} to {head} are gone",
+        scope=stream.scope,
+        stream=stream.name,
+        segment=segment_name(stream.scope, stream.name, 0),
+    )
+    error.offset, error.start_offset = first, head
+    return error
+
+
+def options(use: Any = "readStream", **given: object) -> ReadOptions:
+    texts = {name: str(value) for name, value in given.items()}
+    return ReadOptions.parse(({"stream": "a/b"} if "stream_pattern" not in given else {}) | texts, use)
+
+
+def planner_of(streams: Streams, **given: object) -> StreamPlanner:
+    return StreamPlanner(options(**given), client=lambda: cast("PravegaClient", streams))
+
+
+def bounds(parts: list[SegmentRange]) -> list[tuple[str, int, int]]:
+    return [(each.stream.name, each.start_offset, each.end_offset) for each in parts]
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses between looks, which are not made."""
+    pauses: list[float] = []
+    monkeypatch.setattr(
+        module, "time", SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda pause: pauses.append(pause))
+    )
+    return pauses
+
+
+DIVIDED = [{"max_partition_bytes": 50}, {"min_partitions": 2}]
+
+
+@pytest.mark.parametrize("given", DIVIDED, ids=["bytes", "count"])
+def test_truncation_while_a_batch_is_divided(given: dict[str, object]) -> None:
+    streams = Streams(b=(0, 100))
+    planner = planner_of(streams, fail_on_data_loss="false", **given)
+    start = planner.initial()
+    end = planner.latest(start, Limit())
+    streams.truncate = [20, 40, 60]
+    found = bounds(planner.ranges(start, end))
+    assert (found[0][1], found[-1][2]) == (60, 100)
+    # Without an end to it, the tasks are given what there was.
+    streams.truncate = list(range(61, 90))
+    assert bounds(planner.ranges(start, end)) == [("b", 64, 100)]
+
+
+@pytest.mark.parametrize("given", DIVIDED, ids=["bytes", "count"])
+def test_truncation_while_a_strict_batch_is_divided(given: dict[str, object]) -> None:
+    streams = Streams(b=(0, 100))
+    planner = planner_of(streams, **given)
+    start = planner.initial()
+    end = planner.latest(start, Limit())
+    streams.truncate = [20]
+    with pytest.raises(DataLossError, match=r"stream a/b: data that the query has not read was truncated"):
+        planner.ranges(start, end)
+
+
+def test_truncation_while_a_batch_is_limited() -> None:
+    streams = Streams(b=(0, 100))
+    lenient = planner_of(streams, fail_on_data_loss="false")
+    strict = planner_of(streams)
+    start = lenient.initial()
+    streams.truncate = [10, 20, 30, 40, 50, 60, 70]
+    end = lenient.latest(start, Limit(30))
+    assert bounds(lenient.ranges(start, end)) == [("b", 40, 100)]
+    report = lenient.report()
+    assert report is not None
+    # Each byte is counted once, in however many plans it was missing.
+    assert report["skipped_bytes"] == 40
+    streams.streams["b"], streams.truncate = (0, 100), [20]
+    with pytest.raises(DataLossError, match=r"stream a/b: data that the query has not read was truncated"):
+        strict.latest(start, Limit(30))
+
+
+@pytest.mark.parametrize("given", DIVIDED, ids=["bytes", "count"])
+def test_truncation_while_a_batch_read_is_planned(given: dict[str, object]) -> None:
+    streams = Streams(b=(0, 100))
+    client = cast("PravegaClient", streams)
+    streams.truncate = [10, 20]
+    found = bounds(batch_ranges(client, options("read", fail_on_data_loss="false", **given)))
+    assert (found[0][1], found[-1][2]) == (20, 100)
+    streams.truncate = list(range(21, 60))
+    assert len(batch_ranges(client, options("read", fail_on_data_loss="false", **given))) == 1
+    streams.truncate = [70]
+    with pytest.raises(DataLossError):
+        batch_ranges(client, options("read", **given))
+
+
+def test_one_of_several_streams_is_made_anew(caplog: pytest.LogCaptureFixture) -> None:
+    streams = Streams(b=(0, 100), c=(0, 100))
+    given: dict[str, object] = {"scope": "a", "stream_pattern": "."}
+    strict = planner_of(streams, **given)
+    lenient = planner_of(streams, fail_on_data_loss="false", **given)
+    start = lenient.initial()
+    read = lenient.latest(start, Limit())
+    streams.streams |= {"b": (0, 40), "c": (0, 120)}
+    with pytest.raises(InvalidStreamCutError, match=r"made anew.*fail_on_data_loss=false"):
+        strict.latest(read, Limit())
+    end = lenient.latest(read, Limit())
+    assert bounds(lenient.ranges(read, end)) == [("b", 0, 40), ("c", 100, 120)]
+    report = lenient.report()
+    assert report is not None
+    assert report["skipped_segments_of_unknown_size"] == 1
+    # The checkpoint says where the new one begins, so another run has the same batch.
+    assert end["from"].keys() == {"a/b"}
+    another = planner_of(streams, fail_on_data_loss="false", **given)
+    assert another.ranges(read, end) == lenient.ranges(read, end)
+    # The batch before is run again: what it had of the old one is gone.
+    with caplog.at_level(logging.WARNING):
+        assert bounds(another.ranges(start, read)) == [("c", 0, 100)]
+    assert "stream a/b was deleted and made anew; what the batch had of it is lost" in caplog.text
+    streams.streams["b"] = (0, 60)
+    assert bounds(another.ranges(end, another.latest(end, Limit()))) == [("b", 40, 60)]
+
+
+def test_an_end_in_the_stream_before() -> None:
+    streams = Streams(b=(0, 100))
+    given: dict[str, object] = {"end_stream_cut": "latest", "fail_on_data_loss": "false"}
+    first = planner_of(streams, **given)
+    start = first.initial()
+    streams.streams["b"] = (0, 100)
+    half = {**start, "cuts": {"a/b": StreamCut(ScopedStream("a", "b"), {0: 50}).to_text()}}
+    streams.streams["b"] = (0, 40)
+    assert first.latest(half, Limit()) == half
+    # What the user names is refused as ever.
+    cut = StreamCut(ScopedStream("a", "b"), {0: 90}).to_text()
+    named = planner_of(streams, start_stream_cut=cut, fail_on_data_loss="false")
+    with pytest.raises(InvalidStreamCutError, match="too far"):
+        named.latest(named.initial(), Limit())
+
+
+@pytest.mark.parametrize("end", ["latest", "unbounded"])
+def test_a_stream_of_a_pattern_vanishes_while_it_is_planned(end: str) -> None:
+    given: dict[str, object] = {"scope": "a", "stream_pattern": ".", "end_stream_cut": end}
+    streams = Streams(b=(0, 100), c=(0, 100))
+    streams.vanish = {"b"}
+    planner = planner_of(streams, **given)
+    start = planner.initial()
+    assert start["cuts"].keys() == {"a/c"}
+    assert bounds(planner.ranges(start, planner.latest(start, Limit()))) == [("c", 0, 100)]
+    streams.streams["b"] = (0, 100)
+    given = {"scope": "a", "stream_pattern": "."}
+    assert bounds(batch_ranges(cast("PravegaClient", streams), options("read", **given))) == [("c", 0, 100)]
+    with pytest.raises(StreamNotFoundError):
+        batch_ranges(cast("PravegaClient", streams), options("read"))
+    with pytest.raises(StreamNotFoundError):
+        planner_of(streams).initial()
+
+
+def test_an_idle_query_asks_more_seldom(no_pause: list[float]) -> None:
+    streams = Streams(b=(0, 100))
+    planner = planner_of(streams)
+    offset = planner.latest(planner.initial(), Limit())
+    for _ in range(6):
+        assert planner.latest(offset, Limit()) == offset
+    assert no_pause == [0.1, 0.2, 0.4, 0.8, 1.0]
+    streams.streams["b"] = (0, 120)
+    offset = planner.latest(offset, Limit())
+    no_pause.clear()
+    for _ in range(3):
+        assert planner.latest(offset, Limit()) == offset
+    assert no_pause == [0.1, 0.2]
+
+
+def test_a_sealed_stream_that_was_read_is_not_asked_about() -> None:
+    streams = Streams(b=(0, 100), c=(0, 100))
+    planner = planner_of(streams, scope="a", stream_pattern=".")
+    offset = planner.latest(planner.initial(), Limit())
+    planner.latest(offset, Limit())
+    streams.sealed.add("b")
+    for _ in range(3):
+        assert planner.latest(offset, Limit()) == offset
+    streams.asked.clear()
+    streams.streams["c"] = (0, 120)
+    offset = planner.latest(offset, Limit())
+    assert set(streams.asked) == {"c"}
+    # Another run asks again.
+    again = planner_of(streams, scope="a", stream_pattern=".")
+    assert again.latest(offset, Limit()) == offset
+    assert "b" in streams.asked
+
+
+def test_what_came_before_the_seal_is_read() -> None:
+    streams = Streams(b=(0, 100))
+    planner = planner_of(streams)
+    offset = planner.latest(planner.initial(), Limit())
+
+    def sealed(stream: ScopedStream) -> list[object]:
+        streams.streams["b"] = (0, 110)
+        return []
+
+    streams.active_segments = sealed  # type: ignore[method-assign]
+    assert planner.latest(offset, Limit()) == offset
+    assert planner.latest(offset, Limit()) != offset
