@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pravega_wire.sync import PravegaClient
 
 __all__ = [
+    "LEDGER_SUFFIX",
     "Bounds",
     "StreamChoice",
     "bounds_of",
@@ -28,6 +29,9 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+LEDGER_SUFFIX = "-spark-ledger"
+"""Follows a stream's name in that of the ledger that a sink makes for it."""
 
 _AT_ONCE = 8
 
@@ -56,10 +60,21 @@ class StreamChoice:
         return f"streams of scope {self.scope} that match {self.pattern!r}"
 
     def find(self, client: PravegaClient) -> list[ScopedStream]:
-        """The streams there are now, by name; named ones without asking whether they exist."""
+        """The streams there are now, by name; named ones without asking whether they exist.
+
+        A pattern leaves out the ledgers that sinks make by themselves, unless it is the name of one.
+        """
         if self.pattern is None:
             return list(self.names)
-        return sorted(each for each in client.list_streams(self.scope) if each in self)
+        return sorted(
+            each
+            for each in client.list_streams(self.scope)
+            if each in self and (not each.name.endswith(LEDGER_SUFFIX) or self._spells(each.name))
+        )
+
+    def _spells(self, name: str) -> bool:
+        """Whether the pattern is nothing but this name, with or without escapes."""
+        return re.sub(r"\\(.)", r"\1", self.pattern or "") == name
 
 
 def choice_of(given: Mapping[str, str], config: PravegaConfig) -> StreamChoice:

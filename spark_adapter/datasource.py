@@ -107,7 +107,7 @@ class PravegaDataSource(DataSource):  # type: ignore[misc]  # pyspark is Any to 
 
 
 def _check_schema(schema: StructType, options: ReadOptions) -> None:
-    wanted = schema_of(options.columns)
+    wanted = schema_of(options.columns).replace("`", "")
     given = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema.fields)
     if given != wanted:
         raise InvalidArgumentError(

@@ -553,8 +553,11 @@ def columns_given(given: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def schema_of(columns: Iterable[str] = COLUMNS) -> str:
-    """The columns with their types, as Spark says it."""
-    return ", ".join(f"{name} {_COLUMN_TYPES[name]}" for name in columns)
+    """The columns with their types, for Spark to parse.
+
+    In quotes: ``offset`` is a reserved word where ``spark.sql.ansi.enforceReservedKeywords`` is set.
+    """
+    return ", ".join(f"`{name}` {_COLUMN_TYPES[name]}" for name in columns)
 
 
 def count(name: str, text: str | None) -> int | None:

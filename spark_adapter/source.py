@@ -250,4 +250,6 @@ def _mapped(
     if shipped == columns:
         return rows
     # No name has a quote in it.
-    return rows.selectExpr(*(f"'{fixed[name]}' AS {name}" if name in fixed else name for name in columns))
+    return rows.selectExpr(
+        *(f"'{fixed[name]}' AS `{name}`" if name in fixed else f"`{name}`" for name in columns)
+    )

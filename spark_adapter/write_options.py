@@ -28,6 +28,7 @@ from pyspark.sql.types import (
 
 from pravega_wire import PravegaConfig, ScopedStream
 from pravega_wire.errors import InvalidArgumentError
+from spark_adapter.choice import LEDGER_SUFFIX
 from spark_adapter.commit import IfForgotten
 from spark_adapter.creating import Creation
 from spark_adapter.ledger import is_reserved
@@ -57,7 +58,7 @@ _ONLY_EXACTLY_ONCE = (
 
 def default_ledger(stream: ScopedStream) -> ScopedStream:
     """The ledger of writes to a stream that name none."""
-    return ScopedStream(stream.scope, f"{stream.name}-spark-ledger")
+    return ScopedStream(stream.scope, f"{stream.name}{LEDGER_SUFFIX}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

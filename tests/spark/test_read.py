@@ -209,6 +209,27 @@ def test_format_refuses_another_schema_while_planning(
     assert same.count() == len(written.events)
 
 
+def test_columns_are_read_where_their_names_are_reserved(
+    spark: SparkSession, config: PravegaConfig, written: Written
+) -> None:
+    register(spark)
+    settings = ("spark.sql.ansi.enabled", "spark.sql.ansi.enforceReservedKeywords")
+    before = {name: spark.conf.get(name) for name in settings}
+    columns = ["event", "scope", "stream", "segment_id", "offset"]
+    try:
+        for name in settings:
+            spark.conf.set(name, "true")
+        frame = read_df(spark, config, written.name)
+        reader = spark.read.format("pravega").option("controller", config.controller_uri)
+        same = reader.option("stream", f"spark/{written.name}").load()
+        for each in (frame, same):
+            assert each.columns == columns
+            assert each.count() == len(written.events)
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
+
+
 def test_an_end_that_nothing_comes_before_is_refused(
     spark: SparkSession, config: PravegaConfig, written: Written
 ) -> None:

@@ -13,7 +13,7 @@ from pravega_wire import ScopedStream, StreamCut, Watermark
 from pravega_wire.cuts import LayoutSegment, StreamLayout
 from pravega_wire.positions import WatermarkSegment
 from pravega_wire.sync import PravegaClient
-from spark_adapter.choice import cut_before
+from spark_adapter.choice import StreamChoice, cut_before
 
 STREAM = ScopedStream("a", "b")
 LENGTH = 1_000_000
@@ -78,3 +78,22 @@ def test_nothing_from_the_time_on_lies_before_the_place(data: Any) -> None:
         time = data.draw(st.integers(0, max([*events, 1]) + 2))
         place = begin(time, marks)
         assert all(each < time for each in events[:place])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        (".*", ["flights", "flights-spark-ledger-2", "spark-ledger"]),
+        ("flights.*", ["flights", "flights-spark-ledger-2"]),
+        (".*-spark-ledger", []),
+        ("flights-spark-ledger", ["flights-spark-ledger"]),
+        (r"flights\-spark\-ledger", ["flights-spark-ledger"]),
+    ],
+)
+def test_a_pattern_leaves_out_ledgers(pattern: str, found: list[str]) -> None:
+    names = ["flights", "flights-spark-ledger", "flights-spark-ledger-2", "spark-ledger"]
+    client = SimpleNamespace(list_streams=lambda scope: [ScopedStream(scope, name) for name in names])
+    choice = StreamChoice(scope="a", pattern=pattern)
+    assert [each.name for each in choice.find(cast("PravegaClient", client))] == found
+    # A checkpoint that has one from before is still good.
+    assert ScopedStream("a", "flights-spark-ledger") in choice

@@ -173,7 +173,7 @@ def test_columns_are_chosen_by_name_or_without_metadata() -> None:
     assert chosen() == chosen(include_metadata="true") == COLUMNS
     assert chosen(columns=" Offset, event") == ("offset", "event")
     assert chosen(include_metadata="false") == ("event",)
-    assert schema_of(("offset", "event")) == "offset bigint, event binary"
+    assert schema_of(("offset", "event")) == "`offset` bigint, `event` binary"
     with pytest.raises(InvalidArgumentError, match="columns: name at least one"):
         columns_of("columns", [])
 
