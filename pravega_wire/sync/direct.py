@@ -16,13 +16,13 @@ from pravega_wire.errors import ClosedError, ConnectionLostError, PravegaError, 
 from pravega_wire.protocol import commands as c
 from pravega_wire.protocol.codec import segment_read_data_at
 from pravega_wire.protocol.events import EventAssembler, EventBatch
-from pravega_wire.segment.failures import check_passing, data_read, reading_given_up
+from pravega_wire.segment.failures import check_passing, data_read, error_of, reading_given_up
 from pravega_wire.segment.handles import OneAtATime
 from pravega_wire.segment.reader import CHUNK_BYTES, DEPTH, PROGRESS_BYTES
 from pravega_wire.segment.store import Backoff
 from pravega_wire.sync.client import PravegaClient
+from pravega_wire.sync.portal import Line
 from pravega_wire.transport.blocking import BlockingConnection
-from pravega_wire.transport.connection import check_unclaimed
 from pravega_wire.types import SegmentRange
 
 __all__ = ["DirectReader"]
@@ -34,17 +34,21 @@ _BESIDE_DATA: Final = 4096
 _COUNTED_AT_ONCE: Final = 16
 
 
+class _Buffer(bytearray):
+    """Told by its type from memory of others, which may be just as long."""
+
+
 class _Buffers:
     """Memory for replies that is used again and again: fresh pages cost more than what arrives in them."""
 
     def __init__(self, data_bytes: int) -> None:
         self._body_bytes = data_bytes + _BESIDE_DATA
-        self._free: list[bytearray] = []
+        self._free: list[_Buffer] = []
 
     def allocate(self, length: int) -> memoryview:
         if length > self._body_bytes:
             return memoryview(bytearray(length))
-        buffer = self._free.pop() if self._free else bytearray(_ROOM + self._body_bytes)
+        buffer = self._free.pop() if self._free else _Buffer(_ROOM + self._body_bytes)
         return memoryview(buffer)[_ROOM : _ROOM + length]
 
     def room(self, reply: c.SegmentRead, data: memoryview) -> memoryview | None:
@@ -59,11 +63,20 @@ class _Buffers:
         if buffer is not None:
             self._free.append(buffer)
 
-    def _own(self, data: memoryview) -> bytearray | None:
+    def kept(self, data: memoryview) -> memoryview:
+        """What has to wait for its turn: a copy where it fills less than half of its buffer.
+
+        A store may answer in small pieces, and each of them would hold a whole buffer.
+        """
+        if 2 * len(data) >= self._body_bytes or self._own(data) is None:
+            return data
+        copy = memoryview(bytearray(data))
+        self.free(data)
+        return copy
+
+    def _own(self, data: memoryview) -> _Buffer | None:
         buffer = data.obj
-        if isinstance(buffer, bytearray) and len(buffer) == _ROOM + self._body_bytes:
-            return buffer
-        return None
+        return buffer if isinstance(buffer, _Buffer) else None
 
 
 class _Reach:
@@ -103,7 +116,7 @@ class DirectReader:
         core = client._twin._core
         core.check_open()
         self._core = core
-        self._line = client._portal
+        self._line = Line(client._portal)
         self._stores = core.stores
         self._limits = core.stores.limits
         self.target = core.target(segment_range.stream, segment_range.segment_id, Access.READ)
@@ -166,12 +179,18 @@ class DirectReader:
         reach = self._reach
         if reach is not None:
             reach.connection.shut_down()
+        self._tell(self._end_calls)
         try:
             with self._alone:
                 self._disconnect()
                 self._count()
         except PravegaError:
             pass  # the thread that is reading does it
+
+    def _end_calls(self) -> None:
+        """A thread that waits for the client's thread waits no longer; called in that thread."""
+        for call in list(self._line.calls):
+            call.cancel(ClosedError(f"the reader of {self.target.name} is closed"))
 
     # --- reading --------------------------------------------------------------------------------
 
@@ -215,6 +234,8 @@ class DirectReader:
                 reach = self._reach
                 if reach is None:
                     reach = self._reach = self._connect()
+                    # Whoever closed it before that line has not seen the connection.
+                    self._check_open()
                 self._renew_token(reach)
                 self._ask_ahead(reach)
                 self._wait(reach.connection)
@@ -280,7 +301,9 @@ class DirectReader:
         assert reach is not None
         asked = self._asked.pop(c.reply_request_id(reply), None)
         if asked is None:
-            check_unclaimed(reply, reach.connection.host)
+            if isinstance(reply, c.AuthTokenCheckFailed):
+                # It has the read's offset for its request. Nobody else reads on this connection.
+                raise error_of(reply, segment=self.target.name, host=reach.connection.host, doing="reading")
             return
         offset, length = asked
         data = data_read(
@@ -288,6 +311,8 @@ class DirectReader:
         )
         if data:
             assert isinstance(reply, c.SegmentRead)
+            if offset != self.offset:
+                data = self._buffers.kept(data)
             self._chunks[offset] = data, self._buffers.room(reply, data)
         if len(data) < length:
             self._ask(reach, offset + len(data), length - len(data))
@@ -301,6 +326,8 @@ class DirectReader:
         left = self._backoff.attempt_left(self._limits.attempt)
 
         async def reach() -> tuple[socket.socket, str, str]:
+            # Whoever closes it from now on ends this call.
+            self._check_open()
             with trio.move_on_after(left):
                 if failure is not None:
                     stores.forget(target)
@@ -328,7 +355,12 @@ class DirectReader:
     def _renew_token(self, reach: _Reach) -> None:
         """Reading may last longer than a token lives."""
         if expires_soon(reach.token_expiry):
-            reach.token = self._line.call(self.target.token.__call__)
+
+            async def renewed() -> str:
+                self._check_open()
+                return await self.target.token()
+
+            reach.token = self._line.call(renewed)
             reach.token_expiry = expiry_of(reach.token)
 
     def _recover(self, error: PravegaError) -> None:

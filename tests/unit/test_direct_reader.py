@@ -36,7 +36,7 @@ from pravega_wire.protocol import commands as c
 from pravega_wire.protocol.events import EventBatch, frame_event
 from pravega_wire.protocol.frames import FrameDecoder
 from pravega_wire.segment.store import SegmentStores, SegmentTarget
-from pravega_wire.sync import DirectReader, PravegaClient
+from pravega_wire.sync import DirectReader, PravegaClient, direct
 from pravega_wire.sync.portal import Line, Portal
 from pravega_wire.transport.connection import HELLO
 from pravega_wire.transport.limits import Limits
@@ -288,6 +288,47 @@ def test_a_batch_is_good_until_the_next_one() -> None:
         assert len(buffers) <= 4 < len(DATA) // 20_000
 
 
+def test_small_pieces_out_of_order_hold_no_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first request is answered last, and the others in small pieces."""
+    chunk, piece = 50_000, 1000
+    buffers: list[int] = []
+
+    class Counted(direct._Buffer):
+        def __init__(self, size: int) -> None:
+            super().__init__(size)
+            buffers.append(size)
+
+    monkeypatch.setattr(direct, "_Buffer", Counted)
+
+    def serve(peer: Peer) -> None:
+        held = None
+        while (asked := peer.next_read()) is not None:
+            if asked.offset == 0:
+                held = asked
+                continue
+            peer.send(answer(asked, most=piece))
+            if held is not None and asked.offset + piece >= 4 * chunk:
+                peer.send(answer(held))
+                held = None
+
+    with world(serve) as made:
+        assert read(made.reader(chunk_bytes=chunk, depth=4)) == EVENTS
+    assert len(buffers) <= 6
+
+
+def test_memory_of_others_is_not_used_again() -> None:
+    """A reply that is too long for a buffer may be just as long as one with the room before it."""
+    buffers = direct._Buffers(1000)
+    usual = buffers.allocate(500)
+    length = len(cast("bytearray", usual.obj))
+    long = buffers.allocate(length)
+    assert len(cast("bytearray", long.obj)) == length
+    buffers.free(long)
+    assert buffers.allocate(500).obj is not long.obj
+    buffers.free(usual)
+    assert buffers.allocate(500).obj is usual.obj
+
+
 # --- refusals -------------------------------------------------------------------------------------
 
 STORE = "127.0.0.1"
@@ -315,6 +356,12 @@ STORE = "127.0.0.1"
         (lambda a: c.SegmentSealed(a.request_id, NAME), UnexpectedReplyError, "SegmentSealed"),
         (
             lambda a: c.AuthTokenCheckFailed(a.request_id, "", 0),
+            AuthenticationError,
+            "refused the delegation token",
+        ),
+        (
+            # As a 0.13.0 store says it, with the offset for the request's id.
+            lambda a: c.AuthTokenCheckFailed(a.offset + 2**40, "", 0),
             AuthenticationError,
             "refused the delegation token",
         ),
@@ -555,6 +602,35 @@ def test_closing_ends_a_thread_that_waits() -> None:
         with pytest.raises(ClosedError, match=r"the reader of .* is closed"):
             reader.next_batch()
         reader.close()
+
+
+def test_a_reader_that_is_closed_while_it_looks_for_the_store() -> None:
+    with world(Peer.serve) as made:
+        looking = threading.Event()
+
+        async def locate(*_: object) -> str:
+            looking.set()
+            await trio.sleep_forever()
+            raise AssertionError
+
+        made.core.stores.endpoint = locate
+        reader = made.reader()
+        raised: list[BaseException] = []
+
+        def wait() -> None:
+            try:
+                reader.next_batch()
+            except PravegaError as error:
+                raised.append(error)
+
+        thread = threading.Thread(target=wait, daemon=True)
+        thread.start()
+        assert looking.wait(30)
+        reader.close()
+        # An attempt to reach the store would go on for longer.
+        thread.join(5)
+        assert [type(each) for each in raised] == [ClosedError]
+        assert made.connections == 0
 
 
 def test_a_generator_that_is_left_hangs_up() -> None:
