@@ -290,7 +290,9 @@ def test_a_batch_is_good_until_the_next_one() -> None:
 
 def test_small_pieces_out_of_order_hold_no_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first request is answered last, and the others in small pieces."""
-    chunk, piece = 50_000, 1000
+    chunk, piece = 400_000, 20_000
+    events = EVENTS * 4
+    data = b"".join(map(frame_event, events))
     buffers: list[int] = []
 
     class Counted(direct._Buffer):
@@ -306,13 +308,13 @@ def test_small_pieces_out_of_order_hold_no_buffers(monkeypatch: pytest.MonkeyPat
             if asked.offset == 0:
                 held = asked
                 continue
-            peer.send(answer(asked, most=piece))
+            peer.send(answer(asked, data, piece))
             if held is not None and asked.offset + piece >= 4 * chunk:
-                peer.send(answer(held))
+                peer.send(answer(held, data))
                 held = None
 
     with world(serve) as made:
-        assert read(made.reader(chunk_bytes=chunk, depth=4)) == EVENTS
+        assert read(made.reader(0, len(data), chunk_bytes=chunk, depth=4)) == events
     assert len(buffers) <= 6
 
 
