@@ -120,7 +120,7 @@ def create_if_missing(config: PravegaConfig, stream: str | ScopedStream, **optio
 
         create_if_missing(config, "flights", default_num_segments=4, default_retention_size_bytes=10**9)
 
-    :param options: as those of a write (``docs/spark.md``): ``allow_create_scope`` and ``default_...``.
+    :param options: ``allow_create_scope`` and ``default_...``, as of a write (``docs/spark-writing.md``).
     :returns: whether this call made it.
     :raises InvalidArgumentError: an option is unknown or malformed, or they do not go together.
     :raises ScopeNotFoundError: the scope is missing, and ``allow_create_scope`` is false.

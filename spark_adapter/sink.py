@@ -63,7 +63,7 @@ class ForeachBatchSink:
 
     :param stream: where the events go: ``scope/stream``, or ``stream`` in the default scope.
     :param ledger_stream: needed for ``exactly_once``: a stream of one segment where the sink notes
-        what it does (``docs/spark.md``). Made if it does not exist. Several queries may share one.
+        what it does (``docs/exactly-once.md``). Made if it does not exist. Several queries may share one.
     :param query: name of the query in the ledger. Default: Spark's own id of the streaming query,
         which its checkpoint keeps over restarts. Needed when the sink is called outside of a
         streaming query.
