@@ -47,6 +47,12 @@ SETTINGS = {
     "spark.cores.max": "2",
 }
 
+# Nothing starts before both executors are there, however slow the machine is.
+ALL_WORKERS = {
+    "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+    "spark.scheduler.maxRegisteredResourcesWaitingTime": "300s",
+}
+
 
 @pytest.fixture(scope="module")
 def standalone_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneCluster]:
@@ -76,7 +82,7 @@ def session(cluster: StandaloneCluster, **more: str) -> Iterator[SparkSession]:
 def spark(standalone_spark: StandaloneCluster) -> Iterator[SparkSession]:
     """A session whose tasks run in executors of two workers, one core each."""
     # both workers take part, from the first task on
-    with session(standalone_spark, **{"spark.scheduler.minRegisteredResourcesRatio": "1.0"}) as opened:
+    with session(standalone_spark, **ALL_WORKERS) as opened:
         yield opened
 
 
