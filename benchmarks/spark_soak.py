@@ -34,6 +34,7 @@ from pravega_wire import Event, PravegaClient, PravegaConfig, open_client
 from pravega_wire.testing import PravegaCluster, cluster
 from tests.faults.support import scale_to
 from tests.spark.cluster import StandaloneCluster, standalone_cluster
+from tests.spark.kill_hooks import command_of
 
 ROOT = Path(__file__).resolve().parent.parent
 KEYS = 64
@@ -95,17 +96,10 @@ def _memory(spark: StandaloneCluster, driver: subprocess.Popen[bytes] | None) ->
     for pid in pids:
         with suppress(OSError, IndexError):  # it ended meanwhile
             pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-            kind = _kind(_command(pid), driver is not None and pid == driver.pid)
+            kind = _kind(command_of(pid), driver is not None and pid == driver.pid)
             if kind is not None:
                 found[kind] = max(found.get(kind, 0), pages * os.sysconf("SC_PAGE_SIZE"))
     return found
-
-
-def _command(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").replace("\0", " ")
-    except FileNotFoundError:
-        return ""
 
 
 def _kind(line: str, is_driver: bool) -> str | None:
@@ -231,7 +225,7 @@ async def _strike(
 
     async def kill_executor() -> None:
         found = [pid for worker in spark.workers for pid in descendants(worker.pid)]
-        executors = [pid for pid in found if EXECUTOR in _command(pid)]
+        executors = [pid for pid in found if EXECUTOR in command_of(pid)]
         if executors:
             os.kill(random.choice(executors), signal.SIGKILL)
 

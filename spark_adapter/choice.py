@@ -216,11 +216,7 @@ def cut_before(client: PravegaClient, stream: ScopedStream, time: int, option: s
     """
     head = client.head(stream)
     mark = _proven_before(_marks(client, stream, option), time)
-    if mark is None:
-        return head
-    cut = StreamCut(stream, {each.segment_id: each.offset for each in mark.positions})
-    # What the mark names may be truncated by now.
-    return client.stream_layout(stream).join(cut, head)
+    return head if mark is None else _place_of(client, stream, mark, head)
 
 
 def _proven_before(marks: Sequence[Watermark], time: int) -> Watermark | None:
@@ -242,11 +238,15 @@ def cut_after(client: PravegaClient, stream: ScopedStream, time: int, option: st
     """
     for mark in _marks(client, stream, option):
         if mark.lower >= time:
-            cut = StreamCut(stream, {each.segment_id: each.offset for each in mark.positions})
-            # The layout is asked for last: it then knows every segment that the head names.
-            head = client.head(stream)
-            return client.stream_layout(stream).join(cut, head)
+            return _place_of(client, stream, mark, client.head(stream))
     return client.tail(stream)
+
+
+def _place_of(client: PravegaClient, stream: ScopedStream, mark: Watermark, head: StreamCut) -> StreamCut:
+    """Where a watermark lies; what it names may be truncated by now, so not before the head."""
+    cut = StreamCut(stream, {each.segment_id: each.offset for each in mark.positions})
+    # The layout is asked for last: it then knows every segment that the head names.
+    return client.stream_layout(stream).join(cut, head)
 
 
 def _marks(client: PravegaClient, stream: ScopedStream, option: str) -> list[Watermark]:

@@ -25,14 +25,13 @@ from pravega_wire.errors import (
     InvalidArgumentError,
     MissingExtraError,
     PravegaError,
-    StreamNotFoundError,
     TransactionError,
 )
 from spark_adapter.clients import client_for
 from spark_adapter.commit import AttemptResult, BatchReport
 from spark_adapter.creating import ensure_stream
 from spark_adapter.election import Attempted, ElectedCommitter, sweep
-from spark_adapter.journal import Journal
+from spark_adapter.journal import Journal, open_ledger
 from spark_adapter.ledger import SinkKey, job_query, unnamed_query
 from spark_adapter.tasks import PartitionWriter, decode_result
 from spark_adapter.write_options import EVENT, KEY, TIME, WriteOptions
@@ -343,17 +342,9 @@ class _journal:
         client, ledger = client_for(options.config), options.ledger
         assert ledger is not None
         key = SinkKey(place.query, str(options.stream), options.sink_name)
-        try:
-            revisioned = client.revisioned_stream(ledger)
-        except StreamNotFoundError as error:
-            if place.batch > 0 and not options.new_ledger:
-                raise InvalidArgumentError(
-                    f"ledger {ledger} does not exist, and batch {place.batch} of {key} is not the first: if "
-                    "its name is mistyped or it was deleted, the batch may be in the stream already. If this "
-                    "is meant to be a new ledger, say new_ledger=true"
-                ) from error
-            client.create_stream(ledger, 1)
-            revisioned = client.revisioned_stream(ledger)
+        revisioned = open_ledger(
+            client, ledger, key, place.batch, new_ledger=options.new_ledger, say="new_ledger=true"
+        )
         journal = Journal(revisioned, key, name=str(ledger), compact_after=options.compact_after)
         return journal, revisioned
 

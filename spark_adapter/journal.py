@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-from pravega_wire.errors import FencedError, PravegaTimeoutError, SegmentTruncatedError
+from pravega_wire import ScopedStream
+from pravega_wire.errors import (
+    FencedError,
+    InvalidArgumentError,
+    PravegaTimeoutError,
+    SegmentTruncatedError,
+    StreamNotFoundError,
+)
+from pravega_wire.sync import PravegaClient, RevisionedStream
 from spark_adapter.ledger import (
     Done,
     Forget,
@@ -20,7 +28,7 @@ from spark_adapter.ledger import (
     is_unnamed,
 )
 
-__all__ = ["Journal", "Revisioned"]
+__all__ = ["Journal", "Revisioned", "open_ledger"]
 
 
 _SNAPSHOT_BYTES = 1 << 20
@@ -43,6 +51,27 @@ class Revisioned(Protocol):
     def truncate_to(self, revision: Any, /) -> object: ...
 
     def wait_beyond(self, revision: Any, /, *, timeout: float) -> object: ...
+
+
+def open_ledger(
+    client: PravegaClient, ledger: ScopedStream, key: SinkKey, batch: int, *, new_ledger: bool, say: str
+) -> RevisionedStream[bytes]:
+    """The ledger's revisioned stream, made if it does not exist and ``batch`` of ``key`` may be its first.
+
+    :param say: what a user writes who means a new ledger.
+    :raises InvalidArgumentError: it does not exist, but earlier batches should be in it.
+    """
+    try:
+        return client.revisioned_stream(ledger)
+    except StreamNotFoundError as error:
+        if batch > 0 and not new_ledger:
+            raise InvalidArgumentError(
+                f"ledger {ledger} does not exist, and batch {batch} of {key} is not the first: if the "
+                "ledger's name is mistyped or it was deleted, the batch may be in the stream already. If "
+                f"this is meant to be a new ledger, say {say}"
+            ) from error
+    client.create_stream(ledger, 1)
+    return client.revisioned_stream(ledger)
 
 
 class Journal:

@@ -27,10 +27,10 @@ from pyspark.sql.types import (
 
 from pravega_wire import PravegaConfig, ScopedStream
 from pravega_wire.checks import check_count, check_flag
-from pravega_wire.errors import InvalidArgumentError, StreamNotFoundError
+from pravega_wire.errors import InvalidArgumentError
 from spark_adapter.clients import client_for
 from spark_adapter.commit import AttemptResult, BatchCommitter, BatchReport, IfForgotten
-from spark_adapter.journal import Journal
+from spark_adapter.journal import Journal, open_ledger
 from spark_adapter.ledger import SinkKey, is_reserved
 from spark_adapter.tasks import RESULT_SCHEMA, Mode, PartitionWriter, decode_result
 from spark_adapter.versions import needs_classic
@@ -234,17 +234,9 @@ class ForeachBatchSink:
                 )
             client = client_for(self._config)
             assert self._ledger is not None
-            try:
-                revisioned = client.revisioned_stream(self._ledger)
-            except StreamNotFoundError as error:
-                if batch_id > 0 and not self._new_ledger:
-                    raise InvalidArgumentError(
-                        f"ledger {self._ledger} does not exist, and batch {batch_id} of {key} is not the "
-                        "first: if the ledger's name is mistyped or it was deleted, the batch may be in the "
-                        "stream already. If this is meant to be a new ledger, say new_ledger=True"
-                    ) from error
-                client.create_stream(self._ledger, 1)
-                revisioned = client.revisioned_stream(self._ledger)
+            revisioned = open_ledger(
+                client, self._ledger, key, batch_id, new_ledger=self._new_ledger, say="new_ledger=True"
+            )
             self._committer = BatchCommitter(
                 client,
                 self._stream,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import socket
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from typing import Self
 
 import pyspark
 
+from examples.flights_demo.processes import descendants, kill_all
 from pravega_wire.testing.server import _Guard
 
 SPARK_HOME = Path(pyspark.__file__).parent
@@ -76,9 +76,7 @@ class Daemon:
 
     def kill(self) -> None:
         """``kill -9`` of the process and of all that it has started: executors and their Python."""
-        for pid in [*descendants(self.pid), self.pid]:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        kill_all([*descendants(self.pid), self.pid])
         self._process.wait()
         _Guard.tell(f"-{self.pid}")
         # What was started with its standard error is gone as well when the pipe ends.
@@ -170,37 +168,17 @@ def connect_server(directory: Path, python_path: str) -> Iterator[str]:
 # --- processes ------------------------------------------------------------------------------------
 
 
-def parents() -> dict[int, int]:
-    """The parent of each process of this machine."""
-    found = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with suppress(FileNotFoundError, ProcessLookupError):
-                # the name in parentheses may hold anything
-                found[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-    return found
-
-
 def ancestors(pid: int) -> list[int]:
-    """The process itself, its parent, and so on."""
-    known, found = parents(), []
-    while pid in known:
-        found.append(pid)
-        pid = known[pid]
-    return found
-
-
-def descendants(pid: int) -> list[int]:
-    """All that a process has started and that is still there."""
-    known = parents()
-    return [each for each in known if each != pid and pid in _line(known, each)]
-
-
-def _line(known: dict[int, int], pid: int) -> list[int]:
+    """The process itself, its parent, and so on; only those that are still there."""
     found = []
-    while pid in known:
+    while pid:
+        try:
+            # the name in parentheses may hold anything
+            parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        except (FileNotFoundError, ProcessLookupError):
+            break
         found.append(pid)
-        pid = known[pid]
+        pid = parent
     return found
 
 
