@@ -45,6 +45,8 @@ SETTINGS = {
     "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
     "spark.sql.shuffle.partitions": "2",
     "spark.cores.max": "2",
+    # said aloud: settings of the first session become system properties of the JVM, for all that follow
+    "spark.dynamicAllocation.enabled": "false",
 }
 
 # Nothing starts before both executors are there, however slow the machine is.
