@@ -20,11 +20,11 @@ def fail(message: str) -> None:
     raise SystemExit(1)
 
 
-def environment(name: str, extras: str, *requirements: str) -> Path:
+def environment(name: str, extras: str, *requirements: str, interpreter: str = sys.executable) -> Path:
     """Python of the virtual environment ``.venv/<name>`` with this project and ``extras`` in it.
 
-    ``requirements`` narrow or add to what the extras ask for. It is made anew when ``pyproject.toml`` has
-    changed since, and left alone otherwise.
+    ``requirements`` narrow or add to what the extras ask for; ``interpreter`` is the Python it is made with.
+    It is made again when ``pyproject.toml`` has changed since, and left alone otherwise.
     """
     if sys.version_info < (3, 11):  # noqa: UP036  # the script may be run by any Python
         fail(f"Python 3.11 or newer is needed; this is {sys.version.split()[0]}")
@@ -32,14 +32,15 @@ def environment(name: str, extras: str, *requirements: str) -> Path:
     python = directory / "bin" / "python"
     stamp = directory / "stamp"
     wanted = hashlib.sha256(
-        (ROOT / "pyproject.toml").read_bytes() + " ".join((extras, *requirements, sys.version)).encode()
+        (ROOT / "pyproject.toml").read_bytes()
+        + " ".join((extras, *requirements, sys.version, interpreter)).encode()
     ).hexdigest()
     if stamp.exists() and stamp.read_text() == wanted and python.exists():
         return python
     started = time.monotonic()
     print(f"[setup] making the virtual environment .venv/{name} (once)", flush=True)
     shutil.rmtree(directory, ignore_errors=True)
-    made = subprocess.run([sys.executable, "-m", "venv", str(directory)], check=False)
+    made = subprocess.run([interpreter, "-m", "venv", str(directory)], check=False)
     if made.returncode != 0:
         fail("Python's venv module did not work; on Debian or Ubuntu install python3-venv")
     command = [

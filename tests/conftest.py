@@ -2,7 +2,41 @@
 
 from __future__ import annotations
 
+import inspect
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from pravega_wire import PravegaConfig
+    from pravega_wire.testing import PravegaServer
 
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("default")
+
+SECONDS_UNTIL_IT_HANGS = 600
+"""After which an async test is taken to hang. No test's result depends on it."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """An ``async def`` test is run by trio, and fails with a stack trace if it hangs."""
+    test = pyfuncitem.obj
+    if not inspect.iscoroutinefunction(test):
+        return None
+    arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+
+    async def run() -> None:
+        with trio.fail_after(SECONDS_UNTIL_IT_HANGS):
+            await test(**arguments)
+
+    trio.run(run)
+    return True
+
+
+@pytest.fixture
+def config(pravega_server: PravegaServer, pravega_scope: str) -> PravegaConfig:
+    """The configuration of a client: the session's server, and a scope for this test alone."""
+    return pravega_server.config(pravega_scope)

@@ -15,15 +15,8 @@ from pravega_wire import PravegaClient, PravegaConfig, TxnStatus, open_client
 from pravega_wire.errors import ClosedError, RetriesExhaustedError
 from pravega_wire.protocol import commands as c
 from pravega_wire.segment import store
-from pravega_wire.testing import FaultProxy, PravegaServer
+from pravega_wire.testing import FaultProxy
 from tests.faults.support import assert_exactly, event_of, read_all
-
-
-@pytest.fixture
-def config(pravega_server: PravegaServer, pravega_scope: str) -> PravegaConfig:
-    return PravegaConfig.from_defaults(
-        controller_uri=pravega_server.controller_uri, scope=pravega_scope, env={}
-    )
 
 
 @asynccontextmanager

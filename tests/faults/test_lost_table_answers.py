@@ -31,19 +31,12 @@ from pravega_wire.errors import (
 )
 from pravega_wire.protocol import commands as c
 from pravega_wire.serializers import JsonSerializer
-from pravega_wire.testing import FaultProxy, PravegaServer
+from pravega_wire.testing import FaultProxy
 
 Bytes = KeyValueTable[bytes, bytes, bytes]
 
 PLAIN = KeyValueTableConfiguration(1, 4)
 PAIRS = KeyValueTableConfiguration(2, 4, 4)
-
-
-@pytest.fixture
-def config(pravega_server: PravegaServer, pravega_scope: str) -> PravegaConfig:
-    return PravegaConfig.from_defaults(
-        controller_uri=pravega_server.controller_uri, scope=pravega_scope, env={}
-    )
 
 
 @asynccontextmanager

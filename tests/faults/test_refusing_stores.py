@@ -12,18 +12,11 @@ from pravega_wire import PravegaClient, PravegaConfig, open_client
 from pravega_wire.errors import ConnectError, PravegaError, RetriesExhaustedError, SegmentSealedError
 from pravega_wire.stream import large
 from pravega_wire.stream.batch import look_up_all
-from pravega_wire.testing import FaultProxy, PravegaServer
+from pravega_wire.testing import FaultProxy
 from tests.faults.support import event_of, scale_to
 
 SECONDS = 120
 """A guard only."""
-
-
-@pytest.fixture
-def config(pravega_server: PravegaServer, pravega_scope: str) -> PravegaConfig:
-    return PravegaConfig.from_defaults(
-        controller_uri=pravega_server.controller_uri, scope=pravega_scope, env={}
-    )
 
 
 def test_several_fail_in_the_same_moment() -> None:
@@ -41,7 +34,7 @@ def test_several_fail_in_the_same_moment() -> None:
                 assert caught.value in errors.values()
         # An error that is none of this package's, and a cancellation, leave in the same way.
         with pytest.raises(KeyError):
-            await look_up_all(lambda number: look_up(errors[number + 9] and number), range(5))
+            await look_up_all(lambda number: look_up(errors[number + 9] and number), range(5))  # type: ignore[arg-type]
         with trio.CancelScope() as scope:
             scope.cancel()
             await look_up_all(look_up, range(5))

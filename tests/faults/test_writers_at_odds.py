@@ -19,9 +19,7 @@ from pravega_wire.segment.appender import SegmentAppender
 from pravega_wire.testing import FaultProxy
 from tests.cancelling import cancelled_at
 from tests.faults.support import read_all, scale_to
-from tests.faults.test_lost_connections import config, through
-
-__all__ = ["config"]
+from tests.faults.test_lost_connections import through
 
 LARGE = b"1" * 9_000_000
 

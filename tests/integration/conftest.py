@@ -5,17 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import pytest
-
 from pravega_wire import PravegaClient, PravegaConfig, open_client
-from pravega_wire.testing import PravegaServer
-
-
-@pytest.fixture
-def config(pravega_server: PravegaServer, pravega_scope: str) -> PravegaConfig:
-    return PravegaConfig.from_defaults(
-        controller_uri=pravega_server.controller_uri, scope=pravega_scope, env={}
-    )
 
 
 @asynccontextmanager

@@ -205,4 +205,4 @@ class StreamModel:
 def doubles(numbers: Iterable[int]) -> set[int]:
     """Those that occur more than once."""
     seen: set[int] = set()
-    return {number for number in numbers if number in seen or seen.add(number)}  # type: ignore[func-returns-value]
+    return {number for number in numbers if number in seen or seen.add(number)}

@@ -172,7 +172,7 @@ def test_functions_run_in_the_thread_that_calls(config: PravegaConfig) -> None:
         assert [each.value for each in entries if each is not None] == ["2", "4"]
         assert sorted(entry.value for entry in table.entries()) == ["2", "3", "4"]
         assert len(list(table.keys())) == 3
-        assert table.mapping_of_pairs()["d", "e"] == "4"
+        assert table.mapping_of_pairs()["d", "e"] == "4"  # type: ignore[index]
         assert dict(table.family("a").mapping()) == {"b": "2", "c": "3"}
         table.remove_many(threads.iterate("removed", [("d", "e")]))
 
@@ -458,7 +458,7 @@ def test_keys_that_are_not_as_many_as_the_events(config: PravegaConfig, kind: Ca
                         writer.write_events(kind(events), keys(["a"] * count))
             writer.flush()
             assert all_events(client, "s") == []
-            for keys in (list, deque, iter):
+            for keys in (list, deque, iter):  # type: ignore[assignment]
                 writer.write_events(kind(events), keys(["a", "b", "c"])).wait()
             assert all_events(client, "s") == events * 3
 

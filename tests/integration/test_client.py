@@ -156,8 +156,8 @@ def test_order_holds_while_the_stream_scales(config: PravegaConfig) -> None:
                 count += keys
             found = by_key(await all_events(client, "t"))
             assert sum(map(len, found.values())) == count
-            for key, numbers in found.items():
-                assert numbers == list(range(int(key[1:]), count, keys))
+            for each, numbers in found.items():
+                assert numbers == list(range(int(each[1:]), count, keys))
             first = StreamCut.from_text((await client.head("t")).to_text())
             assert await client.segment_ranges("t", first) == await client.segment_ranges("t")
             following = await client.successors("t", 0)

@@ -37,7 +37,7 @@ def installed(extra: str, site: Path) -> Path:
         for file in found.files or ():
             if ".." not in file.parts and file.suffix != ".pyc":
                 (site / file).parent.mkdir(parents=True, exist_ok=True)
-                (site / file).symlink_to(found.locate_file(file))
+                (site / file).symlink_to(str(found.locate_file(file)))
     (site / "pravega_wire").symlink_to(ROOT / "pravega_wire")
     return site
 

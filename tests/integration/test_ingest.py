@@ -524,7 +524,7 @@ def test_event_of_a_parse_of_ones_own_that_is_too_large(config: PravegaConfig, t
     write_numbers(tmp_path / "in", "a.txt", 1)
 
     def parse(path: Path) -> list[Sample]:
-        return [(None, b"0")] * 1500 + [(None, b"x" * (9 << 20))]
+        return [*[(None, b"0")] * 1500, (None, b"x" * (9 << 20))]
 
     async def main() -> None:
         async with guarded(config) as client:
@@ -550,7 +550,7 @@ def test_sealed_stream_is_named_at_once(config: PravegaConfig, tmp_path: Path) -
                 asked.append(rpc == "createTransaction")
                 return await call(rpc, *more, **named)
 
-            client._core.controller._attempt = count  # type: ignore[method-assign,assignment]
+            client._core.controller._attempt = count  # type: ignore[method-assign]
             with pytest.raises(
                 StreamSealedError, match=r"/data is sealed: no transaction can be begun"
             ) as caught:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import count, islice
 from time import monotonic
 
@@ -494,7 +494,10 @@ def test_a_checkpoint_that_is_cancelled_is_withdrawn(config: PravegaConfig) -> N
                 group.reader("a"),
                 await client.reader_group("g") as other,
             ):
-                calls = [lambda: group.checkpoint("c"), group.generate_stream_cuts]
+                calls: list[Callable[[], Awaitable[object]]] = [
+                    lambda: group.checkpoint("c"),
+                    group.generate_stream_cuts,
+                ]
                 for call in calls:
                     for going_on in (False, True):
                         for step in count(1):

@@ -59,7 +59,7 @@ def test_without_order_pieces_of_a_segment_are_read_together(config: PravegaConf
             ranges = await client.segment_ranges("t", max_range_bytes=100_000)
             assert len(ranges) > 10
             offsets: dict[str, list[int]] = defaultdict(list)
-            events = []
+            events: list[bytes] = []
             async with client.read_ranges(ranges, at_once=5, ordered=False) as batches:
                 async for batch in batches:
                     offsets[batch.segment].append(batch.events.base_offset)
@@ -121,7 +121,7 @@ def test_the_first_failure_ends_it(config: PravegaConfig) -> None:
                 assert await batches.next_batch() is None
             for wrong in ({"at_once": 0}, {"max_buffered_bytes": 0}):
                 with pytest.raises(InvalidArgumentError, match=next(iter(wrong))):
-                    async with client.read_ranges([good], **wrong):
+                    async with client.read_ranges([good], **wrong):  # type: ignore[arg-type]
                         pass
 
     trio.run(main)

@@ -258,12 +258,12 @@ def test_cuts_across_scales_against_the_server(config: PravegaConfig) -> None:
                     assert low.compare(high) in (expected, CutOrder.BEFORE, CutOrder.UNKNOWN)
             # One that is ahead on the left, and one that is ahead on the right
             first, second = cuts[1].positions, cuts[3].positions
-            one, two = sorted(first)
-            left = StreamCut(stream, {one: 0, two: first[two]})
-            right = StreamCut(stream, {**second, two: 0})
+            low_id, high_id = sorted(first)
+            left = StreamCut(stream, {low_id: 0, high_id: first[high_id]})
+            right = StreamCut(stream, {**second, high_id: 0})
             assert layout.compare(left, right) is CutOrder.OVERLAPPING
             upper, lower = layout.join(left, right), layout.meet(left, right)
-            assert upper == StreamCut(stream, {**second, two: first[two]})
+            assert upper == StreamCut(stream, {**second, high_id: first[high_id]})
             assert lower == cuts[0]
             for each in (left, right, upper, lower):
                 assert await controller.is_stream_cut_valid(stream.scope, stream.name, each.positions)
@@ -276,7 +276,7 @@ def test_cuts_across_scales_against_the_server(config: PravegaConfig) -> None:
             with pytest.raises(InvalidStreamCutError, match="is not before"):
                 layout.ranges_between(left, right)
             # What is refused here and there
-            gap = StreamCut(stream, {one: 0})
+            gap = StreamCut(stream, {low_id: 0})
             twice = StreamCut(stream, {**first, max(second): 0})
             for bad in (gap, twice):
                 with pytest.raises(InvalidStreamCutError):

@@ -64,6 +64,7 @@ from tests.integration.stream_model import Event, Fate, StreamModel
 
 P = ParamSpec("P")
 R = TypeVar("R")
+_Call = tuple[Callable[..., Awaitable[Any]], tuple[Any, ...]]
 
 EXAMPLES = int(os.environ.get("PRAVEGA_MODEL_EXAMPLES", "20"))
 STEPS = int(os.environ.get("PRAVEGA_MODEL_STEPS", "25"))
@@ -143,8 +144,8 @@ def act(
 
         # Hypothesis leaves out about half of the rules in each example, by the names of their functions.
         # That is for many cheap examples: of these few, each shall have all rules, so they share a name.
-        made: Callable[..., None] = rule(what=st.just(function.__name__), **arguments)(one)
-        return made if when is None else precondition(when)(made)
+        made: Callable[..., None] = rule(what=st.just(function.__name__), **arguments)(one)  # type: ignore[call-overload]
+        return made if when is None else precondition(lambda self: bool(when(self)))(made)
 
     return decorate
 
@@ -654,9 +655,9 @@ class StreamMachine(RuleBasedStateMachine):
         txn = ended[pick % len(ended)]
         named = (self.stream, txn.txn_id)
         client = self.client(False)
-        commits = [(txn.handle.commit, ()), (client.commit_transaction, named)]
-        aborts = [(txn.handle.abort, ()), (client.abort_transaction, named)]
-        refused: list[tuple[Callable[..., Awaitable[Any]], tuple[Any, ...]]] = [(client.transaction, named)]
+        commits: list[_Call] = [(txn.handle.commit, ()), (client.commit_transaction, named)]
+        aborts: list[_Call] = [(txn.handle.abort, ()), (client.abort_transaction, named)]
+        refused: list[_Call] = [(client.transaction, named)]
         if txn in self.aborted:
             harmless = aborts
             refused += [*commits, (client.wait_committed, named)]
@@ -800,7 +801,7 @@ def test_a_stream_is_what_the_model_says(pravega_server: PravegaServer, pravega_
         controller_uri=pravega_server.controller_uri, scope=pravega_scope, env={}
     )
     run_state_machine_as_test(
-        lambda: StreamMachine(config),
+        lambda: StreamMachine(config),  # type: ignore[arg-type]
         settings=settings(
             max_examples=EXAMPLES,
             stateful_step_count=STEPS,

@@ -381,7 +381,7 @@ def test_a_cancelled_update_is_written_once_or_not_at_all(config: PravegaConfig)
             done = 0
             for number in range(30):
                 with trio.move_on_after(number / 5000):
-                    await shared.update(lambda state, number=number: [Join(str(number))])  # type: ignore[misc]
+                    await shared.update(lambda state, number=number: [Join(str(number))])
                     done += 1
             state = await shared.fetch_updates()
             assert state == await other.fetch_updates()

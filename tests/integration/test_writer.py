@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from enum import StrEnum
 from itertools import chain
+from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
@@ -251,12 +252,13 @@ def test_arrow_arrays_are_written_as_other_events_are(
     count = 30_000
     payloads = [b"%05d:" % number + b"." * (number % 50) for number in range(count)]
     array = pa.array(payloads, pa.binary())
-    routing: list[str | None] | str | None = {
+    routings: dict[str, Any] = {
         "many": [f"k{number % 37}" for number in range(count)],
         "one": "the-key",
         "none": None,
         "some": [None if number % 3 else f"k{number % 37}" for number in range(count)],
-    }[keys]  # type: ignore[assignment]
+    }
+    routing = routings[keys]
 
     async def main() -> None:
         async with guarded(config) as client:

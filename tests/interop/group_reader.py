@@ -51,4 +51,5 @@ async def main(uri: str, scope: str, group_name: str, reader_id: str) -> None:
 
 
 if __name__ == "__main__":
-    trio.run(main, *sys.argv[1:])
+    uri, scope, group, reader = sys.argv[1:]
+    trio.run(main, uri, scope, group, reader)

@@ -61,7 +61,7 @@ class JavaPeer:
     def answer(self) -> list[list[str]]:
         """The data lines up to the next "OK"."""
         assert self._process.stdout is not None
-        data = []
+        data: list[list[str]] = []
         for line in self._process.stdout:
             columns = line.rstrip("\n").split("\t")
             if columns[0] == "OK":

@@ -9,6 +9,7 @@ from __future__ import annotations
 import pickle
 from dataclasses import dataclass, field
 from itertools import combinations, pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -59,7 +60,7 @@ class History:
     def before(self, cut: StreamCut) -> Bytes:
         """The bytes before a cut: those of every segment that came earlier, and of those named."""
         found: set[tuple[int, int]] = set()
-        todo = []
+        todo: list[Any] = []
         for each, offset in cut.positions.items():
             stop = self.lengths[each] if offset < 0 else offset
             found.update((each, byte) for byte in range(stop))

@@ -196,7 +196,7 @@ def test_sizes_change_where_they_should(kind: str, value: int, size: int) -> Non
 
 @given(st.lists(st.binary(max_size=20), min_size=1, max_size=5), st.integers(0, 5), st.binary(max_size=9))
 def test_unknown_revisions_are_skipped(bodies: list[bytes], known: int, behind: bytes) -> None:
-    data = encode_record([lambda target, body=body: target.raw(body) for body in bodies])  # type: ignore[misc]
+    data = encode_record([lambda target, body=body: target.raw(body) for body in bodies])
     found: list[bytes] = []
 
     def half(source: DataReader) -> None:

@@ -134,7 +134,7 @@ class Scene:
             self.notes("begun", txn=txn.txn_id.hex)
             return txn
 
-        PravegaClient.begin_transaction = noted  # type: ignore[method-assign]
+        PravegaClient.begin_transaction = noted  # type: ignore[method-assign, assignment]
 
 
 def once(path: str) -> bool:

@@ -149,7 +149,7 @@ class ReadJob:
             self.drivers.append(driver)
             yield driver
 
-    def disturb(self, disturbed: Callable[[Driver], None], **changes: Any) -> None:
+    def disturb(self, disturbed: Callable[[Driver], object], **changes: Any) -> None:
         """Start a driver, do something to it, and wait for its end.
 
         Spark gives its planning process 10 s to start and fails without it. On a busy machine that is no time

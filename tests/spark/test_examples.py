@@ -135,7 +135,7 @@ def test_streams_are_joined_and_counted_over_restarts(
     assert {(each.key.primary, each.key.secondary): each.value for each in table.entries()} == wanted
 
 
-class Ended(StreamingQueryListener):  # type: ignore[misc]  # pyspark is Any to mypy
+class Ended(StreamingQueryListener):  # pyspark is Any to mypy
     """Tells when the listeners before it have heard of a query's end."""
 
     def __init__(self) -> None:

@@ -126,6 +126,7 @@ def misbehave(
                 if wish.stem == "fail":
                     raise ValueError("this attempt fails")
                 (*_, claim) = (each for each in records if isinstance(each, Preparing))
+                assert claim.stream is not None
                 client_for(config).abort_transaction(claim.stream, claim.txn)
             # so large that the rows do not wait in some buffer
             padding = pa.array(["x" * 10_000] * batch.num_rows)

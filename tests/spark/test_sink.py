@@ -219,7 +219,7 @@ def test_ledger_of_an_older_program_goes_on(
     for each in ledger_records(client, ledger):
         if isinstance(each, Prepared):
             each = replace(each, contents=None, checksum=event_checksum(e.encode() for e, _ in rows_of(0)))
-        records.append(replace(each, stream=None))  # type: ignore[call-arg]  # there is no snapshot
+        records.append(replace(each, stream=None))  # type: ignore[arg-type]  # there is no snapshot
     old = f"{ledger}-old"
     client.create_stream(old, 1)
     with client.revisioned_stream(old) as revisioned:

@@ -49,7 +49,7 @@ def test_illegal_names_are_quoted(name: str) -> None:
 def test_immutable_and_picklable_and_silent_about_secrets() -> None:
     config = PravegaConfig.from_defaults(scope="d", credentials=Credentials.basic("user", "hunter2"), env={})
     with pytest.raises(dataclasses.FrozenInstanceError):
-        config.controller_uri = "tcp://x:1"  # type: ignore[misc]  # that is what is tested
+        config.controller_uri = "tcp://x:1"  # that is what is tested
     assert pickle.loads(pickle.dumps(config)) == config
     token = config.credentials.token if config.credentials else ""
     for text in (repr(config), str(config), repr(config.credentials)):
@@ -135,7 +135,7 @@ def test_every_setting_comes_from_argument_property_or_environment(name: str) ->
         assert getattr(made, name) == value
     if default is not None:
         # An argument wins, also one that is false or the default.
-        won = PravegaConfig.from_defaults(env={variable: text}, **{argument: default})  # type: ignore[arg-type]
+        won = PravegaConfig.from_defaults(env={variable: text}, **{argument: default})
         assert getattr(won, name) == default
 
 

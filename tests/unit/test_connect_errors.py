@@ -152,7 +152,7 @@ def test_a_name_that_cannot_be_resolved_now_is_tried_again(monkeypatch: pytest.M
             self.calls += 1
             raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
 
-        async def getnameinfo(self, *_: object) -> tuple[str, str]:  # type: ignore[override]
+        async def getnameinfo(self, *_: object) -> tuple[str, str]:
             raise NotImplementedError
 
     resolver = Resolver()

@@ -437,7 +437,7 @@ def test_something_that_is_not_http2(data: bytes, error: type[PravegaError], clo
     async def main() -> None:
         listener, serve = await answering(data, close=close)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(trio.serve_listeners, serve, [listener])
+            nursery.start_soon(trio.serve_listeners, serve, [listener])  # type: ignore[arg-type]
             async with channel(listener.socket.getsockname()[1]) as found:
                 with pytest.raises(error, match=r"127\.0\.0\.1"):
                     await found.call(ECHO, b"")
@@ -450,7 +450,7 @@ def test_a_controller_that_never_answers() -> None:
     async def main() -> None:
         listener, serve = await answering(b"", close=False)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(trio.serve_listeners, serve, [listener])
+            nursery.start_soon(trio.serve_listeners, serve, [listener])  # type: ignore[arg-type]
             with socket.socket() as _:
                 async with controller(listener.socket.getsockname()[1], deadline=0.2) as found:
                     with pytest.raises((PravegaTimeoutError, RetriesExhaustedError), match="never"):

@@ -161,7 +161,7 @@ def test_secrets_are_hidden_in_a_text() -> None:
 def test_no_command_shows_its_delegation_token() -> None:
     found = 0
     for kind in c.COMMANDS.values():
-        names = [each.name for each in dataclasses.fields(kind)]
+        names = [each.name for each in dataclasses.fields(kind)]  # type: ignore[arg-type]
         if "delegation_token" not in names:
             continue
         found += 1

@@ -70,7 +70,7 @@ def test_options_give_the_configuration_they_describe(configuration: StreamConfi
 
 def test_a_write_makes_what_is_missing_and_a_read_does_not() -> None:
     for use in ("write", "writeStream"):
-        assert Creation.parse({}, use) == Creation(stream=True, scope=True)  # type: ignore[arg-type]
+        assert Creation.parse({}, use) == Creation(stream=True, scope=True)
     for use in ("read", "readStream"):
         assert not Creation.parse({}, use).stream  # type: ignore[arg-type]
     asked = {"allow_create_stream": "TRUE", "allow_create_scope": "false"}
@@ -110,7 +110,7 @@ def test_a_write_makes_what_is_missing_and_a_read_does_not() -> None:
 def test_wrong_options_of_a_stream_to_make_are_named(options: dict[str, str], message: str) -> None:
     for use in ("read", "writeStream"):
         with pytest.raises(InvalidArgumentError, match=message):
-            Creation.parse(options, use)  # type: ignore[arg-type]
+            Creation.parse(options, use)
 
 
 def test_the_options_are_in_the_table_for_all_places() -> None:

@@ -526,7 +526,7 @@ def test_queries_share_a_ledger_and_survive_each_others_compaction() -> None:
     server = Server()
     left, right = Driver(server, "left"), Driver(server, "right")
     for batch in range(6):
-        left.at = {step: lambda b=batch: right.run(b) for step in ("staged",)}  # type: ignore[misc]
+        left.at = {step: lambda b=batch: right.run(b) for step in ("staged",)}
         left.run(batch)
     assert server.ledger_start > 0
     for query in ("left", "right"):
@@ -729,7 +729,7 @@ common = {
     "id": uuids,
 }
 # without a stream: as version 1 had them
-record_keys = st.fixed_dictionaries({"stream": names, "sink": names}) | st.just({})
+record_keys: Any = st.fixed_dictionaries({"stream": names, "sink": names}) | st.just({})
 
 
 def built(kind: type[Record], **more: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:

@@ -34,5 +34,5 @@ def test_the_first_error_is_raised_when_all_have_ended(failing: set[int]) -> Non
         ended.append(number)
 
     with pytest.raises(ValueError, match=str(min(failing))):
-        at_once(*(lambda number=number: call(number) for number in range(3)))  # type: ignore[misc]
+        at_once(*(lambda number=number: call(number) for number in range(3)))
     assert sorted(ended) == [0, 1, 2]

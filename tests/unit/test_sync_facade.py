@@ -247,7 +247,7 @@ def test_many_threads_enter_while_one_closes() -> None:
             portal: Portal = portal, begun: threading.Semaphore = begun, make: Callable[[], object] = counted
         ) -> None:
             while True:
-                held = portal.enter(make())  # type: ignore[arg-type]
+                held: Any = portal.enter(make())  # type: ignore[arg-type]
                 begun.release()
                 held.leave()
 

@@ -137,9 +137,9 @@ def test_the_guard_kills_and_deletes_what_was_not_taken_back(tmp_path: Path) -> 
         assert killed.wait(60) == -signal.SIGKILL
         assert kept.poll() is None
     finally:
-        for each in (kept, killed, guard):
-            each.kill()
-            each.wait()
+        for process in (kept, killed, guard):
+            process.kill()
+            process.wait()
 
 
 def test_the_guard_runs_the_commands_that_were_not_taken_back(tmp_path: Path) -> None:

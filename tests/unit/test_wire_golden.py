@@ -87,7 +87,8 @@ def expected(command: str, fields: dict[str, Any]) -> c.Command:
     by_name = {snake(name): value for name, value in fields.items()}
     values = {each.name: convert(each.kind, by_name[each.name]) for each in c.field_specs(kind)}
     assert set(by_name) == set(values)
-    return kind(**values)
+    made: c.Command = kind(**values)
+    return made
 
 
 VECTORS = load("golden-wire.jsonl")
