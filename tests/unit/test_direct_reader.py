@@ -505,7 +505,7 @@ SILENT = "has sent nothing for 0.2 s, not even|has sent no data of"
         (mute(HELLO), SILENT),
         (
             mute(HELLO + (10).to_bytes(4, "big") + (1 << 20).to_bytes(4, "big") + b"x" * 999),
-            "has sent nothing",
+            SILENT,
         ),
         (echo_only, "has sent no data of scope/stream/0.#epoch.0 for"),
     ],
@@ -524,7 +524,7 @@ def test_silent_stores_are_given_up_and_others_tried(serve: Serve, message: str)
         else:
             peer.serve()
 
-    with world(second_is_sound, timeout=0.9) as made:
+    with world(second_is_sound, timeout=6) as made:
         assert read(made.reader()) == EVENTS
         assert made.connections >= 2
 
