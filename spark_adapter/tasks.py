@@ -20,7 +20,7 @@ from pyspark.sql import Row
 
 from pravega_wire import PravegaConfig, ScopedStream
 from pravega_wire.errors import InvalidArgumentError, PravegaError
-from pravega_wire.segment.appender import MAX_EVENT_BYTES
+from pravega_wire.protocol.append import MAX_EVENT_BYTES
 from pravega_wire.sync import EventWriter, PravegaClient
 from spark_adapter.clients import client_for
 from spark_adapter.commit import AttemptResult

@@ -15,7 +15,7 @@ from typing import Any
 import trio
 
 from pravega_wire.errors import ClosedError, IngestError, InvalidArgumentError
-from pravega_wire.segment.appender import MAX_EVENT_BYTES
+from pravega_wire.protocol.append import MAX_EVENT_BYTES
 
 __all__ = ["Parse", "Sample", "SampleReader", "byte_lines", "csv_rows", "lines"]
 

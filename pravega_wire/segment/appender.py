@@ -1,21 +1,13 @@
-"""Appending to one segment: blocks, acknowledgements, resending.
+"""Appending to one segment: the session with its store.
 
-A :class:`SegmentAppender` holds one writer id on one segment. Events gather in an open block; a
-block is one ``AppendBlockEnd`` frame without an ``AppendBlock`` before it ("end only", wire
-protocol v0.13.0, "Append path"), which the server stores whole or not at all. Blocks are numbered
-by the events before and in them, and the server keeps the last number of each writer id with the
-data, so after a lost connection the set-up reply tells which blocks are stored: those are done, the
-others go out again with their old numbers.
-
-How much goes into a block follows the acknowledgements: while few blocks are under way the open
-block leaves at once, otherwise it gathers until one comes back or it is large.
+A :class:`SegmentAppender` holds one writer id on one segment. What is gathered, sent and acknowledged is in
+its :class:`~pravega_wire.protocol.append.Appends`, which does no I/O; here are the connection, the set-up,
+the attempts after a failure, and the time that they may take.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from itertools import compress
+from collections.abc import Callable, Iterable, Sequence
 from time import perf_counter
 from typing import Final, Protocol
 from uuid import UUID, uuid4
@@ -26,7 +18,6 @@ from pravega_wire.errors import (
     AuthError,
     ClosedError,
     ConnectionLostError,
-    EventTooLargeError,
     IncompatibleVersionError,
     InvalidArgumentError,
     NoSuchSegmentError,
@@ -40,73 +31,29 @@ from pravega_wire.errors import (
     TokenExpiredError,
     UnexpectedReplyError,
 )
-from pravega_wire.protocol import codec
 from pravega_wire.protocol import commands as c
+from pravega_wire.protocol.append import Appends, Block, Durable, Promise, Stored
 from pravega_wire.segment.failures import error_of
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.store import Backoff, SegmentStores, SegmentTarget
 from pravega_wire.transport.connection import Flow
 
-__all__ = [
-    "HEADER_BYTES",
-    "MAX_EVENT_BYTES",
-    "Ack",
-    "AppenderOwner",
-    "Block",
-    "Place",
-    "PlaceRun",
-    "SegmentAppender",
-    "Stored",
-    "too_large",
-]
+__all__ = ["Ack", "AppenderOwner", "SegmentAppender", "flush"]
 
-MAX_EVENT_BYTES: Final = 8 * 1024 * 1024
-"""Largest payload of an ordinary event in bytes (wire protocol v0.13.0, "Sizes")."""
-
-HEADER_BYTES: Final = 8
-"""Bytes in front of each event in a segment."""
-
-BLOCK_BYTES: Final = 1 << 20
-"""A block that has reached this size takes no more events."""
-
-_SEND_AT_BYTES: Final = 256 * 1024
-_SMALL_BLOCKS_UNDER_WAY: Final = 2
-_WINDOW_BYTES: Final = 16 * 1024 * 1024
 _GARBAGE_ATTEMPTS: Final = 3
 
-_NEW_WRITER: Final = -(2**63)
 
-
-def too_large(length: int, what: str = "an event", limit: int = MAX_EVENT_BYTES) -> EventTooLargeError:
-    """The error for an event, or an atomic batch, over the limit."""
-    error = EventTooLargeError(f"{what} of {length} bytes is over the limit of {limit} bytes")
-    error.size = length
-    error.limit = limit
-    return error
-
-
-class Ack:
+class Ack(Promise):
     """The promise that some events are stored. Many events may share one.
 
     ``await ack.wait()`` returns when all of them are durable, and raises when they are not.
     """
 
-    __slots__ = ("_error", "_event", "_pending")
+    __slots__ = ("_event",)
 
     def __init__(self, pending: int = 1) -> None:
-        self._pending = pending
-        self._error: PravegaError | None = None
+        super().__init__(pending)
         self._event: trio.Event | None = None
-
-    @property
-    def done(self) -> bool:
-        """True once the events are stored or have failed."""
-        return self._pending <= 0
-
-    @property
-    def error(self) -> PravegaError | None:
-        """Why the events were not stored, or None."""
-        return self._error
 
     async def wait(self) -> None:
         """Wait until every event is stored. Cancelling this changes nothing for the events.
@@ -123,155 +70,9 @@ class Ack:
         if self._error is not None:
             raise self._error
 
-    def add(self) -> None:
-        """One more thing to wait for."""
-        self._pending += 1
-
-    def settle(self) -> None:
-        """One thing is done."""
-        self._pending -= 1
-        if self._pending == 0 and self._event is not None:
+    def _on_done(self) -> None:
+        if self._event is not None:
             self._event.set()
-
-    def fail(self, error: PravegaError) -> None:
-        """Nothing more to wait for: it failed."""
-        if self._pending > 0:
-            self._pending = 0
-            self._error = error
-            if self._event is not None:
-                self._event.set()
-
-
-Place = float | str | None
-
-Stored = Callable[[int, Place], bool]
-"""Whether an event is stored, by its number and what routes it."""
-
-
-class PlaceRun:
-    """The positions in the key space of successive events, without an object for each.
-
-    :ivar positions: one float for each event; not copied.
-    """
-
-    __slots__ = ("positions",)
-
-    def __init__(self, positions: Sequence[float]) -> None:
-        self.positions = positions
-
-
-class Block:
-    """Events that are appended together.
-
-    :ivar parts: framed events (header and payload), in pieces, until the block is closed.
-    :ivar places: what routes each event, for sending it on to a successor segment: its routing key, or a
-        position in the key space, or None for anywhere; a :class:`PlaceRun` stands for several events.
-        Empty where the writer's segments have no successors.
-    :ivar numbers: a number for each event, ascending, where the caller numbers them; else empty.
-    :ivar atomic: the events stay in one block, whatever happens.
-    """
-
-    __slots__ = (
-        "_payload", "ack", "atomic", "count", "extra", "last_number", "numbers", "parts", "places", "sent",
-        "size",
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        self.parts: list[bytes | memoryview] = []
-        self.places: list[Place | PlaceRun] = []
-        self.numbers: list[int] = []
-        self.size = 0
-        self.count = 0
-        self.last_number = 0
-        self.ack = Ack()
-        self.extra: list[Ack] = []
-        self.atomic = False
-        self.sent = 0.0
-        self._payload: memoryview = memoryview(b"")
-
-    def frame(self, writer_id: bytes, request_id: int) -> bytes:
-        """The whole frame for a first send; the block is closed by it."""
-        before, after = codec.append_block_header(
-            writer_id, self.size, self.count, self.last_number, request_id
-        )
-        frame = b"".join([before, *self.parts, after])
-        self._payload = memoryview(frame)[len(before) : len(before) + self.size]
-        self.parts = []
-        return frame
-
-    @property
-    def payload(self) -> memoryview:
-        """The framed events, once the block was sent."""
-        return self._payload
-
-    def resend_parts(self, writer_id: bytes, request_id: int) -> list[bytes | memoryview]:
-        """The frame again, for another connection."""
-        before, after = codec.append_block_header(
-            writer_id, self.size, self.count, self.last_number, request_id
-        )
-        return [before, self._payload, after]
-
-    def _each_place(self) -> Iterator[Place]:
-        for place in self.places:
-            if isinstance(place, PlaceRun):
-                yield from place.positions
-            else:
-                yield place
-
-    def events(self) -> Iterator[tuple[memoryview, Place]]:
-        """Each framed event with what routes it, in order."""
-        if self.parts:
-            payload = memoryview(b"".join(self.parts))
-        else:
-            payload = self._payload
-        start = 0
-        for place in self._each_place():
-            end = start + HEADER_BYTES + int.from_bytes(payload[start + 4 : start + 8], "big")
-            yield payload[start:end], place
-            start = end
-
-    def pieces(self) -> Iterator[tuple[memoryview, list[Place], list[int]]]:
-        """What has to stay together, in order: each framed event, or all of an atomic block.
-
-        Each with the places and the numbers (none where the caller has none) of its events.
-        """
-        if self.atomic:
-            whole = memoryview(b"".join(framed for framed, _ in self.events()))
-            yield whole, list(self._each_place()), self.numbers
-            return
-        for index, (framed, place) in enumerate(self.events()):
-            yield framed, [place], self.numbers[index : index + 1]
-
-    def drop(self, stored: Stored) -> tuple[int, int]:
-        """Leave out the numbered events that are stored; returns how many bytes and events that were."""
-        places = list(self._each_place())
-        keep = [not stored(number, place) for number, place in zip(self.numbers, places, strict=False)]
-        dropped = keep.count(False)
-        if not dropped:
-            return 0, 0
-        payload = b"".join(framed for framed, _ in compress(self.events(), keep))
-        size = self.size - len(payload)
-        if self.parts:
-            self.parts = [payload]
-        else:
-            self._payload = memoryview(payload)
-        self.places = list(compress(places, keep))
-        self.numbers = list(compress(self.numbers, keep))
-        self.size -= size
-        self.count -= dropped
-        return size, dropped
-
-    def settle(self) -> None:
-        """The block's events are stored."""
-        self.ack.settle()
-        for ack in self.extra:
-            ack.settle()
-
-    def fail(self, error: PravegaError) -> None:
-        """The block's events will not be stored."""
-        self.ack.fail(error)
-        for ack in self.extra:
-            ack.fail(error)
 
 
 class AppenderOwner(Protocol):
@@ -298,10 +99,7 @@ class SegmentAppender:
 
     All methods but :meth:`run` are synchronous and are called from the same trio thread.
 
-    :ivar last_stored_number: the last event number that the segment is known to hold of this writer id; 0 for
-        none, None before the first set-up.
-    :ivar patient: only full blocks leave before :meth:`force`: fewer and larger ones, where nobody waits for
-        single acknowledgements.
+    :ivar appends: what is appended; after events were put into it comes a :meth:`pump`.
     :ivar on_first_send: called with the framed events of each block when it is sent for the first time: once
         each, in the order in which they are stored.
     """
@@ -315,18 +113,10 @@ class SegmentAppender:
         writer_id: UUID | None = None,
     ) -> None:
         self.target = target
-        self.writer_id = writer_id or uuid4()
-        self.open = Block()
+        self.appends = Appends(target.name, writer_id or uuid4(), Ack)
         self._stores = stores
         self._owner = owner
-        self._writer_bytes = self.writer_id.bytes
-        self._full: deque[Block] = deque()
-        self._under_way: deque[Block] = deque()
-        self._under_way_bytes = 0
-        self._next_number = 0
         self._flow: Flow | None = None
-        self._ready = False
-        self._forced = False
         self._finished = False
         self._progress = False
         self._failure: PravegaError | None = None
@@ -337,74 +127,35 @@ class SegmentAppender:
         self._work = trio.Event()
         self._setup: c.AppendSetup | None = None
         self._setup_done = trio.Event()
-        self.segment_length = -1
-        self.last_stored_number: int | None = None
-        self.patient = False
         self.on_first_send: Callable[[memoryview], None] | None = None
 
     # --- what the owner calls -------------------------------------------------------------------
 
-    @property
-    def unacknowledged(self) -> list[Block]:
-        """Blocks with events that are not known to be stored, in order."""
-        blocks = [*self._under_way, *self._full]
-        if self.open.count:
-            blocks.append(self.open)
-        return blocks
-
-    def close_block(self) -> None:
-        """The open block takes no more events."""
-        if self.open.count:
-            self._full.append(self.open)
-            self.open = Block()
-
-    def add_block(self, block: Block) -> None:
-        """A whole block after everything written before it."""
-        self.close_block()
-        self._full.append(block)
-
-    def force(self) -> None:
-        """Send everything gathered so far without waiting for more to fill a block."""
-        self._forced = True
-        self.pump()
-
     def pump(self) -> None:
-        """Send what may be sent now. Call it after events were added to :attr:`open`."""
-        if not self._ready:
+        """Send what may be sent now. Needed once the open block has reached ``appends.due_at``."""
+        appends = self.appends
+        if not appends.ready:
             if not self._work.is_set():
                 self._work.set()
             return
         flow = self._flow
         assert flow is not None
-        under_way = self._under_way
         connection = flow.connection
         if connection.closed:
             return
-        while True:
-            if under_way and (self._under_way_bytes >= _WINDOW_BYTES or not connection.writable):
-                return
-            if self._full:
-                block = self._full.popleft()
-            elif self.open.count and (
-                self._forced
-                or (
-                    not self.patient
-                    and (len(under_way) < _SMALL_BLOCKS_UNDER_WAY or self.open.size >= _SEND_AT_BYTES)
-                )
-            ):
-                block = self.open
-                self.open = Block()
-            else:
-                self._forced = False
-                return
-            self._next_number = block.numbers[-1] if block.numbers else self._next_number + block.count
-            block.last_number = self._next_number
-            block.sent = perf_counter()
-            under_way.append(block)
-            self._under_way_bytes += block.size
-            connection.send_parts([block.frame(self._writer_bytes, flow.base_request_id)])
+        request_id = flow.base_request_id
+        while (
+            sent := appends.next_frame(request_id, perf_counter(), writable=connection.writable)
+        ) is not None:
+            frame, payload = sent
+            connection.send_parts([frame])
             if self.on_first_send is not None:
-                self.on_first_send(block.payload)
+                self.on_first_send(payload)
+
+    def force(self) -> None:
+        """Send everything gathered so far without waiting for more to fill a block."""
+        self.appends.force()
+        self.pump()
 
     def finish(self) -> None:
         """Stop for good; :meth:`run` returns. Unacknowledged blocks are left as they are."""
@@ -412,23 +163,19 @@ class SegmentAppender:
         self._disrupt(ClosedError(f"writing to {self.target.name} has ended"))
         self._work.set()
 
+    def fail(self, error: PravegaError) -> None:
+        """:meth:`finish`; what is not acknowledged fails with ``error``."""
+        self.appends.fail(error)
+        self.finish()
+
     def leave_out(self, stored: Stored) -> None:
         """Drop events, numbered by the caller, that are stored, by whomever."""
-        if self.open.numbers:
-            self.close_block()
-        for queue in (self._under_way, self._full):
-            for block in [each for each in queue if each.numbers]:
-                size, count = block.drop(stored)
-                if not count:
-                    continue
-                self._progress = True
-                self.segment_length = -1
-                if queue is self._under_way:
-                    self._under_way_bytes -= size
-                if not block.count:
-                    queue.remove(block)
-                    block.settle()
-                self._owner.acknowledged(size, count, 0.0)
+        self._tell(self.appends.leave_out(stored))
+
+    def _tell(self, durable: Iterable[Durable]) -> None:
+        for size, count, seconds in durable:
+            self._progress = True
+            self._owner.acknowledged(size, count, seconds)
 
     # --- replies --------------------------------------------------------------------------------
 
@@ -438,7 +185,14 @@ class SegmentAppender:
             # Its blocks are the owner's now.
             return True
         if type(reply) is c.DataAppended:
-            self._acknowledge(reply)
+            now = self._last_ack = perf_counter()
+            try:
+                durable = self.appends.acknowledge(reply, now)
+            except UnexpectedReplyError as error:
+                self._disrupt(error)
+            else:
+                self._tell(durable)
+                self.pump()
         elif type(reply) is c.AppendSetup:
             self._setup = reply
             self._setup_done.set()
@@ -451,44 +205,10 @@ class SegmentAppender:
         """See :class:`FlowHandler`."""
         self._disrupt(error)
 
-    def _acknowledge(self, reply: c.DataAppended) -> None:
-        under_way = self._under_way
-        number = reply.event_number
-        previous = reply.previous_event_number
-        if (
-            not under_way
-            or reply.writer_id != self.writer_id
-            or number > self._next_number
-            or previous >= number
-            or previous >= under_way[0].last_number
-        ):
-            self._disrupt(
-                UnexpectedReplyError(
-                    f"{self.target.name}: acknowledgement of event {number} (previous {previous}) "
-                    f"does not fit what was sent (up to {self._next_number})",
-                    segment=self.target.name,
-                )
-            )
-            return
-        self.segment_length = reply.current_segment_write_offset
-        self.last_stored_number = number
-        self._settle_through(number)
-        self.pump()
-
-    def _settle_through(self, number: int) -> None:
-        under_way = self._under_way
-        now = self._last_ack = perf_counter()
-        while under_way and under_way[0].last_number <= number:
-            block = under_way.popleft()
-            self._progress = True
-            self._under_way_bytes -= block.size
-            block.settle()
-            self._owner.acknowledged(block.size, block.count, now - block.sent)
-
     def _disrupt(self, error: PravegaError) -> None:
         if self._failure is None:
             self._failure = error
-        self._ready = False
+        self.appends.disconnect()
         self._disrupted.set()
         self._setup_done.set()
 
@@ -533,9 +253,9 @@ class SegmentAppender:
                 # The limit counts from when the peer fell silent, not from when that was noticed.
                 backoff.reset(self._trouble_for or 0.0)
                 garbage = 0
-            elif self._under_way:
+            elif (oldest := self.appends.oldest) is not None:
                 # Until it was sent nobody waited for anything, however long ago the session began.
-                backoff.not_before(perf_counter() - self._under_way[0].sent)
+                backoff.not_before(perf_counter() - oldest.sent)
             elif self._sessions > sessions:
                 # It was set up, and nothing had to be sent.
                 backoff.reset()
@@ -544,7 +264,7 @@ class SegmentAppender:
                 self._owner.failed(self, failure)
                 return
             # While nobody waits for anything no connection is needed.
-            while not self.unacknowledged and not self._finished:
+            while not self.appends.unacknowledged and not self._finished:
                 self._work = trio.Event()
                 await self._work.wait()
                 backoff.reset()
@@ -586,7 +306,7 @@ class SegmentAppender:
                     flow.send(
                         c.SetupAppend(
                             request_id=flow.base_request_id,
-                            writer_id=self.writer_id,
+                            writer_id=self.appends.writer_id,
                             segment=self.target.name,
                             delegation_token=token,
                         )
@@ -604,7 +324,7 @@ class SegmentAppender:
         except PravegaError as error:
             failure = error
         finally:
-            self._ready = False
+            self.appends.disconnect()
             if flow is not None:
                 flow.close()
         if failure is None:
@@ -624,11 +344,11 @@ class SegmentAppender:
         learns what is stored and sends the rest again.
         """
         stall = self._stores.limits.stall
-        oldest: Block | None = None
+        oldest: Block[Ack] | None = None
         while not self._disrupted.is_set():
             with trio.move_on_after(stall / 2):
                 await self._disrupted.wait()
-            first = self._under_way[0] if self._under_way else None
+            first = self.appends.oldest
             if flow.connection.unsent_bytes:
                 # It may not even have left.
                 first = None
@@ -649,19 +369,14 @@ class SegmentAppender:
             self._trouble_for = flow.connection.silent_for
 
     async def _settle_sealed(self) -> None:
-        """Find out which blocks a segment holds that was sealed, before the others go to another one.
-
-        What was sent on a connection that was lost may have been stored after the next set-up was answered,
-        and before the segment was sealed.
-        """
-        if self._sessions > 1 and self._under_way:
+        """Find out which blocks a segment holds that was sealed, before the others go to another one."""
+        if self.appends.in_doubt:
             try:
-                number = await SegmentMetadata(self._stores, self.target).final_number(self.writer_id)
+                number = await SegmentMetadata(self._stores, self.target).final_number(self.appends.writer_id)
             except NoSuchSegmentError:
                 # It was truncated away as well, or merged; there is nothing to ask any more.
                 return
-            self._settle_through(number)
-            self.leave_out(lambda each, _: each <= number)
+            self._tell(self.appends.sealed(number, perf_counter()))
 
     def _begin_session(self) -> None:
         self._failure = None
@@ -673,21 +388,24 @@ class SegmentAppender:
         assert self._setup is not None
         assert self._flow is not None
         self._sessions += 1
-        last = self._setup.last_event_number
-        self.last_stored_number = max(last, 0)
-        # What was stored meanwhile tells no length.
-        self.segment_length = -1
-        self._settle_through(last)
-        self.leave_out(lambda number, _: number <= last)
-        for block in self._under_way:
-            self._flow.connection.send_parts(
-                list(block.resend_parts(self._writer_bytes, self._flow.base_request_id))
-            )
-        if self._under_way:
-            events = sum(block.count for block in self._under_way)
-            self._owner.resent(len(self._under_way), events, self._under_way_bytes)
-        self._ready = True
+        now = self._last_ack = perf_counter()
+        resumed = self.appends.set_up(self._setup.last_event_number, self._flow.base_request_id, now)
+        self._tell(resumed.durable)
+        for parts in resumed.frames:
+            self._flow.connection.send_parts(parts)
+        if resumed.frames:
+            self._owner.resent(len(resumed.frames), resumed.events, resumed.size)
         self.pump()
+
+
+def flush(appenders: Iterable[SegmentAppender]) -> Ack:
+    """Send what was put so far; the result waits until all of it is stored."""
+    ack = Ack()
+    for appender in appenders:
+        appender.appends.flush(ack)
+        appender.pump()
+    ack.settle()
+    return ack
 
 
 _FINAL: Final[Sequence[type[PravegaError]]] = (

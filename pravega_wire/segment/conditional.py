@@ -15,7 +15,7 @@ from pravega_wire.errors import (
     UnexpectedReplyError,
 )
 from pravega_wire.protocol import commands as c
-from pravega_wire.segment.appender import HEADER_BYTES, MAX_EVENT_BYTES, too_large
+from pravega_wire.protocol.append import HEADER_BYTES, MAX_EVENT_BYTES, too_large
 from pravega_wire.segment.failures import error_of
 from pravega_wire.segment.handles import Waiters
 from pravega_wire.segment.metadata import SegmentMetadata

@@ -10,8 +10,8 @@ from types import NoneType
 from typing import Any
 
 from pravega_wire.errors import InvalidArgumentError
+from pravega_wire.protocol.append import too_large
 from pravega_wire.protocol.events import EVENT_HEADER
-from pravega_wire.segment.appender import too_large
 
 __all__ = [
     "FramedEvents", "bounded_rows", "by_segment", "frame_arrow", "is_arrow", "key_column", "large_rows",

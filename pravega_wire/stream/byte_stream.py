@@ -22,8 +22,9 @@ from pravega_wire.errors import (
     StreamSealedError,
 )
 from pravega_wire.metrics import WriterMetrics
+from pravega_wire.protocol.append import BLOCK_BYTES
 from pravega_wire.protocol.commands import StreamSegmentInfo
-from pravega_wire.segment.appender import BLOCK_BYTES, Ack, SegmentAppender
+from pravega_wire.segment.appender import SegmentAppender, flush
 from pravega_wire.segment.following import FollowingReader
 from pravega_wire.segment.handles import OneAtATime, Waiters
 from pravega_wire.segment.metadata import SegmentMetadata
@@ -174,16 +175,11 @@ class ByteStreamWriter(trio.abc.SendStream):
             ) from error
         total = len(view)
         while view:
-            block = appender.open
+            block = appender.appends.room(1)
             room = BLOCK_BYTES - block.size
-            if room <= 0:
-                appender.close_block()
-                continue
             piece, view = view[:room], view[room:]
-            block.parts.append(piece)
-            block.size += len(piece)
             # One number for each block is enough: it is stored whole or not at all.
-            block.count = 1
+            block.put([piece], (), len(piece), 1 - block.count)
             self._outstanding += len(piece)
             self._bytes_written += len(piece)
             appender.pump()
@@ -253,14 +249,8 @@ class ByteStreamWriter(trio.abc.SendStream):
 
     async def _flush(self) -> None:
         assert self._appender is not None
-        ack = Ack()
-        for block in self._appender.unacknowledged:
-            ack.add()
-            block.extra.append(ack)
-        self._appender.force()
-        ack.settle()
         try:
-            await ack.wait()
+            await flush([self._appender]).wait()
         except PravegaError:
             self._reported = True
             raise
@@ -398,9 +388,7 @@ class ByteStreamWriter(trio.abc.SendStream):
         if self._error is None:
             self._error = error
         if self._appender is not None:
-            for block in self._appender.unacknowledged:
-                block.fail(self._error)
-            self._appender.finish()
+            self._appender.fail(self._error)
             self._counts.end()
         self._room.set()
 

@@ -24,7 +24,8 @@ from pravega_wire.errors import (
     StreamSealedError,
 )
 from pravega_wire.hashing import routing_key_position
-from pravega_wire.segment.appender import Ack, SegmentAppender, too_large
+from pravega_wire.protocol.append import too_large
+from pravega_wire.segment.appender import Ack, SegmentAppender
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.store import Backoff
 from pravega_wire.stream.core import ClientCore
@@ -124,7 +125,7 @@ class EventWriter(RoutedWriter):
                     stored = await append_large_event(
                         self._core.stores,
                         appender.target,
-                        appender.writer_id,
+                        appender.appends.writer_id,
                         event,
                         self._counts,
                         mark=(self._large_id, self._large_number),
@@ -132,7 +133,7 @@ class EventWriter(RoutedWriter):
                 except (SegmentSealedError, NoSuchSegmentError):
                     if (
                         self._by_id.get(appender.target.segment_id) is appender
-                        and not appender.unacknowledged
+                        and not appender.appends.unacknowledged
                     ):
                         # The appender has nothing under way and so has not noticed. What another task has
                         # under way might be stored already: only its own session can tell.
@@ -141,7 +142,7 @@ class EventWriter(RoutedWriter):
                     self._check()
                     continue
                 # It was not counted by the appender, which a time that is noted goes by.
-                appender.segment_length = -1
+                appender.appends.segment_length = -1
                 if stored:
                     break
         self._large_stored(len(event), time.perf_counter() - started)
@@ -164,7 +165,7 @@ class EventWriter(RoutedWriter):
         await self.flush()
         position = {}
         for appender in self._appenders():
-            length = appender.segment_length
+            length = appender.appends.segment_length
             if length < 0:
                 info = await SegmentMetadata(self._core.stores, appender.target).info()
                 length = info.write_offset

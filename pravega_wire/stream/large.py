@@ -14,8 +14,9 @@ import trio
 from pravega_wire.errors import NoSuchSegmentError, PravegaError
 from pravega_wire.metrics import WriteCounts
 from pravega_wire.protocol import commands as c
+from pravega_wire.protocol.append import BLOCK_BYTES
 from pravega_wire.protocol.events import EVENT_HEADER
-from pravega_wire.segment.appender import BLOCK_BYTES, Ack, SegmentAppender
+from pravega_wire.segment.appender import SegmentAppender, flush
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.store import SegmentStores, SegmentTarget
 
@@ -49,8 +50,7 @@ class _Owner:
 
     def failed(self, appender: SegmentAppender, error: PravegaError) -> None:
         self.error = error
-        for block in appender.unacknowledged:
-            block.fail(error)
+        appender.appends.fail(error)
         self.room.set()
 
     async def sealed(self, appender: SegmentAppender, error: PravegaError) -> None:
@@ -114,11 +114,7 @@ async def _gather(appender: SegmentAppender, owner: _Owner, payload: bytes) -> N
     pieces: list[bytes | memoryview] = [EVENT_HEADER.pack(0, len(payload))]
     pieces += [view[start : start + BLOCK_BYTES] for start in range(0, len(view), BLOCK_BYTES)]
     for piece in pieces:
-        block = appender.open
-        block.parts.append(piece)
-        block.size += len(piece)
-        block.count = 1
-        appender.close_block()
+        appender.appends.put_atomic([piece], (), len(piece), 1)
         owner.blocks += 1
         appender.pump()
         while owner.blocks >= _WINDOW and owner.error is None:
@@ -126,10 +122,4 @@ async def _gather(appender: SegmentAppender, owner: _Owner, payload: bytes) -> N
             await owner.room.wait()
         if owner.error is not None:
             raise owner.error
-    ack = Ack()
-    for block in appender.unacknowledged:
-        ack.add()
-        block.extra.append(ack)
-    appender.force()
-    ack.settle()
-    await ack.wait()
+    await flush([appender]).wait()

@@ -33,15 +33,8 @@ from pravega_wire.errors import (
 )
 from pravega_wire.hashing import routing_key_position
 from pravega_wire.naming import epoch_of
-from pravega_wire.segment.appender import (
-    BLOCK_BYTES,
-    HEADER_BYTES,
-    MAX_EVENT_BYTES,
-    Ack,
-    Place,
-    SegmentAppender,
-    too_large,
-)
+from pravega_wire.protocol.append import HEADER_BYTES, MAX_EVENT_BYTES, Place, too_large
+from pravega_wire.segment.appender import Ack, SegmentAppender
 from pravega_wire.segment.metadata import NULL_ATTRIBUTE, SegmentMetadata
 from pravega_wire.segment.store import Backoff
 from pravega_wire.stream.arrow import is_arrow, one_array
@@ -295,13 +288,14 @@ class ResumableWriter(EventWriter):
         appender = self._select(position)
         self.next_event_number = first + len(payloads)
         # Another process with this id may be ahead: what it has stored here is known since the set-up.
-        known = appender.last_stored_number or 0
+        appends = appender.appends
+        known = appends.last_stored_number or 0
         if first <= self._stored_highest:
             known = max(known, self._stored.at(position))
         if first <= known:
             payloads = payloads[known - first + 1 :]
             # Where those are that are stored already is not known here.
-            appender.segment_length = -1
+            appends.segment_length = -1
             self.events_skipped += self.next_event_number - first - len(payloads)
             first = known + 1
             if not payloads:
@@ -309,23 +303,18 @@ class ResumableWriter(EventWriter):
                 await trio.lowlevel.checkpoint()
                 return Ack(0)
         size = sum(map(len, payloads)) + HEADER_BYTES * len(payloads)
-        if atomic or (appender.open.count and appender.open.size + size > BLOCK_BYTES):
-            appender.close_block()
-        block = appender.open
-        for number, payload in enumerate(payloads, first):
-            block.parts += (self._headers[len(payload)], payload)
-            block.places.append(position)
-            block.numbers.append(number)
-        block.size += size
-        block.count += len(payloads)
-        if into is not None and (not block.extra or block.extra[-1] is not into):
-            into.add()
-            block.extra.append(into)
+        count = len(payloads)
+        parts: list[bytes] = []
+        for payload in payloads:
+            parts += (self._headers[len(payload)], payload)
+        numbers = range(first, first + count)
         if atomic:
-            block.atomic = True
-            appender.close_block()
-        self.events_written += len(payloads)
-        self.bytes_written += size - HEADER_BYTES * len(payloads)
+            block = appends.put_atomic(parts, [position] * count, size, count, numbers, into)
+        else:
+            block = appends.room(size)
+            block.put(parts, [position] * count, size, count, numbers, into)
+        self.events_written += count
+        self.bytes_written += size - HEADER_BYTES * count
         appender.pump()
         await self._accepted(size)
         return block.ack
@@ -394,7 +383,7 @@ class ResumableWriter(EventWriter):
         for route in self._routes:
             low, high = max(route.low, segment.low), min(route.high, segment.high)
             if low < high and route.appender in ended:
-                left = route.appender.unacknowledged
+                left = route.appender.appends.unacknowledged
                 through = left[0].numbers[0] - 1 if left else self.next_event_number - 1
                 numbers |= {max(through, before) for before in self._stored.between(low, high)}
         # Where the parts of the range differ there is no number that is true of all of it.
@@ -424,12 +413,12 @@ class ResumableWriter(EventWriter):
             return
         last = self.next_event_number - 1
         for route in self._routes:
-            known = route.appender.last_stored_number
+            known = route.appender.appends.last_stored_number
             if known is None or last <= max(known, *self._stored.between(route.low, route.high)):
                 continue
             try:
                 await SegmentMetadata(self._core.stores, route.appender.target).compare_and_set_attribute(
-                    route.appender.writer_id, known or NULL_ATTRIBUTE, last
+                    route.appender.appends.writer_id, known or NULL_ATTRIBUTE, last
                 )
             except PravegaError as error:
                 # All is stored; the next process only has to start somewhat earlier.

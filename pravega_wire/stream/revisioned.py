@@ -19,8 +19,8 @@ from pravega_wire.errors import (
     StreamNotFoundError,
 )
 from pravega_wire.protocol import commands as c
+from pravega_wire.protocol.append import HEADER_BYTES
 from pravega_wire.protocol.events import EventBatch, parse_events
-from pravega_wire.segment.appender import HEADER_BYTES
 from pravega_wire.segment.conditional import ConditionalAppender
 from pravega_wire.segment.following import FollowingReader
 from pravega_wire.segment.handles import Waiters

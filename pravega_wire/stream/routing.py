@@ -27,17 +27,17 @@ from pravega_wire.errors import (
 )
 from pravega_wire.hashing import routing_key_position
 from pravega_wire.metrics import WriteCounts, WriterMetrics
-from pravega_wire.segment.appender import (
+from pravega_wire.protocol.append import (
     BLOCK_BYTES,
     HEADER_BYTES,
     MAX_EVENT_BYTES,
-    Ack,
-    Block,
+    Appends,
     Place,
     PlaceRun,
-    SegmentAppender,
+    hand_over,
     too_large,
 )
+from pravega_wire.segment.appender import Ack, SegmentAppender, flush
 from pravega_wire.stream.arrow import (
     FramedEvents,
     bounded_rows,
@@ -217,6 +217,9 @@ class RoutedWriter:
             return self._groups.at(place).appender
         return self._groups[place].appender  # type: ignore[index]  # None is looked up, never kept
 
+    def _heir(self, place: Place) -> Appends[Ack]:
+        return self._select(place).appends
+
     @property
     def segments(self) -> list[str]:
         """Full names of the segments being written now, in the order of their key ranges."""
@@ -252,10 +255,11 @@ class RoutedWriter:
             raise no_key(routing_key)
         appender = self._only or self._groups[routing_key].appender  # type: ignore[index]  # as in _select
         size = length + HEADER_BYTES
-        block = appender.open
-        if block.size + size > BLOCK_BYTES and block.count:
-            appender.close_block()
-            block = appender.open
+        appends = appender.appends
+        block = appends.open
+        if block.size + size > BLOCK_BYTES:
+            block = appends.room(size)
+        # Block.put() by hand: a call of it for each event would cost too much here.
         block.parts += (header, event)
         block.places.append(routing_key)
         block.size += size
@@ -264,7 +268,8 @@ class RoutedWriter:
         self.bytes_written += length
         self._outstanding += size
         self._since_yield += size
-        appender.pump()
+        if block.size >= appends.due_at:
+            appender.pump()
         if self._outstanding > self._limit:
             await self._wait_for_room()
         elif self._since_yield > _YIELD_BYTES:
@@ -462,27 +467,23 @@ class RoutedWriter:
                 stop = first + 1
                 while stop < last and self._select(positions[stop - begin_row]) is appender:
                     stop += 1
-            block = appender.open
+            block = appender.appends.open
             begin = offsets[first]
             end = min(stop, bisect_right(offsets, begin + BLOCK_BYTES - block.size) - 1)
             if end <= first:
                 if block.count:
-                    appender.close_block()
+                    appender.appends.close_block()
                     appender.pump()
                     continue
                 end = first + 1
             count = end - first
             size = offsets[end] - begin
-            block.parts.append(framed.data[begin : offsets[end]])
+            places: Sequence[Place | PlaceRun] = ()
             if positions is not None:
-                block.places.append(PlaceRun(positions[first - begin_row : end - begin_row]))
+                places = [PlaceRun(positions[first - begin_row : end - begin_row])]
             elif self._has_successors:
-                block.places += [key] * count
-            block.size += size
-            block.count += count
-            if not block.extra or block.extra[-1] is not ack:
-                ack.add()
-                block.extra.append(ack)
+                places = [key] * count
+            block.put([framed.data[begin : offsets[end]]], places, size, count, ack=ack)
             self.events_written += count
             self.bytes_written += size - HEADER_BYTES * count
             first = end
@@ -499,22 +500,17 @@ class RoutedWriter:
         """
         self._check()
         payloads, size = batch_of(events)
-        block = Block()
         if not payloads:
-            block.settle()
-            return block.ack
+            return Ack(0)
         if routing_key is not None and not isinstance(routing_key, str):
             raise no_key(routing_key)
-        block.atomic = True
-        block.size = size
-        block.count = len(payloads)
-        block.places = [routing_key] * len(payloads)
+        count = len(payloads)
         headers = map(self._headers.__getitem__, map(len, payloads))
-        block.parts = list(chain.from_iterable(zip(headers, payloads, strict=True)))
+        parts = list(chain.from_iterable(zip(headers, payloads, strict=True)))
         appender = self._select(routing_key)
-        appender.add_block(block)
-        self.events_written += block.count
-        self.bytes_written += size - HEADER_BYTES * block.count
+        block = appender.appends.put_atomic(parts, [routing_key] * count, size, count)
+        self.events_written += count
+        self.bytes_written += size - HEADER_BYTES * count
         appender.pump()
         await self._accepted(size)
         return block.ack
@@ -586,7 +582,7 @@ class RoutedWriter:
         """
         total = len(chunk)
         while first < total:
-            block = appender.open
+            block = appender.appends.open
             last = first
             size = block.size
             if (total - first) * (lengths[first] + HEADER_BYTES) + size <= BLOCK_BYTES and len(
@@ -601,7 +597,7 @@ class RoutedWriter:
                     size += lengths[last] + HEADER_BYTES
                     last += 1
             if last == first:
-                appender.close_block()
+                appender.appends.close_block()
                 appender.pump()
                 continue
             events = chunk[first:last] if first or last < total else chunk
@@ -610,16 +606,11 @@ class RoutedWriter:
             if added == (length + HEADER_BYTES) * len(events) and len(set(lengths[first:last])) == 1:
                 header = self._headers[length]
                 # All of one length: one join in C puts the same header before each of them.
-                block.parts.append(header + header.join(events))
+                joined = header + header.join(events)
             else:
                 headers = map(self._headers.__getitem__, lengths[first:last])
-                block.parts.append(b"".join(chain.from_iterable(zip(headers, events, strict=True))))
-            block.places += places[first:last]
-            block.size = size
-            block.count += len(events)
-            if not block.extra or block.extra[-1] is not ack:
-                ack.add()
-                block.extra.append(ack)
+                joined = b"".join(chain.from_iterable(zip(headers, events, strict=True)))
+            block.put([joined], places[first:last], added, len(events), ack=ack)
             self.events_written += len(events)
             self.bytes_written += added - HEADER_BYTES * len(events)
             self._outstanding += added
@@ -645,14 +636,7 @@ class RoutedWriter:
         :raises PravegaError: the writer failed; events may or may not be stored.
         """
         self._check()
-        ack = Ack()
-        for appender in self._appenders():
-            for block in appender.unacknowledged:
-                ack.add()
-                block.extra.append(ack)
-            appender.force()
-        ack.settle()
-        await ack.wait()
+        await flush(self._appenders()).wait()
 
     @property
     def outstanding_bytes(self) -> int:
@@ -708,48 +692,24 @@ class RoutedWriter:
         if self._error is None:
             self._error = error
         for appender in self._appenders():
-            for block in appender.unacknowledged:
-                block.fail(self._error)
-            appender.finish()
+            appender.fail(self._error)
         self._room.set()
 
     def _resend(self, ended: Iterable[SegmentAppender]) -> None:
         """Put the events of finished appenders into those that the routes now name, in order."""
-        pieces: list[tuple[memoryview, list[Place], list[int], Block]] = []
+        ended = list(ended)
         for appender in ended:
-            blocks = appender.unacknowledged
+            blocks = appender.appends.unacknowledged
             self._counts.succeeded(sum(block.count for block in blocks), sum(block.size for block in blocks))
-            pieces += ((*piece, block) for block in blocks for piece in block.pieces())
-        # Those with numbers may come from several segments and go to one, where numbers have to grow. The
-        # others have none, and stay as they are.
-        pieces.sort(key=lambda piece: piece[2])
         try:
-            heirs = [self._select(piece[1][0]) for piece in pieces]
+            hand_over([appender.appends for appender in ended], self._heir)
         except Exception as error:
             # A partitioner that was not needed before. No other writer should suffer from it.
             failure = InvalidArgumentError(f"the partitioner of the writer of {self._name} failed: {error!r}")
-            for old in dict.fromkeys(piece[3] for piece in pieces):
-                old.fail(failure)
+            for appender in ended:
+                appender.appends.fail(failure)
             self._fail(failure)
             return
-        for (framed, places, numbers, old), heir in zip(pieces, heirs, strict=True):
-            if heir.open.count and (old.atomic or heir.open.size + len(framed) > BLOCK_BYTES):
-                heir.close_block()
-            block = heir.open
-            block.parts.append(framed)
-            block.places += places
-            block.numbers += numbers
-            block.size += len(framed)
-            block.count += len(places)
-            if not block.extra or block.extra[-1] is not old.ack:
-                for ack in (old.ack, *old.extra):
-                    ack.add()
-                block.extra += (*old.extra, old.ack)
-            if old.atomic:
-                block.atomic = True
-                heir.close_block()
-        for old in dict.fromkeys(piece[3] for piece in pieces):
-            old.settle()
         for appender in self._appenders():
             appender.pump()
 

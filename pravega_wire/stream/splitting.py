@@ -26,8 +26,8 @@ from pravega_wire.errors import (
     NoSuchSegmentError,
     TruncatedInputError,
 )
+from pravega_wire.protocol.append import HEADER_BYTES
 from pravega_wire.protocol.events import EVENT_HEADER, last_boundary
-from pravega_wire.segment.appender import HEADER_BYTES
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.reader import CHUNK_BYTES, DEPTH, RangeReader
 from pravega_wire.segment.store import SegmentStores, SegmentTarget

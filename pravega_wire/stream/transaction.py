@@ -504,7 +504,7 @@ class StagingWriter(_TransactionWriter):
         for appender in self._sent:
             appender.on_first_send = partial(self._count, appender)
             # Nothing is visible before all of it is: large blocks cost the least.
-            appender.patient = True
+            appender.appends.patient = True
 
     def _count(self, appender: SegmentAppender, framed: memoryview) -> None:
         length, crc32 = self._sent[appender]
@@ -548,10 +548,10 @@ class StagingWriter(_TransactionWriter):
         await self.flush()
         for appender, sent in self._sent.items():
             # It is not known (-1) while nothing was acknowledged since the last set-up.
-            if appender.segment_length not in (-1, sent.length):
+            if appender.appends.segment_length not in (-1, sent.length):
                 raise UnexpectedReplyError(
                     f"{appender.target.name}: {sent.length} bytes were staged, and the store says that the "
-                    f"segment has {appender.segment_length}",
+                    f"segment has {appender.appends.segment_length}",
                     segment=appender.target.name,
                 )
         return {appender.target.segment_id: sent for appender, sent in self._sent.items() if sent.length}

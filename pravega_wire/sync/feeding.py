@@ -11,7 +11,8 @@ from typing import Any, Final
 import trio
 
 from pravega_wire.hashing import routing_key_position
-from pravega_wire.segment.appender import BLOCK_BYTES, HEADER_BYTES, Ack
+from pravega_wire.protocol.append import BLOCK_BYTES, HEADER_BYTES
+from pravega_wire.segment.appender import Ack
 from pravega_wire.stream.arrow import is_arrow, key_column
 from pravega_wire.stream.callers import calling_thread
 from pravega_wire.stream.routing import Partitioner, fewer_keys, more_keys

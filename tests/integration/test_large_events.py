@@ -12,7 +12,7 @@ from pravega_wire import PravegaConfig, open_client
 from pravega_wire import sync as blocking
 from pravega_wire.errors import EventTooLargeError
 from pravega_wire.protocol import commands as c
-from pravega_wire.segment.appender import MAX_EVENT_BYTES
+from pravega_wire.protocol.append import MAX_EVENT_BYTES
 from pravega_wire.testing import FaultProxy
 from tests.integration.conftest import guarded
 

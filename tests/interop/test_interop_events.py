@@ -11,7 +11,7 @@ import pytest
 
 from pravega_wire import ReaderGroupConfig
 from pravega_wire.hashing import routing_key_position
-from pravega_wire.segment.appender import MAX_EVENT_BYTES
+from pravega_wire.protocol.append import MAX_EVENT_BYTES
 from pravega_wire.sync import PravegaClient
 from tests.interop.java_peer import JavaEvent, JavaPeer
 

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from pravega_wire.errors import ClosedError, InvalidArgumentError
 from pravega_wire.hashing import routing_key_position
 from pravega_wire.metrics import Counters
-from pravega_wire.segment.appender import Block, PlaceRun, SegmentAppender
+from pravega_wire.protocol.append import Block, PlaceRun, Promise
+from pravega_wire.segment.appender import SegmentAppender
 from pravega_wire.segment.store import SegmentStores, SegmentTarget
 from pravega_wire.stream.arrow import by_segment, frame_arrow, key_column, one_array
 from pravega_wire.stream.routing import Route, RoutedWriter
@@ -117,7 +118,7 @@ class Writer(RoutedWriter):
         found: list[dict[bytes, list[bytes]]] = []
         for appender in self._appenders():
             by_key: dict[bytes, list[bytes]] = {}
-            for block in appender.unacknowledged:
+            for block in appender.appends.unacknowledged:
                 data = b"".join(block.parts)
                 assert (block.size, block.count) == (len(data), sum(map(len, _payloads(data).values())))
                 for key, events in _payloads(data).items():
@@ -176,17 +177,17 @@ def test_a_full_block_is_cut_between_events() -> None:
         writer = Writer([1.0])
         await writer.write_events(pa.array(events, pa.binary()), pa.array(["0"] * 10))
         (appender,) = writer._appenders()
-        assert [block.count for block in appender.unacknowledged] == [3, 3, 3, 1]
+        assert [block.count for block in appender.appends.unacknowledged] == [3, 3, 3, 1]
         assert writer.stored() == [{b"0": events}]
 
     trio.run(main)
 
 
 def test_a_block_gives_its_events_with_their_places() -> None:
-    block = Block()
+    block = Block(Promise())
     parts = [b"a", b"bb", b"", b"c"]
-    block.parts = [framed(parts)]
-    block.places = ["key", PlaceRun(memoryview(pack("2d", 0.25, 0.5)).cast("d")), None]
+    places = ["key", PlaceRun(memoryview(pack("2d", 0.25, 0.5)).cast("d")), None]
+    block.put([framed(parts)], places, len(framed(parts)), 4)
     assert [(bytes(event), place) for event, place in block.events()] == [
         (framed([part]), place) for part, place in zip(parts, ["key", 0.25, 0.5, None], strict=True)
     ]

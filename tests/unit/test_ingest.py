@@ -54,7 +54,7 @@ from pravega_wire.ingest.files import _bytes, check_done, list_files, scan
 from pravega_wire.ingest.recovery import Action, decide
 from pravega_wire.ingest.samples import SampleReader
 from pravega_wire.ingest.state import FORMAT, UNKNOWN_LENGTH, Kind, Phase
-from pravega_wire.segment.appender import MAX_EVENT_BYTES
+from pravega_wire.protocol.append import MAX_EVENT_BYTES
 from pravega_wire.stream import transaction
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -106,7 +106,7 @@ class Owner:
     async def sealed(self, appender: SegmentAppender, error: PravegaError) -> None:
         await trio.lowlevel.checkpoint()
         assert isinstance(error, SegmentSealedError)
-        self.left = sum(block.count for block in appender.unacknowledged)
+        self.left = sum(block.count for block in appender.appends.unacknowledged)
 
 
 @pytest.mark.parametrize(
@@ -125,10 +125,7 @@ def test_what_the_sealed_segment_holds_is_asked_for(stored: int, asks: int | Non
 
     async def main() -> None:
         store.appender = SegmentAppender(cast("Any", store), SegmentTarget.of(NAME), cast("Any", owner))
-        block = store.appender.open
-        block.parts += [EVENT, EVENT]
-        block.places += [None, None]
-        block.size, block.count = 2 * len(EVENT), 2
+        store.appender.appends.open.put([EVENT, EVENT], [None, None], 2 * len(EVENT), 2)
         await store.appender.run()
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))

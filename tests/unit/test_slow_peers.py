@@ -178,19 +178,15 @@ def appending(
 
 
 def write(appender: SegmentAppender) -> None:
-    block = appender.open
-    block.parts.append(bytes(16))
-    block.places.append(None)
-    block.size += 16
-    block.count += 1
-    appender.close_block()
+    appender.appends.open.put([bytes(16)], [None], 16, 1)
+    appender.appends.close_block()
     appender.pump()
 
 
 def acknowledge(appender: SegmentAppender, pool: Pool, number: int) -> None:
     appender.on_reply(
         c.DataAppended(
-            writer_id=appender.writer_id, event_number=number, previous_event_number=number - 1,
+            writer_id=appender.appends.writer_id, event_number=number, previous_event_number=number - 1,
             request_id=1, current_segment_write_offset=0,
         )
     )  # fmt: skip
@@ -241,7 +237,7 @@ def test_a_process_that_was_stopped_tries_again(monkeypatch: pytest.MonkeyPatch,
             write(appender)
             acknowledge(appender, pool, 1)
             write(appender)
-            appender.unacknowledged[0].sent -= 3600
+            appender.appends.unacknowledged[0].sent -= 3600
         await trio.sleep(20.0 if under_way else 3600.0)
         pool.sessions[0].closed = True
         appender.on_lost(ConnectionLostError("closed"))

@@ -1,0 +1,585 @@
+"""Appending to one segment, without I/O: blocks, numbers, acknowledgements, resending, handing over.
+
+:class:`Appends` is what one writer id appends to one segment. Events gather in its open block; a block is one
+``AppendBlockEnd`` frame without an ``AppendBlock`` before it, which the server stores whole or not at all.
+Blocks are numbered by the events before and in them, and the server keeps the last number of each writer id
+with the data. So the answer to a set-up says which blocks are stored: those are done, the others are sent
+again with their old numbers.
+
+The owner of the connection reports what came in (:meth:`Appends.set_up`, :meth:`Appends.acknowledge`,
+:meth:`Appends.disconnect`) and asks what to send (:meth:`Appends.next_frame`). Time is a number that is
+passed in. When a segment is sealed, :func:`hand_over` puts what it does not hold into its successors.
+
+How much goes into a block follows the acknowledgements: while few blocks are in flight the open one leaves at
+once, otherwise it gathers until one is acknowledged or it is large.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import compress
+from typing import Final, Generic, NamedTuple, TypeVar
+from uuid import UUID
+
+from pravega_wire.errors import EventTooLargeError, PravegaError, UnexpectedReplyError
+from pravega_wire.protocol import codec
+from pravega_wire.protocol.commands import DataAppended
+
+__all__ = [
+    "BLOCK_BYTES",
+    "HEADER_BYTES",
+    "MAX_EVENT_BYTES",
+    "Appends",
+    "Block",
+    "Durable",
+    "Place",
+    "PlaceRun",
+    "Promise",
+    "Resumed",
+    "Stored",
+    "hand_over",
+    "too_large",
+]
+
+MAX_EVENT_BYTES: Final = 8 * 1024 * 1024
+"""Largest payload of an ordinary event in bytes."""
+
+HEADER_BYTES: Final = 8
+"""Bytes in front of each event in a segment."""
+
+BLOCK_BYTES: Final = 1 << 20
+"""A block that has reached this size takes no more events."""
+
+_SEND_AT_BYTES: Final = 256 * 1024
+_SMALL_BLOCKS_IN_FLIGHT: Final = 2
+_WINDOW_BYTES: Final = 16 * 1024 * 1024
+_NEVER: Final = 1 << 62
+
+Part = bytes | memoryview
+
+Place = float | str | None
+"""What routes an event: its routing key, or a position in the key space, or None for anywhere."""
+
+Stored = Callable[[int, Place], bool]
+"""Whether an event is stored, by its number and what routes it."""
+
+
+def too_large(length: int, what: str = "an event", limit: int = MAX_EVENT_BYTES) -> EventTooLargeError:
+    """The error for an event, or an atomic batch, over the limit."""
+    error = EventTooLargeError(f"{what} of {length} bytes is over the limit of {limit} bytes")
+    error.size = length
+    error.limit = limit
+    return error
+
+
+class Promise:
+    """The promise that some events are stored. Many events may share one.
+
+    A subclass adds a way to wait for it.
+    """
+
+    __slots__ = ("_error", "_pending")
+
+    def __init__(self, pending: int = 1) -> None:
+        self._pending = pending
+        self._error: PravegaError | None = None
+
+    @property
+    def done(self) -> bool:
+        """True once the events are stored or have failed."""
+        return self._pending <= 0
+
+    @property
+    def error(self) -> PravegaError | None:
+        """Why the events were not stored, or None."""
+        return self._error
+
+    def add(self) -> None:
+        """One more thing to wait for."""
+        self._pending += 1
+
+    def settle(self) -> None:
+        """One thing is done."""
+        self._pending -= 1
+        if self._pending == 0:
+            self._on_done()
+
+    def fail(self, error: PravegaError) -> None:
+        """Nothing more to wait for: it failed."""
+        if self._pending > 0:
+            self._pending = 0
+            self._error = error
+            self._on_done()
+
+    def _on_done(self) -> None:
+        """Called once, when the events are stored or have failed."""
+
+
+P = TypeVar("P", bound=Promise)
+
+
+class PlaceRun:
+    """The positions in the key space of successive events, without an object for each.
+
+    :ivar positions: one float for each event; not copied.
+    """
+
+    __slots__ = ("positions",)
+
+    def __init__(self, positions: Sequence[float]) -> None:
+        self.positions = positions
+
+
+class Block(Generic[P]):
+    """Events that are appended together. :meth:`put` is how they get in.
+
+    :ivar parts: framed events (header and payload), in pieces, until the block is sent.
+    :ivar places: what routes each event, for sending it on to a successor segment; a :class:`PlaceRun` stands
+        for several events. Empty where the writer's segments have no successors.
+    :ivar numbers: a number for each event, ascending, where the caller numbers them; else empty.
+    :ivar size: bytes of the framed events.
+    :ivar count: how many events.
+    :ivar last_number: number of the last event, once the block was sent.
+    :ivar ack: kept when the block's events are stored.
+    :ivar extra: other promises that wait for this block, and for others.
+    :ivar atomic: the events stay in one block, whatever happens.
+    :ivar sent: when the block was sent for the first time, in seconds of the caller's clock.
+    """
+
+    __slots__ = (
+        "_payload", "ack", "atomic", "count", "extra", "last_number", "numbers", "parts", "places", "sent",
+        "size",
+    )  # fmt: skip
+
+    def __init__(self, ack: P) -> None:
+        self.parts: list[Part] = []
+        self.places: list[Place | PlaceRun] = []
+        self.numbers: list[int] = []
+        self.size = 0
+        self.count = 0
+        self.last_number = 0
+        self.ack = ack
+        self.extra: list[Promise] = []
+        self.atomic = False
+        self.sent = 0.0
+        self._payload: memoryview = memoryview(b"")
+
+    def put(
+        self,
+        parts: Iterable[Part],
+        places: Iterable[Place | PlaceRun],
+        size: int,
+        count: int,
+        numbers: Sequence[int] = (),
+        ack: Promise | None = None,
+    ) -> None:
+        """Add events to a block that was not sent.
+
+        :param parts: the framed events, in any pieces.
+        :param places: what routes each of them; none where there are no successors.
+        :param size: bytes of all parts.
+        :param count: how many events.
+        :param numbers: one for each event, after those in the block; none where the caller has none.
+        :param ack: waits for these events as well.
+        """
+        self.parts += parts
+        self.places += places
+        self.size += size
+        self.count += count
+        if numbers:
+            self.numbers += numbers
+        if ack is not None and (not self.extra or self.extra[-1] is not ack):
+            ack.add()
+            self.extra.append(ack)
+
+    def adopt(self, old: Block[P]) -> None:
+        """Those who wait for ``old`` wait for this block as well: it has got some of its events."""
+        if not self.extra or self.extra[-1] is not old.ack:
+            acks: tuple[Promise, ...] = (*old.extra, old.ack)
+            for ack in acks:
+                ack.add()
+            self.extra += acks
+
+    def frame(self, writer_id: bytes, request_id: int) -> bytes:
+        """The whole frame for a first send; the block is closed by it."""
+        before, after = codec.append_block_header(
+            writer_id, self.size, self.count, self.last_number, request_id
+        )
+        frame = b"".join([before, *self.parts, after])
+        self._payload = memoryview(frame)[len(before) : len(before) + self.size]
+        self.parts = []
+        return frame
+
+    @property
+    def payload(self) -> memoryview:
+        """The framed events, once the block was sent."""
+        return self._payload
+
+    def resend_parts(self, writer_id: bytes, request_id: int) -> list[Part]:
+        """The frame again, for another connection."""
+        before, after = codec.append_block_header(
+            writer_id, self.size, self.count, self.last_number, request_id
+        )
+        return [before, self._payload, after]
+
+    def _each_place(self) -> Iterator[Place]:
+        for place in self.places:
+            if isinstance(place, PlaceRun):
+                yield from place.positions
+            else:
+                yield place
+
+    def events(self) -> Iterator[tuple[memoryview, Place]]:
+        """Each framed event with what routes it, in order."""
+        if self.parts:
+            payload = memoryview(b"".join(self.parts))
+        else:
+            payload = self._payload
+        start = 0
+        for place in self._each_place():
+            end = start + HEADER_BYTES + int.from_bytes(payload[start + 4 : start + 8], "big")
+            yield payload[start:end], place
+            start = end
+
+    def pieces(self) -> Iterator[tuple[memoryview, list[Place], list[int]]]:
+        """What has to stay together, in order: each framed event, or all of an atomic block.
+
+        Each with the places and the numbers (none where the caller has none) of its events.
+        """
+        if self.atomic:
+            whole = memoryview(b"".join(framed for framed, _ in self.events()))
+            yield whole, list(self._each_place()), self.numbers
+            return
+        for index, (framed, place) in enumerate(self.events()):
+            yield framed, [place], self.numbers[index : index + 1]
+
+    def drop(self, stored: Stored) -> tuple[int, int]:
+        """Leave out the numbered events that are stored; returns how many bytes and events that were."""
+        places = list(self._each_place())
+        keep = [not stored(number, place) for number, place in zip(self.numbers, places, strict=False)]
+        dropped = keep.count(False)
+        if not dropped:
+            return 0, 0
+        payload = b"".join(framed for framed, _ in compress(self.events(), keep))
+        size = self.size - len(payload)
+        if self.parts:
+            self.parts = [payload]
+        else:
+            self._payload = memoryview(payload)
+        self.places = list(compress(places, keep))
+        self.numbers = list(compress(self.numbers, keep))
+        self.size -= size
+        self.count -= dropped
+        return size, dropped
+
+    def settle(self) -> None:
+        """The block's events are stored."""
+        self.ack.settle()
+        for ack in self.extra:
+            ack.settle()
+
+    def fail(self, error: PravegaError) -> None:
+        """The block's events will not be stored."""
+        self.ack.fail(error)
+        for ack in self.extra:
+            ack.fail(error)
+
+
+class Durable(NamedTuple):
+    """Events that are known to be stored from now on.
+
+    :ivar size: bytes with headers.
+    :ivar events: how many.
+    :ivar seconds: since they were sent for the first time; 0 where a set-up told of them one by one.
+    """
+
+    size: int
+    events: int
+    seconds: float
+
+
+class Resumed(NamedTuple):
+    """What follows from the answer to a set-up.
+
+    :ivar durable: what was stored meanwhile.
+    :ivar frames: the blocks to send again, in this order, each in pieces.
+    :ivar events: how many events these hold.
+    :ivar size: bytes of these events with headers.
+    """
+
+    durable: list[Durable]
+    frames: list[list[Part]]
+    events: int
+    size: int
+
+
+class Appends(Generic[P]):
+    """What one writer id appends to one segment, over all of its connections.
+
+    :param segment: full name, for messages.
+    :param writer_id: never used for another segment, nor by another of these at the same time.
+    :param new_ack: makes the promise of a block.
+    :ivar open: the block that takes events; get it by :meth:`room`.
+    :ivar due_at: bytes in the open block from which on :meth:`next_frame` has to be asked.
+    :ivar ready: whether blocks may be sent: set up, and not disconnected since.
+    :ivar last_stored_number: the last event number that the segment is known to hold of this writer id; 0 for
+        none, None before the first set-up.
+    :ivar segment_length: bytes, as of the last acknowledgement; -1 when that is not known.
+    :ivar patient: only full blocks leave before :meth:`force`: fewer and larger ones, where nobody waits for
+        single acknowledgements. Set it before the first set-up.
+    """
+
+    __slots__ = (
+        "_forced", "_full", "_in_flight", "_in_flight_bytes", "_new_ack", "_next_number", "_set_ups",
+        "_writer_bytes", "due_at", "last_stored_number", "open", "patient", "ready", "segment",
+        "segment_length", "writer_id",
+    )  # fmt: skip
+
+    def __init__(self, segment: str, writer_id: UUID, new_ack: Callable[[], P]) -> None:
+        self.segment = segment
+        self.writer_id = writer_id
+        self.open = Block(new_ack())
+        self.due_at = 0
+        self.ready = False
+        self.last_stored_number: int | None = None
+        self.segment_length = -1
+        self.patient = False
+        self._new_ack = new_ack
+        self._writer_bytes = writer_id.bytes
+        self._full: deque[Block[P]] = deque()
+        self._in_flight: deque[Block[P]] = deque()
+        self._in_flight_bytes = 0
+        self._next_number = 0
+        self._forced = False
+        self._set_ups = 0
+
+    # --- gathering ------------------------------------------------------------------------------
+
+    def room(self, size: int) -> Block[P]:
+        """The open block; another one where ``size`` more bytes would be too many for it."""
+        block = self.open
+        if block.count and block.size + size > BLOCK_BYTES:
+            self.close_block()
+            block = self.open
+        return block
+
+    def close_block(self) -> None:
+        """The open block takes no more events."""
+        if self.open.count:
+            self._full.append(self.open)
+            self.open = Block(self._new_ack())
+            self.due_at = 0
+
+    def put_atomic(
+        self,
+        parts: Iterable[Part],
+        places: Iterable[Place],
+        size: int,
+        count: int,
+        numbers: Sequence[int] = (),
+        ack: Promise | None = None,
+    ) -> Block[P]:
+        """Put events that have to stay together into a block of their own; arguments as :meth:`Block.put`."""
+        self.close_block()
+        block = self.open
+        block.put(parts, places, size, count, numbers, ack)
+        block.atomic = True
+        self.close_block()
+        return block
+
+    def force(self) -> None:
+        """Send everything gathered so far without waiting for more to fill a block."""
+        self._forced = True
+        self.due_at = 0
+
+    def flush(self, ack: Promise) -> None:
+        """Let ``ack`` wait for everything put so far, and :meth:`force` it out."""
+        for block in self.unacknowledged:
+            ack.add()
+            block.extra.append(ack)
+        self.force()
+
+    @property
+    def unacknowledged(self) -> list[Block[P]]:
+        """Blocks with events that are not known to be stored, in order."""
+        blocks = [*self._in_flight, *self._full]
+        if self.open.count:
+            blocks.append(self.open)
+        return blocks
+
+    @property
+    def oldest(self) -> Block[P] | None:
+        """The block that was sent first of those that are not acknowledged."""
+        return self._in_flight[0] if self._in_flight else None
+
+    # --- sending --------------------------------------------------------------------------------
+
+    def next_frame(
+        self, request_id: int, now: float, *, writable: bool = True
+    ) -> tuple[bytes, memoryview] | None:
+        """What to send now; ask again until it is None.
+
+        :param request_id: as in the set-up.
+        :param now: seconds of the caller's clock.
+        :param writable: False while the connection has enough to send.
+        :returns: a frame, and in it the framed events, which are sent for the first time; or None.
+        """
+        in_flight = self._in_flight
+        if not self.ready or (in_flight and (self._in_flight_bytes >= _WINDOW_BYTES or not writable)):
+            return None
+        if self._full:
+            block = self._full.popleft()
+        elif self.open.count and (
+            self._forced
+            or (
+                not self.patient
+                and (len(in_flight) < _SMALL_BLOCKS_IN_FLIGHT or self.open.size >= _SEND_AT_BYTES)
+            )
+        ):
+            block = self.open
+            self.open = Block(self._new_ack())
+        else:
+            self._forced = False
+            self._set_due()
+            return None
+        self._next_number = block.numbers[-1] if block.numbers else self._next_number + block.count
+        block.last_number = self._next_number
+        block.sent = now
+        in_flight.append(block)
+        self._in_flight_bytes += block.size
+        frame = block.frame(self._writer_bytes, request_id)
+        return frame, block.payload
+
+    def _set_due(self) -> None:
+        # Called where next_frame() has found nothing; whatever gives it something to do sets 0.
+        if len(self._in_flight) < _SMALL_BLOCKS_IN_FLIGHT:
+            self.due_at = 0
+        else:
+            self.due_at = _SEND_AT_BYTES
+        if self.patient:
+            self.due_at = _NEVER
+
+    # --- what came in ---------------------------------------------------------------------------
+
+    def set_up(self, last: int, request_id: int, now: float) -> Resumed:
+        """The store has answered a set-up.
+
+        :param last: the last event number that it holds; less than 1 for none.
+        :param request_id: as in the set-up.
+        :param now: seconds of the caller's clock.
+        """
+        self._set_ups += 1
+        self.last_stored_number = max(last, 0)
+        # What was stored meanwhile tells no length.
+        self.segment_length = -1
+        durable = self._stored_through(last, now)
+        frames = [block.resend_parts(self._writer_bytes, request_id) for block in self._in_flight]
+        self.ready = True
+        self.due_at = 0
+        return Resumed(durable, frames, sum(block.count for block in self._in_flight), self._in_flight_bytes)
+
+    def acknowledge(self, reply: DataAppended, now: float) -> list[Durable]:
+        """The store has stored everything up to a number.
+
+        :raises UnexpectedReplyError: it does not fit what was sent; nothing has changed.
+        """
+        number, previous = reply.event_number, reply.previous_event_number
+        if (
+            not self._in_flight
+            or reply.writer_id != self.writer_id
+            or number > self._next_number
+            or previous >= number
+            or previous >= self._in_flight[0].last_number
+        ):
+            raise UnexpectedReplyError(
+                f"{self.segment}: acknowledgement of event {number} (previous {previous}) "
+                f"does not fit what was sent (up to {self._next_number})",
+                segment=self.segment,
+            )
+        self.segment_length = reply.current_segment_write_offset
+        self.last_stored_number = number
+        self.due_at = 0
+        return self._settle_through(number, now)
+
+    def disconnect(self) -> None:
+        """Nothing can be sent until the next :meth:`set_up`."""
+        self.ready = False
+        self.due_at = 0
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether a segment that turns out to be sealed has to be asked for its number (:meth:`sealed`).
+
+        What was sent on a connection that was lost may have been stored after the next set-up was answered,
+        and before the segment was sealed.
+        """
+        return self._set_ups > 1 and bool(self._in_flight)
+
+    def sealed(self, last: int, now: float) -> list[Durable]:
+        """The segment is sealed; arguments as of :meth:`set_up`."""
+        return self._stored_through(last, now)
+
+    def leave_out(self, stored: Stored) -> list[Durable]:
+        """Drop events, numbered by the caller, that are stored, by whomever."""
+        if self.open.numbers:
+            self.close_block()
+        durable = []
+        for queue in (self._in_flight, self._full):
+            for block in [each for each in queue if each.numbers]:
+                size, count = block.drop(stored)
+                if not count:
+                    continue
+                self.segment_length = -1
+                if queue is self._in_flight:
+                    self._in_flight_bytes -= size
+                if not block.count:
+                    queue.remove(block)
+                    block.settle()
+                durable.append(Durable(size, count, 0.0))
+        self.due_at = 0
+        return durable
+
+    def fail(self, error: PravegaError) -> None:
+        """Nothing that is not acknowledged will be stored by this."""
+        for block in self.unacknowledged:
+            block.fail(error)
+
+    def _stored_through(self, number: int, now: float) -> list[Durable]:
+        durable = self._settle_through(number, now)
+        # Of a block that was stored in part, by another process with this id, the rest remains.
+        return durable + self.leave_out(lambda each, _: each <= number)
+
+    def _settle_through(self, number: int, now: float) -> list[Durable]:
+        in_flight = self._in_flight
+        durable = []
+        while in_flight and in_flight[0].last_number <= number:
+            block = in_flight.popleft()
+            self._in_flight_bytes -= block.size
+            block.settle()
+            durable.append(Durable(block.size, block.count, now - block.sent))
+        return durable
+
+
+def hand_over(ended: Iterable[Appends[P]], heir_of: Callable[[Place], Appends[P]]) -> None:
+    """Put the events of segments that take no more into others, in order.
+
+    What the ended ones still list as unacknowledged must not be stored in them, and nothing newer with the
+    same routing key may be in the others.
+
+    :param heir_of: where an event goes, by what routes it. It may raise: then nothing has changed.
+    """
+    pieces = [(*piece, block) for each in ended for block in each.unacknowledged for piece in block.pieces()]
+    # Those with numbers may come from several segments and go to one, where numbers have to grow. The others
+    # have none, and stay as they are.
+    pieces.sort(key=lambda piece: piece[2])
+    heirs = [heir_of(places[0]) for _, places, _, _ in pieces]
+    for (framed, places, numbers, old), heir in zip(pieces, heirs, strict=True):
+        if old.atomic:
+            block = heir.put_atomic([framed], places, len(framed), len(places), numbers)
+        else:
+            block = heir.room(len(framed))
+            block.put([framed], places, len(framed), len(places), numbers)
+        block.adopt(old)
+    for old in dict.fromkeys(piece[3] for piece in pieces):
+        old.settle()
