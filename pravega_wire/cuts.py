@@ -454,7 +454,10 @@ def wanted_bytes(
         if on_truncated == "skip_to_head" or end == 0:
             return None
         raise DataLossError(
-            f"segment {name} between the two cuts was truncated away and deleted", segment=name
+            f"segment {name} between the two cuts was truncated away and deleted",
+            segment=name,
+            start_offset=None,
+            offset=first,
         )
     head, length = extent
     for offset in (start, end):
@@ -466,13 +469,12 @@ def wanted_bytes(
     last = length if end is None or end < 0 else end
     if first < head and first < last:
         if on_truncated == "fail":
-            lost = DataLossError(
+            raise DataLossError(
                 f"segment {name} is truncated: bytes {first} to {head} between the two cuts are gone",
                 segment=name,
+                start_offset=head,
+                offset=first,
             )
-            lost.start_offset = head
-            lost.offset = first
-            raise lost
         if skipped is not None:
             lost_to = min(head, last)
             skipped.append(SkippedPart(name, first, lost_to, lost_to - first))

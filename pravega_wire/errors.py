@@ -16,8 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from types import MappingProxyType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, TypedDict, Unpack
 from uuid import UUID
 
 import trio
@@ -50,7 +49,6 @@ __all__ = [
     "InvalidArgumentError",
     "InvalidEventNumberError",
     "InvalidStreamCutError",
-    "KeyValueTableExistsError",
     "KeyValueTableNotFoundError",
     "MissingExtraError",
     "MixedPrimaryKeysError",
@@ -67,16 +65,16 @@ __all__ = [
     "RetriesExhaustedError",
     "ScaleConflictError",
     "ScopeBrokenError",
-    "ScopeExistsError",
     "ScopeNotEmptyError",
     "ScopeNotFoundError",
+    "SealedStateError",
     "SegmentError",
     "SegmentExistsError",
     "SegmentSealedError",
     "SegmentTruncatedError",
+    "ServerEndedError",
     "ServerStartError",
     "StreamChangingError",
-    "StreamExistsError",
     "StreamNotFoundError",
     "StreamNotSealedError",
     "StreamSealedError",
@@ -100,13 +98,24 @@ __all__ = [
     "UndecidableCutError",
     "UnexpectedReplyError",
     "UnknownCommandError",
+    "WriterHistoryLostError",
     "WrongHostError",
     "WrongProtocolError",
 ]
 
 
+class Names(TypedDict, total=False):
+    """What every error takes besides its message and its own fields."""
+
+    scope: str | None
+    stream: str | None
+    segment: str | None
+    transaction: UUID | None
+    host: str | None
+
+
 class PravegaError(Exception):
-    """Root of every error of this package.
+    """Root of every error of this package. Errors can be pickled, without their cause.
 
     :ivar scope: scope name, where the error is about one.
     :ivar stream: stream name without its scope, where the error is about one.
@@ -139,6 +148,17 @@ class PravegaError(Exception):
         """The sentence a person reads (str)."""
         return str(self.args[0])
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Not by calling the class: each has other fields, which come with the attributes.
+        return _restored, (type(self), self.args), self.__dict__
+
+
+def _restored(kind: type[PravegaError], args: tuple[str, ...]) -> PravegaError:
+    """An error as it was pickled, before its attributes are put back."""
+    error = kind.__new__(kind, *args)
+    PravegaError.__init__(error, *args)
+    return error
+
 
 # --- the caller's own mistakes, found before any I/O ---------------------------------------------
 
@@ -154,31 +174,40 @@ class ArgumentTypeError(InvalidArgumentError, TypeError):
 class EventTooLargeError(InvalidArgumentError):
     """An event, or an atomic batch of events, is over the size limit.
 
-    :ivar size: bytes asked for. :ivar limit: bytes allowed.
+    :ivar size: bytes asked for.
+    :ivar limit: bytes allowed.
     """
 
-    size: int = 0
-    limit: int = 0
+    def __init__(self, message: str, *, size: int, limit: int, **names: Unpack[Names]) -> None:
+        super().__init__(message, **names)
+        self.size = size
+        self.limit = limit
 
 
 class TableKeyLengthError(InvalidArgumentError):
     """A key does not have the length that its table was created with.
 
-    :ivar length: bytes it has. :ivar expected: bytes it must have.
+    :ivar length: bytes it has.
+    :ivar expected: bytes it must have.
     """
 
-    length: int = 0
-    expected: int = 0
+    def __init__(self, message: str, *, length: int, expected: int, **names: Unpack[Names]) -> None:
+        super().__init__(message, **names)
+        self.length = length
+        self.expected = expected
 
 
 class TableValueTooLargeError(InvalidArgumentError):
     """A value, or an atomic update as a whole, is over the limit of key-value tables.
 
-    :ivar size: bytes asked for. :ivar limit: bytes allowed.
+    :ivar size: bytes asked for.
+    :ivar limit: bytes allowed.
     """
 
-    size: int = 0
-    limit: int = 0
+    def __init__(self, message: str, *, size: int, limit: int, **names: Unpack[Names]) -> None:
+        super().__init__(message, **names)
+        self.size = size
+        self.limit = limit
 
 
 class MixedPrimaryKeysError(InvalidArgumentError):
@@ -326,11 +355,16 @@ class TokenExpiredError(AuthError):
 class ControllerError(PravegaError):
     """The controller refused or failed a call.
 
-    :ivar rpc: name of the rpc. :ivar status: the gRPC status name or the status in the reply.
+    :ivar rpc: name of the rpc (str), or None where the error is about more than one call.
+    :ivar status: the gRPC status name or the status in the reply (str), or None like ``rpc``.
     """
 
-    rpc: str | None = None
-    status: str | None = None
+    def __init__(
+        self, message: str, *, rpc: str | None = None, status: str | None = None, **names: Unpack[Names]
+    ) -> None:
+        super().__init__(message, **names)
+        self.rpc = rpc
+        self.status = status
 
 
 class NotFoundError(ControllerError):
@@ -343,10 +377,6 @@ class WriterHistoryLostError(ControllerError):
 
 class ScopeNotFoundError(NotFoundError):
     """The scope does not exist."""
-
-
-class ScopeExistsError(ControllerError):
-    """The scope exists already."""
 
 
 class ScopeNotEmptyError(ControllerError):
@@ -364,10 +394,6 @@ class ScopeBrokenError(ControllerError):
 
 class StreamNotFoundError(NotFoundError):
     """The stream does not exist."""
-
-
-class StreamExistsError(ControllerError):
-    """The stream exists already."""
 
 
 class StreamSealedError(ControllerError):
@@ -390,21 +416,22 @@ class KeyValueTableNotFoundError(NotFoundError):
     """The key-value table does not exist."""
 
 
-class KeyValueTableExistsError(ControllerError):
-    """The key-value table exists already."""
-
-
 # --- one segment ----------------------------------------------------------------------------------
 
 
 class SegmentError(PravegaError):
     """A segment store refused a request.
 
-    :ivar request_id: id of the request (int). :ivar server_trace: the server's stack trace, or "".
+    :ivar request_id: id of the request (int), or -1 where no single request failed.
+    :ivar server_trace: the server's stack trace (str), or "".
     """
 
-    request_id: int = -1
-    server_trace: str = ""
+    def __init__(
+        self, message: str, *, request_id: int = -1, server_trace: str = "", **names: Unpack[Names]
+    ) -> None:
+        super().__init__(message, **names)
+        self.request_id = request_id
+        self.server_trace = server_trace
 
 
 class NoSuchSegmentError(SegmentError):
@@ -422,15 +449,29 @@ class SegmentSealedError(SegmentError):
 class SegmentTruncatedError(SegmentError):
     """The offset lies before the segment's first readable byte.
 
-    :ivar start_offset: first readable offset in bytes. :ivar offset: the offset asked for.
+    :ivar start_offset: first readable offset in bytes (int), or None where nothing is left to read or
+        several segments lost data.
+    :ivar offset: first offset that was asked for and is gone (int), or None where that is not one place in
+        one segment.
     """
 
-    start_offset: int = -1
-    offset: int = -1
+    def __init__(
+        self,
+        message: str,
+        *,
+        start_offset: int | None,
+        offset: int | None,
+        request_id: int = -1,
+        server_trace: str = "",
+        **names: Unpack[Names],
+    ) -> None:
+        super().__init__(message, request_id=request_id, server_trace=server_trace, **names)
+        self.start_offset = start_offset
+        self.offset = offset
 
 
 class DataLossError(SegmentTruncatedError):
-    """Data between two positions the caller named is gone (truncated or deleted)."""
+    """Data between two positions that the caller named is gone (truncated or deleted)."""
 
 
 class WrongHostError(SegmentError):
@@ -448,13 +489,7 @@ class OperationUnsupportedError(SegmentError):
 
 
 class ConditionalCheckError(SegmentError):
-    """A conditional operation lost: the condition no longer held.
-
-    :ivar expected: offset or value the caller expected. :ivar actual: what it was, if known.
-    """
-
-    expected: int | None = None
-    actual: int | None = None
+    """A conditional append was refused: the segment's end is not where the caller expected it."""
 
 
 class TableError(SegmentError):
@@ -474,12 +509,15 @@ class TableOutcomeUnknownError(TableError):
 
     ``__cause__`` is how the connection was lost.
 
-    :ivar found: what each of the update's keys held afterwards, in order, None where it held nothing; no
-        items at all when reading back failed too. Who can tell from the values whose
-        they are decides by this.
+    :ivar found: what each of the update's keys held afterwards (tuple), in order, None where it held nothing;
+        empty when reading back failed too. Use it to decide, if your values identify their writer.
     """
 
-    found: tuple[object | None, ...] = ()
+    def __init__(
+        self, message: str, *, found: tuple[object | None, ...] = (), **names: Unpack[Names]
+    ) -> None:
+        super().__init__(message, **names)
+        self.found = found
 
 
 class TableSegmentNotEmptyError(TableError):
@@ -496,10 +534,13 @@ class TransactionError(PravegaError):
 class TransactionNotOpenError(TransactionError):
     """The transaction is committing, committed, aborting or aborted already.
 
-    :ivar status: its state's name.
+    :ivar status: name of its state (str): a member of :class:`TxnStatus`. None where the controller was not
+        asked, as the object was closed or the transaction ended through it.
     """
 
-    status: str | None = None
+    def __init__(self, message: str, *, status: str | None, **names: Unpack[Names]) -> None:
+        super().__init__(message, **names)
+        self.status = status
 
 
 class TransactionAbortedError(TransactionNotOpenError):
@@ -519,19 +560,14 @@ class FencedError(PravegaError):
 
 
 class IngestError(PravegaError):
-    """Ingestion cannot go on from here; nothing of the part it names is visible.
+    """Ingestion cannot continue from here; nothing of the part it names is visible.
 
-    :ivar item: the file, or the part of the source, that it is about; "" where it is about the whole.
+    :ivar item: the file, or the part of the source, that it is about (str); "" where it is about the whole.
     """
 
-    item: str = ""
-
-    @classmethod
-    def about(cls, item: str, message: str, **names: Any) -> Self:
-        """An error that names ``item``; the others are the names of :class:`PravegaError`."""
-        error = cls(message, **names)
-        error.item = item
-        return error
+    def __init__(self, message: str, *, item: str = "", **names: Unpack[Names]) -> None:
+        super().__init__(message, **names)
+        self.item = item
 
 
 class IngestedSourceChangedError(IngestError):
@@ -569,7 +605,8 @@ class CheckpointError(ReaderGroupError):
 class CheckpointTimeoutError(CheckpointError, PravegaTimeoutError):
     """Not all readers of a group answered a checkpoint in time.
 
-    :ivar checkpoint: its name. :ivar waiting_for: names of the readers that had not answered, each with
+    :ivar checkpoint: its name.
+    :ivar waiting_for: names of the readers that had not answered, each with
         the time (UTC) when it was last seen moving, None when it was not since ``watched_since``. Empty when
         the checkpoint could not even be begun in time.
     :ivar watched_since: when the group object was opened, UTC.
@@ -577,10 +614,21 @@ class CheckpointTimeoutError(CheckpointError, PravegaTimeoutError):
         :meth:`ReaderGroup.cancel_outstanding_checkpoints` ends it.
     """
 
-    checkpoint: str = ""
-    waiting_for: Mapping[str, datetime | None] = MappingProxyType({})
-    watched_since: datetime | None = None
-    withdrawn: bool = False
+    def __init__(
+        self,
+        message: str,
+        *,
+        checkpoint: str,
+        waiting_for: Mapping[str, datetime | None],
+        watched_since: datetime,
+        withdrawn: bool,
+        **names: Unpack[Names],
+    ) -> None:
+        super().__init__(message, **names)
+        self.checkpoint = checkpoint
+        self.waiting_for = waiting_for
+        self.watched_since = watched_since
+        self.withdrawn = withdrawn
 
 
 # --- test servers ---------------------------------------------------------------------------------

@@ -478,6 +478,7 @@ class BatchCommitter:
                 reason = TransactionAbortedError(
                     f"transaction {txn.txn_id} is {status.lower()}: its lease ran out, or somebody "
                     "aborted it",
+                    status=status,
                     transaction=txn.txn_id,
                 )
             self._journal.refresh()

@@ -103,6 +103,7 @@ class HeldTransaction:
             raise TransactionAbortedError(
                 f"transaction {self._txn_id} on {self._stream} is not open any more: its lease of "
                 f"{self._lease_ms} ms (transaction_timeout_ms) ran out, or somebody ended it",
+                status=None,
                 transaction=self._txn_id,
             )
 
@@ -298,6 +299,7 @@ class ElectedCommitter(BatchCommitter):
                 raise TransactionAbortedError(
                     f"{self._key}: transaction {txn_id} of batch {batch} was aborted after PREPARED: nothing "
                     "of it is visible, and the next run writes it again",
+                    status="ABORTED",
                     transaction=txn_id,
                 )
             prepared, outcome = held.prepared, "recovered"

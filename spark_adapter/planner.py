@@ -533,15 +533,15 @@ class StreamPlanner:
 
 
 def _lost(stream: ScopedStream, error: DataLossError) -> DataLossError:
-    lost = DataLossError(
+    return DataLossError(
         f"stream {stream}: data that the query has not read was truncated: {error.message}. With the option "
         "fail_on_data_loss=false the query goes on with what is left",
         scope=stream.scope,
         stream=stream.name,
         segment=error.segment,
+        offset=error.offset,
+        start_offset=error.start_offset,
     )
-    lost.offset, lost.start_offset = error.offset, error.start_offset
-    return lost
 
 
 def _deleted(stream: ScopedStream, error: StreamNotFoundError) -> StreamNotFoundError:

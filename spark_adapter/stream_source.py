@@ -120,10 +120,10 @@ def _after_loss(rest: SegmentRange, error: DataLossError) -> SegmentRange | None
     start = error.start_offset
     if isinstance(error.__cause__, NoSuchSegmentError):
         start = rest.end_offset
-    elif start <= rest.start_offset:
+    elif start is None or start <= rest.start_offset:
         raise error
     start = min(start, rest.end_offset)
-    first = max(rest.start_offset, error.offset)
+    first = max(rest.start_offset, error.offset or 0)
     log.warning(
         "stream %s, segment %s: %d bytes from offset %d on were truncated before a task has read them, and "
         "are skipped", rest.stream, rest.segment, start - first, first,

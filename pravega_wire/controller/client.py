@@ -1548,20 +1548,14 @@ def _result(status: str, rpc: str, about: str, *, true: str = "SUCCESS", false: 
         return True
     if status == false:
         return False
-    error = ControllerError(f"the controller failed {rpc} for {about}: {status}")
-    error.rpc = rpc
-    error.status = status
-    raise error
+    raise ControllerError(f"the controller failed {rpc} for {about}: {status}", rpc=rpc, status=status)
 
 
 E = TypeVar("E", bound=ControllerError)
 
 
 def _refused(kind: type[E], rpc: str, status: str, message: str, scope: str, stream: str | None = None) -> E:
-    error = kind(message, scope=scope, stream=stream)
-    error.rpc = rpc
-    error.status = status
-    return error
+    return kind(message, rpc=rpc, status=status, scope=scope, stream=stream)
 
 
 def _no_scope(rpc: str, scope: str) -> ScopeNotFoundError:
@@ -1602,10 +1596,9 @@ def _no_table(rpc: str, scope: str, table: str) -> KeyValueTableNotFoundError:
 
 
 def _odd(rpc: str, value: int) -> ControllerError:
-    error = ControllerError(f"the controller answered {rpc} with the unknown status {value}")
-    error.rpc = rpc
-    error.status = str(value)
-    return error
+    return ControllerError(
+        f"the controller answered {rpc} with the unknown status {value}", rpc=rpc, status=str(value)
+    )
 
 
 def _page(reply: pb.StreamsInScopeResponse, rpc: str, scope: str) -> list[str]:

@@ -94,7 +94,4 @@ def error_for_status(code: StatusCode, text: str, *, rpc: str, host: str) -> Pra
     if code is StatusCode.DEADLINE_EXCEEDED:
         return PravegaTimeoutError(message, host=host)
     kind = NotFoundError if code is StatusCode.NOT_FOUND else ControllerError
-    error = kind(message, host=host)
-    error.rpc = rpc
-    error.status = code.name
-    return error
+    return kind(message, rpc=rpc, status=code.name, host=host)

@@ -140,13 +140,13 @@ class Engine:
             if record.phase != Phase.NOTHING:
                 # Made again it would be empty, and what is recorded as done would never go in.
                 if not await client.stream_exists(data):
-                    raise IngestedStreamGoneError.about(
-                        record.item or record.title,
+                    raise IngestedStreamGoneError(
                         f"stream {data} is not there any more, and sync stream {sync} says that ingestion "
                         f"into it has come to {record.title}: what went in was deleted with it. To ingest "
                         f"everything again, use another sync stream (or delete {sync})",
                         scope=data.scope,
                         stream=data.name,
+                        item=record.item or record.title,
                     )
             elif options.create:
                 await client.create_scope(data.scope)
@@ -214,12 +214,12 @@ class Engine:
         )
 
     def _named(self, kind: type[IngestError], record: IngestRecord, message: str) -> IngestError:
-        return kind.about(
-            record.item or record.title,
+        return kind(
             message,
             scope=self.stream.scope,
             stream=self.stream.name,
             transaction=record.transaction,
+            item=record.item or record.title,
         )
 
     def _unknown(self, record: IngestRecord) -> IngestError:

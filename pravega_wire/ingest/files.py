@@ -179,7 +179,7 @@ def check_done(files: Sequence[Found], record: IngestRecord, done: bool, on_chan
 
 
 def _changed(record: IngestRecord, message: str) -> IngestedSourceChangedError:
-    return IngestedSourceChangedError.about(record.item, message)
+    return IngestedSourceChangedError(message, item=record.item)
 
 
 class _FilePart(Part):
@@ -207,8 +207,8 @@ class _FilePart(Part):
         try:
             found = await trio.to_thread.run_sync(self._file.path.stat, abandon_on_cancel=True)
         except OSError as error:
-            raise IngestError.about(
-                self._file.name, f"{self.title} cannot be read: {error.strerror or error}"
+            raise IngestError(
+                f"{self.title} cannot be read: {error.strerror or error}", item=self._file.name
             ) from error
         return found.st_size, found.st_mtime_ns
 
@@ -234,9 +234,9 @@ class _FilePart(Part):
 
     async def end(self, count: int) -> None:
         if await self._now() != self._stamp:
-            raise IngestError.about(
-                self._file.name,
+            raise IngestError(
                 f"{self.title} has changed while it was read: ingest it when it is complete",
+                item=self._file.name,
             )
 
     def close(self) -> None:

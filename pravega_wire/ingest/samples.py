@@ -74,9 +74,9 @@ def lines(path: Path) -> Iterable[Sample]:
 
 def _too_large(path: Path, number: int, what: str, size: int | None = None) -> IngestError:
     has = "more than" if size is None else f"{size} bytes, more than"
-    return IngestError.about(
-        str(path),
+    return IngestError(
         f"file {path}, line {number}: {what} has {has} the {MAX_EVENT_BYTES} bytes of the largest event",
+        item=str(path),
     )
 
 
@@ -132,7 +132,7 @@ def csv_rows(
             rows = csv.reader(source, delimiter=delimiter, strict=True)
 
             def wrong(what: object) -> IngestError:
-                return IngestError.about(str(path), f"file {path}, line {max(1, rows.line_num)}: {what}")
+                return IngestError(f"file {path}, line {max(1, rows.line_num)}: {what}", item=str(path))
 
             try:
                 header = next(rows, None)
@@ -190,7 +190,7 @@ def _not_text(path: Path, encoding: str, found: UnicodeError) -> IngestError:
             what = f"byte 0x{error.object[error.start]:02x} is not {encoding} ({error.reason})"
         except UnicodeError as error:
             what = str(error)
-    return IngestError.about(str(path), f"file {path}, line {line}: {what}")
+    return IngestError(f"file {path}, line {line}: {what}", item=str(path))
 
 
 class SampleReader:
@@ -243,10 +243,10 @@ class SampleReader:
                 case (str() | None as key, bytes() as event):
                     found.append((self._default_key if key is None else key, event))
                 case _:
-                    raise IngestError.about(
-                        self._title,
+                    raise IngestError(
                         f"{self._title}, sample {self._count}: a sample is a pair of routing key (str or "
                         f"None) and event (bytes), not {sample!r:.100}",
+                        item=self._title,
                     )
             size += len(event)
             if len(found) >= _FILL_EVENTS or size >= _FILL_BYTES or self._closed.is_set():
@@ -269,8 +269,8 @@ class SampleReader:
                 self.close()
                 raise
             except OSError as error:
-                raise IngestError.about(
-                    self._title, f"{self._title} cannot be read: {error.strerror or error}"
+                raise IngestError(
+                    f"{self._title} cannot be read: {error.strerror or error}", item=self._title
                 ) from error
         return self._next < len(self._ready)
 

@@ -129,8 +129,8 @@ class _SourcePart(Part):
         elif isinstance(self._method, LengthBefore):
             self._length = self._method.length(self.position)
             if self._length < 0:
-                raise IngestError.about(
-                    self.title, f"the length computed for position {self.position} is {self._length}"
+                raise IngestError(
+                    f"the length computed for position {self.position} is {self._length}", item=self.title
                 )
             if self._length == 0:
                 return None
@@ -142,10 +142,10 @@ class _SourcePart(Part):
         return None
 
     def _short(self, count: int) -> IngestError:
-        return IngestError.about(
-            self.title,
+        return IngestError(
             f"the length computed for position {self.position} is {self._length}, and the source gives "
             f"{count} samples from there",
+            item=self.title,
         )
 
     def record(self) -> IngestRecord:
@@ -194,12 +194,11 @@ def _after(record: IngestRecord, done: bool) -> int:
     if record.transaction.int == 0 or not done:
         return record.position
     if record.length == UNKNOWN_LENGTH:
-        error = CorruptedStateError(
+        raise CorruptedStateError(
             f"{record.title}: transaction {record.transaction} on {record.stream} is committed, and there is "
-            "no end record: somebody else has committed it, and where to go on cannot be told"
+            "no end record: somebody else has committed it, and where to go on cannot be told",
+            transaction=record.transaction,
         )
-        error.transaction = record.transaction
-        raise error
     return record.position + record.length
 
 

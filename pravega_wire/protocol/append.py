@@ -67,10 +67,9 @@ Stored = Callable[[int, Place], bool]
 
 def too_large(length: int, what: str = "an event", limit: int = MAX_EVENT_BYTES) -> EventTooLargeError:
     """The error for an event, or an atomic batch, over the limit."""
-    error = EventTooLargeError(f"{what} of {length} bytes is over the limit of {limit} bytes")
-    error.size = length
-    error.limit = limit
-    return error
+    return EventTooLargeError(
+        f"{what} of {length} bytes is over the limit of {limit} bytes", size=length, limit=limit
+    )
 
 
 class Promise:

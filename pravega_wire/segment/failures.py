@@ -5,6 +5,8 @@ The table is "Error replies" and "Server mapping" of wire protocol v0.13.0.
 
 from __future__ import annotations
 
+from typing import TypedDict
+
 from pravega_wire.errors import (
     AuthenticationError,
     ConditionalCheckError,
@@ -45,6 +47,13 @@ _SIMPLE: dict[type[c.Command], tuple[type[SegmentError], str]] = {
 }
 
 
+class _Request(TypedDict):
+    """What errors of requests have in common."""
+
+    request_id: int
+    server_trace: str
+
+
 def error_of(reply: c.Command, *, segment: str, host: str, doing: str) -> PravegaError:
     """The error that a failure reply means, or :class:`UnexpectedReplyError` for any other reply.
 
@@ -52,22 +61,24 @@ def error_of(reply: c.Command, *, segment: str, host: str, doing: str) -> Praveg
     :param host: ``host:port`` of the store. :param doing: what was asked, for the message.
     """
     named = getattr(reply, "segment", None) or segment
-    trace = getattr(reply, "server_stack_trace", "")
+    request = _Request(
+        request_id=c.reply_request_id(reply), server_trace=getattr(reply, "server_stack_trace", "")
+    )
     simple = _SIMPLE.get(type(reply))
     error: PravegaError
     if simple is not None:
         kind, text = simple
-        error = kind(f"{doing}: segment {named} {text} {host}", segment=named, host=host)
+        error = kind(f"{doing}: segment {named} {text} {host}", segment=named, host=host, **request)
     elif isinstance(reply, c.SegmentIsTruncated):
-        truncated = SegmentTruncatedError(
+        error = SegmentTruncatedError(
             f"{doing}: segment {named} is truncated, its first readable offset is "
             f"{reply.start_offset} (asked for {reply.offset})",
+            start_offset=reply.start_offset,
+            offset=reply.offset,
             segment=named,
             host=host,
+            **request,
         )
-        truncated.start_offset = reply.start_offset
-        truncated.offset = reply.offset
-        error = truncated
     elif isinstance(reply, c.AuthTokenCheckFailed):
         if reply.error_code == _TOKEN_EXPIRED:
             error = TokenExpiredError(
@@ -86,6 +97,7 @@ def error_of(reply: c.Command, *, segment: str, host: str, doing: str) -> Praveg
             f"{doing}: {host} does not support {reply.operation_name} on {named}",
             segment=named,
             host=host,
+            **request,
         )
     elif isinstance(reply, c.InvalidEventNumber):
         error = InvalidEventNumberError(
@@ -93,24 +105,22 @@ def error_of(reply: c.Command, *, segment: str, host: str, doing: str) -> Praveg
             f"{reply.writer_id} on {named}",
             segment=named,
             host=host,
+            **request,
         )
     elif isinstance(reply, c.ConditionalCheckFailed):
         error = ConditionalCheckError(
-            f"{doing}: the condition on {named} no longer holds", segment=named, host=host
+            f"{doing}: the condition on {named} no longer holds", segment=named, host=host, **request
         )
     elif isinstance(reply, c.ErrorMessage):
         text = f"{doing}: {host} answered for {named}: {without_secrets(reply.message)}"
         if reply.error_code == _ILLEGAL_ARGUMENT:
             error = InvalidArgumentError(text, segment=named, host=host)
         else:
-            error = SegmentError(text, segment=named, host=host)
+            error = SegmentError(text, segment=named, host=host, **request)
     else:
         error = UnexpectedReplyError(
             f"{doing}: {host} answered with {type(reply).__name__}", segment=named, host=host
         )
-    if isinstance(error, SegmentError):
-        error.request_id = c.reply_request_id(reply)
-        error.server_trace = trace
     return error
 
 
@@ -133,7 +143,11 @@ def data_read(reply: c.Command, offset: int, length: int, *, end: int, segment: 
         )
     if not data and reply.end_of_segment:
         raise DataLossError(
-            f"{segment} ends at {offset}, before the end of the range ({end})", segment=segment
+            f"{segment} ends at {offset}, before the end of the range ({end})",
+            segment=segment,
+            host=host,
+            start_offset=None,
+            offset=offset,
         )
     return data
 
@@ -144,12 +158,15 @@ def check_passing(error: PravegaError, segment: str, offset: int) -> None:
     :raises DataLossError: what is there is gone. :raises PravegaError: ``error``; trying again is no use.
     """
     if isinstance(error, SegmentTruncatedError | NoSuchSegmentError):
-        lost = DataLossError(
-            f"{segment}: bytes from {offset} are gone ({error.message})", segment=segment, host=error.host
-        )
-        lost.start_offset = getattr(error, "start_offset", -1)
-        lost.offset = offset
-        raise lost from error
+        raise DataLossError(
+            f"{segment}: bytes from {offset} are gone ({error.message})",
+            segment=segment,
+            host=error.host,
+            start_offset=error.start_offset if isinstance(error, SegmentTruncatedError) else None,
+            offset=offset,
+            request_id=error.request_id,
+            server_trace=error.server_trace,
+        ) from error
     if not error.retriable:
         raise error
 

@@ -352,14 +352,13 @@ class TableSegment:
     def _unknown(
         self, lost: PravegaError, found: Sequence[c.TableEntry | None] = ()
     ) -> TableOutcomeUnknownError:
-        error = TableOutcomeUnknownError(
+        return TableOutcomeUnknownError(
             f"table segment {self.target.name}: whether the update was made is not known, its answer was "
             f"lost: {lost.message}",
             segment=self.target.name,
             host=lost.host,
+            found=tuple(found),
         )
-        error.found = tuple(found)
-        return error
 
 
 def settle(

@@ -377,14 +377,21 @@ async def _ranges_by_layout(
             start, end = layout.join(start, oldest), layout.join(end, oldest)
         elif start == oldest and layout.join(end, oldest) != layout.join(end):
             raise DataLossError(
-                f"what comes before {end} was truncated away: stream {stream} begins at {oldest}", **about
+                f"what comes before {end} was truncated away: stream {stream} begins at {oldest}",
+                start_offset=None,
+                offset=None,
+                **about,
             )
         return layout.ranges_between(start, end, on_truncated=on_truncated), skipped
     except UndecidableCutError as error:
         name = error.segment or ""
         if lengths[parse_segment_name(name)[2]] is None:
             raise DataLossError(
-                f"segment {name} between the two cuts was truncated away and deleted", segment=name, **about
+                f"segment {name} between the two cuts was truncated away and deleted",
+                segment=name,
+                start_offset=None,
+                offset=max(0, start.positions.get(parse_segment_name(name)[2], 0)),
+                **about,
             ) from refusal
         raise InvalidStreamCutError(f"the cut {start} is not before {end}", **about) from refusal
     except (InvalidStreamCutError, DataLossError) as error:
@@ -441,7 +448,10 @@ async def fetch_event(core: ClientCore, pointer: EventPointer) -> bytes:
         info = await SegmentMetadata(core.stores, target).info()
     except NoSuchSegmentError as error:
         raise DataLossError(
-            f"the event at {pointer} is gone, with its segment", segment=pointer.segment
+            f"the event at {pointer} is gone, with its segment",
+            segment=pointer.segment,
+            start_offset=None,
+            offset=pointer.start_offset,
         ) from error
     if end > info.write_offset:
         raise missing

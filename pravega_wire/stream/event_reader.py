@@ -754,7 +754,7 @@ class EventReader(Generic[T]):
         del self._feeds[feed.segment]
         if isinstance(failure, DataLossError):
             start, offset = failure.start_offset, self._member.offsets[feed.segment]
-            if start > offset:
+            if start is not None and start > offset:
                 self._member.advance(feed.segment, start)
                 lost_to = min(start, self._member.ends.get(feed.segment, NO_END))
                 lost = SkippedPart(feed.segment, offset, lost_to, lost_to - offset)

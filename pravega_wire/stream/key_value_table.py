@@ -331,10 +331,12 @@ class KeyValueTable(Generic[P, S, V]):
         return data
 
     def _wrong_length(self, what: str, length: int, expected: int) -> TableKeyLengthError:
-        error = TableKeyLengthError(f"key-value table {self._name}: {what} {length}", scope=self._name.scope)
-        error.length = length
-        error.expected = expected
-        return error
+        return TableKeyLengthError(
+            f"key-value table {self._name}: {what} {length}",
+            scope=self._name.scope,
+            length=length,
+            expected=expected,
+        )
 
     def _primary_bytes(self, primary: P) -> bytes:
         data = self._bytes("primary key", self._primary_keys, primary)
@@ -365,13 +367,12 @@ class KeyValueTable(Generic[P, S, V]):
         return data
 
     def _too_large(self, what: str, size: int, limit: int) -> TableValueTooLargeError:
-        error = TableValueTooLargeError(
+        return TableValueTooLargeError(
             f"key-value table {self._name}: {what} of {size} bytes is over the limit of {limit}",
             scope=self._name.scope,
+            size=size,
+            limit=limit,
         )
-        error.size = size
-        error.limit = limit
-        return error
 
     def _key_of(self, data: bytes) -> TableKey[P, S]:
         length = self._configuration.primary_key_length
@@ -421,21 +422,21 @@ class KeyValueTable(Generic[P, S, V]):
         except TableKeyBadVersionError as error:
             raise self._bad_version(changes, segment, error) from error
         except TableOutcomeUnknownError as error:
-            unknown = TableOutcomeUnknownError(
+            entries = error.found
+            found = await self._run(
+                lambda: tuple(
+                    None if entry is None else self._entry_of(segment, cast(c.TableEntry, entry))
+                    for entry in entries
+                )
+            )
+            raise TableOutcomeUnknownError(
                 f"key-value table {self._name}: whether the update of {_shown(changes)} was made is not "
                 f"known; {error.message}",
+                found=found,
                 scope=self._name.scope,
                 segment=error.segment,
                 host=error.host,
-            )
-            found = error.found
-            unknown.found = await self._run(
-                lambda: tuple(
-                    None if entry is None else self._entry_of(segment, cast(c.TableEntry, entry))
-                    for entry in found
-                )
-            )
-            raise unknown from error.__cause__
+            ) from error.__cause__
 
     def _bad_version(
         self, changes: Sequence[Change], segment: _Segment, cause: PravegaError | None = None

@@ -416,16 +416,15 @@ class ReaderGroup:
         else:
             why = f"could not be written in {timeout:g} s"
         now = "it is withdrawn" if withdrawn.sure else "it may still be outstanding"
-        error = CheckpointTimeoutError(
+        raise CheckpointTimeoutError(
             f"{what} of reader group {self.name} {why}; {now}. A reader answers only while its program asks "
             "it for events; reader_offline takes out one that is dead",
             scope=self._link.group.scope,
+            checkpoint=name,
+            waiting_for={each.name: each.last_moved for each in withdrawn.waiting_for},
+            watched_since=self._link.watched_since,
+            withdrawn=withdrawn.sure,
         )
-        error.checkpoint = name
-        error.waiting_for = {each.name: each.last_moved for each in withdrawn.waiting_for}
-        error.watched_since = self._link.watched_since
-        error.withdrawn = withdrawn.sure
-        raise error
 
     async def _withdraw(self, name: str, *, begun: bool) -> _Withdrawn:
         """Take back a checkpoint of ours, also when the caller was cancelled.

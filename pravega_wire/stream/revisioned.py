@@ -145,14 +145,13 @@ class RevisionedStream(Generic[T]):
 
     def _read(self, first: int, last: int, info: c.StreamSegmentInfo) -> RevisionReader[T]:
         if first < info.start_offset:
-            error = DataLossError(
+            raise DataLossError(
                 f"{self._target.name}: values from offset {first} were truncated, the oldest "
                 f"revision is {info.start_offset}",
                 segment=self._target.name,
+                start_offset=info.start_offset,
+                offset=first,
             )
-            error.start_offset = info.start_offset
-            error.offset = first
-            raise error
         reader = RangeReader(
             self._core.stores, self._target, first, max(first, last), chunk_bytes=_READ_BYTES
         )

@@ -264,7 +264,12 @@ async def _check_end(core: ClientCore, target: SegmentTarget, whole: SegmentRang
     try:
         info = await SegmentMetadata(core.stores, target).info()
     except NoSuchSegmentError as error:
-        raise DataLossError(f"segment {target.name} is gone", segment=target.name) from error
+        raise DataLossError(
+            f"segment {target.name} is gone",
+            segment=target.name,
+            start_offset=None,
+            offset=whole.start_offset,
+        ) from error
     if info.write_offset < whole.end_offset:
         raise InvalidArgumentError(
             f"{whole.start_offset}..{whole.end_offset} of segment {target.name} is beyond its end, "

@@ -197,10 +197,10 @@ class Transaction:
         if status is PingStatus.UNKNOWN:
             raise self._unknown()
         if status is PingStatus.ABORTED:
-            raise self._error(TransactionExpiredError, "was aborted (its lease may have run out)")
+            raise self._expired("ABORTED")
         if status is PingStatus.COMMITTED:
-            raise self._error(TransactionNotOpenError, "is committed")
-        raise self._error(TransactionError, f"cannot be kept alive: {status.name}")
+            raise self._not_open("COMMITTED", "is committed")
+        raise _named(TransactionError, self.stream, self.txn_id, f"cannot be kept alive: {status.name}")
 
     @limited("renewing transaction {self.txn_id} on {self.stream}")
     async def ping(self, lease_ms: int | None = None) -> None:
@@ -211,22 +211,28 @@ class Transaction:
         """
         await self._ping(self.lease_ms if lease_ms is None else lease_ms)
 
-    def _error(self, kind: type[TransactionError], what: str) -> TransactionError:
+    def _not_open(
+        self, status: str | None, what: str, kind: type[TransactionNotOpenError] = TransactionNotOpenError
+    ) -> TransactionNotOpenError:
         return kind(
             f"transaction {self.txn_id} on {self.stream} {what}",
+            status=status,
             scope=self.stream.scope,
             stream=self.stream.name,
             transaction=self.txn_id,
         )
 
+    def _expired(self, status: str) -> TransactionNotOpenError:
+        return self._not_open(status, "was aborted (its lease may have run out)", TransactionExpiredError)
+
     def _unknown(self) -> TransactionError:
-        return self._error(TransactionUnknownError, "is not known to the controller")
+        return _named(TransactionUnknownError, self.stream, self.txn_id, "is not known to the controller")
 
     # --- writing --------------------------------------------------------------------------------
 
     def _writing(self) -> _TransactionWriter:
         if not self._open:
-            raise self._error(TransactionNotOpenError, "takes no more events")
+            raise self._not_open(None, "takes no more events")
         if self._lost is not None:
             raise self._lost
         if self._writer is None:
@@ -296,11 +302,8 @@ class Transaction:
     async def _why_closed(self) -> TransactionError:
         status = await self.status()
         if status is TxnStatus.ABORTING or status is TxnStatus.ABORTED:
-            return self._error(TransactionExpiredError, "was aborted (its lease may have run out)")
-        error = self._error(TransactionNotOpenError, f"is {status.name.lower()}")
-        assert isinstance(error, TransactionNotOpenError)
-        error.status = status.name
-        return error
+            return self._expired(status.name)
+        return self._not_open(status.name, f"is {status.name.lower()}")
 
     # --- the end --------------------------------------------------------------------------------
 
@@ -401,10 +404,13 @@ async def _explain(core: ClientCore, stream: ScopedStream, txn_id: UUID, wanted:
     kind: type[TransactionNotOpenError] = TransactionNotOpenError
     if status in (TxnStatus.ABORTING, TxnStatus.ABORTED):
         kind = TransactionAbortedError
-    error = _named(kind, stream, txn_id, f"is {status.name.lower()}: it cannot be {wanted}")
-    assert isinstance(error, TransactionNotOpenError)
-    error.status = status.name
-    return error
+    return kind(
+        f"transaction {txn_id} on {stream} is {status.name.lower()}: it cannot be {wanted}",
+        status=status.name,
+        scope=stream.scope,
+        stream=stream.name,
+        transaction=txn_id,
+    )
 
 
 async def commit_transaction(

@@ -289,9 +289,7 @@ def test_ranges_while_the_controller_fails_now_and_then(
 
     async def failing(client: ControllerClient, rpc: str, *rest: Any, **named: Any) -> Any:
         if rpc == "getSegmentsBetween" and answers:
-            error = _CallFailedError(answers[0])
-            error.status = answers.pop(0)
-            raise error
+            raise _CallFailedError(answers[0], rpc=rpc, status=answers.pop(0))
         if rpc == "getEpochSegments" and denied:
             raise PermissionDeniedError("reading only")
         return await attempt(client, rpc, *rest, **named)

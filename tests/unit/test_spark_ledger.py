@@ -103,7 +103,7 @@ class FakeRevisioned:
 
     def read_from(self, revision: int) -> Iterator[tuple[int, bytes]]:
         if revision < self.server.ledger_start:
-            raise SegmentTruncatedError("truncated")
+            raise SegmentTruncatedError("truncated", start_offset=self.server.ledger_start, offset=revision)
         for index in range(revision, len(self.server.ledger)):
             yield index + 1, self.server.ledger[index]
 
@@ -191,7 +191,7 @@ class FakeTransaction:
     def _require(self, *allowed: Status) -> Txn:
         txn = self.server.txns[self.txn_id]
         if txn.status not in allowed:
-            raise TransactionNotOpenError(f"{self.txn_id} is {txn.status.name}")
+            raise TransactionNotOpenError(f"{self.txn_id} is {txn.status.name}", status=txn.status.name)
         return txn
 
     def ping(self, lease_ms: int | None = None) -> None:

@@ -104,14 +104,14 @@ class Streams:
 
 
 def lost(stream: ScopedStream, first: int, head: int) -> DataLossError:
-    error = DataLossError(
+    return DataLossError(
         f"bytes {first} to {head} are gone",
         scope=stream.scope,
         stream=stream.name,
         segment=segment_name(stream.scope, stream.name, 0),
+        offset=first,
+        start_offset=head,
     )
-    error.offset, error.start_offset = first, head
-    return error
 
 
 def options(use: Any = "readStream", **given: object) -> ReadOptions:
