@@ -204,7 +204,6 @@ _SOURCES: Final[Mapping[str, _Source]] = {
     "validate_hostname": _Source(
         "pravega.client.tls.validate-hostname", "PRAVEGA_VALIDATE_HOSTNAME", _boolean
     ),
-    "schema_registry_uri": _Source("pravega.schema-registry.uri", "PRAVEGA_SCHEMA_REGISTRY_URI"),
     "max_connections_per_store": _Source(
         "pravega.client.max-connections-per-store", "PRAVEGA_MAX_CONNECTIONS_PER_STORE", int
     ),
@@ -261,7 +260,6 @@ class PravegaConfig:
     :param credentials: sent with each controller call, or None.
     :param trust_store: path of a PEM file with CA certificates, or None for the system's.
     :param validate_hostname: check the server's name against its certificate (default True).
-    :param schema_registry_uri: kept for serializers that need it.
     :param max_connections_per_store: connections in the pool for each segment store (default 10).
     :param operation_timeout: seconds that an operation may take, from the call to its result or its error,
         with all its attempts (default 120; a segment of a store that was killed moves to another one in about
@@ -278,7 +276,6 @@ class PravegaConfig:
     credentials: Credentials | None = None
     trust_store: str | None = None
     validate_hostname: bool = True
-    schema_registry_uri: str | None = None
     max_connections_per_store: int = 10
     controller_deadline: float = 120.0
     operation_timeout: float = 120.0
@@ -294,9 +291,8 @@ class PravegaConfig:
         store: object = self.trust_store
         if isinstance(store, os.PathLike):
             object.__setattr__(self, "trust_store", os.fspath(store))
-        for name in ("trust_store", "schema_registry_uri"):
-            if getattr(self, name) is not None:
-                check_text(f"setting {name}", getattr(self, name))
+        if self.trust_store is not None:
+            check_text("setting trust_store", self.trust_store)
         check_flag("setting validate_hostname", self.validate_hostname)
         check_count("setting max_connections_per_store", self.max_connections_per_store, highest=INT32_MAX)
         for name in ("controller_deadline", "operation_timeout"):
@@ -313,7 +309,6 @@ class PravegaConfig:
         credentials: Credentials | None = None,
         trust_store: str | None = None,
         validate_hostname: bool | None = None,
-        schema_registry_uri: str | None = None,
         max_connections_per_store: int | None = None,
         controller_deadline: float | None = None,
         operation_timeout: float | None = None,
@@ -338,7 +333,6 @@ class PravegaConfig:
             "default_scope": scope,
             "trust_store": trust_store,
             "validate_hostname": validate_hostname,
-            "schema_registry_uri": schema_registry_uri,
             "max_connections_per_store": max_connections_per_store,
             "controller_deadline": controller_deadline,
             "operation_timeout": operation_timeout,

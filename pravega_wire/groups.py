@@ -54,6 +54,7 @@ class ReaderGroupConfig:
         zero or less: never. Segments change hands, and the successors of sealed ones begin, only at
         checkpoints.
     :param max_outstanding_checkpoints: how many named checkpoints may be under way at a time.
+    :param retention: how the group holds back the retention of its streams; by default it does not.
     :param generation: number of the configuration; the controller counts it.
     :param group_id: of the group; the controller gives it.
     :raises InvalidArgumentError: no stream, or a number out of its range.

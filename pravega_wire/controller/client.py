@@ -402,10 +402,7 @@ class ControllerClient:
         said = f"{about}: {text}" if text else about
         failure = error_for_status(result.code, said, rpc=rpc, host=channel.host)
         if is_retried(result.code) and not failure.retriable:
-            retried = _CallFailedError(failure.message, host=channel.host)
-            retried.rpc = rpc
-            retried.status = result.code.name
-            raise retried
+            raise _CallFailedError(failure.message, rpc=rpc, status=result.code.name, host=channel.host)
         raise failure
 
     async def _discover(self) -> None:

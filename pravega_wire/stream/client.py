@@ -257,7 +257,7 @@ class PravegaClient:
     async def create_stream(self, stream: StreamName, configuration: StreamConfiguration | int = 1) -> bool:
         """Create a stream; False when it exists already (its configuration is left alone).
 
-        :param configuration: or a number for so many fixed segments.
+        :param configuration: a :class:`StreamConfiguration`, or an int for that many fixed segments.
         :raises ScopeNotFoundError: no such scope. :raises InvalidArgumentError: illegal name.
         :raises ScopeBrokenError: the scope cannot hold another stream with tags, or is being deleted.
         """
@@ -551,7 +551,7 @@ class PravegaClient:
         check_lease(lease_ms)
         status = await self.transaction_status(name, txn_id)
         if status is not TxnStatus.OPEN:
-            raise await transaction._explain(self._core, name, txn_id, "resumed")
+            raise await transaction.explain(self._core, name, txn_id, "resumed")
         segments = await self._transaction_segments(name, txn_id)
         return Transaction(self._core, name, txn_id, segments, lease_ms)
 

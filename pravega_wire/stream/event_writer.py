@@ -69,7 +69,7 @@ class EventWriter(RoutedWriter):
         if note_time_every is not None:
             check_seconds("note_time_every", note_time_every)
         check_flag("large_events", large_events)
-        self.writer_id = str(uuid4())
+        self.writer_id = uuid4()
         self._large_events = large_events
         self._large_lock = trio.Lock()
         self._large_id = uuid4()
@@ -171,7 +171,7 @@ class EventWriter(RoutedWriter):
                 length = info.write_offset
             position[appender.target.segment_id] = length
         status = await self._core.controller.note_timestamp_from_writer(
-            self.stream.scope, self.stream.name, self.writer_id, timestamp, position
+            self.stream.scope, self.stream.name, str(self.writer_id), timestamp, position
         )
         if status is not NoteTimeStatus.SUCCESS:
             raise ControllerError(
@@ -290,7 +290,7 @@ class EventWriter(RoutedWriter):
                 if self._has_noted:
                     # Or it would hold back the watermark for a while.
                     await self._core.controller.remove_writer(
-                        self.stream.scope, self.stream.name, self.writer_id
+                        self.stream.scope, self.stream.name, str(self.writer_id)
                     )
         finally:
             self._noting.cancel()

@@ -146,7 +146,7 @@ class ResumableWriter(EventWriter):
     Events without a key are spread by their numbers. The numbers are kept by the segments; truncating a
     stream so far that whole segments go, while no process with this id runs, may take them away.
 
-    :ivar id: the caller's id.
+    :ivar writer_id: the caller's id.
     :ivar next_event_number: number that the next event gets; the first event of a sequence has number 1.
     :ivar events_skipped: events that were stored already.
     """
@@ -172,8 +172,7 @@ class ResumableWriter(EventWriter):
         check_uuid("writer_id", writer_id)
         if first_event_number is not None:
             check_count("first_event_number", first_event_number)
-        self.id = writer_id
-        self.writer_id = str(writer_id)
+        self.writer_id = writer_id
         self.next_event_number = first_event_number or 1
         self.events_skipped = 0
         self._first_event_number = first_event_number
@@ -198,7 +197,7 @@ class ResumableWriter(EventWriter):
             if not self._found.complete and not all(self._found.numbers):
                 raise WriterHistoryLostError(
                     f"segments of {self.stream} were truncated away that may have held the last event "
-                    f"number of writer {self.id}: give first_event_number (1 for a new writer)",
+                    f"number of writer {self.writer_id}: give first_event_number (1 for a new writer)",
                     scope=self.stream.scope,
                     stream=self.stream.name,
                 )
@@ -322,7 +321,7 @@ class ResumableWriter(EventWriter):
     # --- segments -------------------------------------------------------------------------------
 
     def _id_on(self, segment: str) -> UUID:
-        return uuid5(self.id, segment)
+        return uuid5(self.writer_id, segment)
 
     async def sealed(self, appender: SegmentAppender, error: PravegaError) -> None:
         """A segment was sealed: move everything to the segments that are there now."""

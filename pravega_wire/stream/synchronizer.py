@@ -51,7 +51,8 @@ class Synchronized(Protocol[S, I, U]):
 class StateFormat(Generic[S, U]):
     """The simple way: a state is its own initial state, and one function applies updates.
 
-    :param serializer: of states. :param update_serializer: of updates.
+    :param serializer: of states.
+    :param updates: serializer of updates.
     :param step: ``(state, update) -> state``, without side effects.
     """
 

@@ -396,7 +396,7 @@ def _named(kind: type[TransactionError], stream: ScopedStream, txn_id: UUID, wha
     )
 
 
-async def _explain(core: ClientCore, stream: ScopedStream, txn_id: UUID, wanted: str) -> TransactionError:
+async def explain(core: ClientCore, stream: ScopedStream, txn_id: UUID, wanted: str) -> TransactionError:
     """Why the controller did not do what was wanted of a transaction."""
     status = await core.controller.check_transaction_state(stream.scope, stream.name, txn_id)
     if status is TxnStatus.UNKNOWN:
@@ -419,14 +419,14 @@ async def commit_transaction(
     """Commit by id; harmless when it is committing or committed already."""
     done = await core.controller.commit_transaction(stream.scope, stream.name, txn_id, timestamp=timestamp)
     if not done:
-        raise await _explain(core, stream, txn_id, "committed")
+        raise await explain(core, stream, txn_id, "committed")
 
 
 async def abort_transaction(core: ClientCore, stream: ScopedStream, txn_id: UUID) -> None:
     """Abort by id; harmless when it is aborting or aborted already."""
     done = await core.controller.abort_transaction(stream.scope, stream.name, txn_id)
     if not done:
-        raise await _explain(core, stream, txn_id, "aborted")
+        raise await explain(core, stream, txn_id, "aborted")
 
 
 async def wait_committed(core: ClientCore, stream: ScopedStream, txn_id: UUID) -> None:
@@ -448,7 +448,7 @@ async def wait_committed(core: ClientCore, stream: ScopedStream, txn_id: UUID) -
             if status is TxnStatus.COMMITTED:
                 return
             if status is not TxnStatus.COMMITTING:
-                raise await _explain(core, stream, txn_id, "waited for")
+                raise await explain(core, stream, txn_id, "waited for")
             asked = True
             waited = trio.current_time() - started
             if waited >= commit_again:

@@ -6,13 +6,16 @@ neither crosses a fork nor a pickle: ship the :class:`PravegaConfig` and open an
 """
 
 from pravega_wire.sync.client import (
+    Ack,
     ByteStreamReader,
     ByteStreamWriter,
     EventBatches,
     EventReader,
     EventWriter,
     PravegaClient,
+    RangesReader,
     ReaderGroup,
+    ResumableWriter,
     RevisionedStream,
     StagingWriter,
     StateSynchronizer,
@@ -23,6 +26,7 @@ from pravega_wire.sync.direct import DirectReader
 from pravega_wire.sync.key_value_table import KeyValueTable, TableFamily, TableIterator, TableMapping
 
 __all__ = [
+    "Ack",
     "ByteStreamReader",
     "ByteStreamWriter",
     "DirectReader",
@@ -31,7 +35,9 @@ __all__ = [
     "EventWriter",
     "KeyValueTable",
     "PravegaClient",
+    "RangesReader",
     "ReaderGroup",
+    "ResumableWriter",
     "RevisionedStream",
     "StagingWriter",
     "StateSynchronizer",

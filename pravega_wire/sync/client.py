@@ -364,9 +364,9 @@ class ResumableWriter(EventWriter):
         self._resumable = writer
 
     @property
-    def id(self) -> UUID:
+    def writer_id(self) -> UUID:
         """The caller's id."""
-        return self._resumable.id
+        return self._resumable.writer_id
 
     @property
     def next_event_number(self) -> int:

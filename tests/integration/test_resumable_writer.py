@@ -99,7 +99,7 @@ def test_starting_early_leaves_out_what_is_there(config: PravegaConfig) -> None:
             async with client.resumable_writer("r", writer_id, first_event_number=1) as writer:
                 assert writer.last_stored == 500
                 assert writer.last_stored_of("any") == 500
-                assert writer.id == writer_id
+                assert writer.writer_id == writer_id
                 first = await writer.write_event(*event_of(0))
                 assert first.done
                 # The three ways of writing number events alike.
@@ -335,7 +335,11 @@ def test_blocking(config: PravegaConfig) -> None:
                 writer.write_event(event, key)
             writer.flush()
         with client.resumable_writer("r", writer_id, first_event_number=41) as writer:
-            assert (writer.id, writer.last_stored, writer.last_stored_of("key-1")) == (writer_id, 50, 50)
+            assert (writer.writer_id, writer.last_stored, writer.last_stored_of("key-1")) == (
+                writer_id,
+                50,
+                50,
+            )
             for event, key in map(event_of, range(40, 60)):
                 writer.write_event(event, key)
             assert (writer.next_event_number, writer.events_skipped) == (61, 10)

@@ -95,12 +95,6 @@ TEXTS: dict[str, tuple[str, str, str, object]] = {
         "No",
         False,
     ),
-    "schema_registry_uri": (
-        "pravega.schema-registry.uri",
-        "PRAVEGA_SCHEMA_REGISTRY_URI",
-        "http://r",
-        "http://r",
-    ),
     "max_connections_per_store": (
         "pravega.client.max-connections-per-store",
         "PRAVEGA_MAX_CONNECTIONS_PER_STORE",
@@ -193,7 +187,6 @@ def test_a_property_that_is_no_text_is_refused() -> None:
         ("validate_hostname", "false"),
         ("validate_hostname", 0),
         ("validate_hostname", None),
-        ("schema_registry_uri", 1),
         ("max_connections_per_store", "10"),
         ("max_connections_per_store", 1.5),
         ("max_connections_per_store", True),

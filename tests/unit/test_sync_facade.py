@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import trio
 
-from pravega_wire import PravegaConfig, open_client
+from pravega_wire import PravegaConfig, open_client, sync
 from pravega_wire.errors import ClosedError, InvalidArgumentError
 from pravega_wire.segment.appender import Ack
 from pravega_wire.stream.callers import calling_thread
@@ -29,6 +29,7 @@ from pravega_wire.stream.synchronizer import StateSynchronizer
 from pravega_wire.stream.together import RangesReader
 from pravega_wire.stream.transaction import StagingWriter, Transaction
 from pravega_wire.sync import client as blocking
+from pravega_wire.sync import direct
 from pravega_wire.sync import key_value_table as blocking_tables
 from pravega_wire.sync.portal import Call, Portal
 
@@ -44,7 +45,7 @@ INTERNAL = {
 }  # fmt: skip
 ATTRIBUTES = {
     "txn_id", "staging_id", "events_written", "bytes_written",
-    "id", "next_event_number", "events_skipped",
+    "writer_id", "next_event_number", "events_skipped",
 }  # fmt: skip
 """Of the async classes' instances, which reflection on a class does not see."""
 PAIRS = [
@@ -97,6 +98,15 @@ def test_every_method_has_a_twin(asynchronous: type, mirror: type) -> None:
             # In the async client trio.fail_after does it.
             assert theirs.pop() == ("timeout", inspect.Parameter.KEYWORD_ONLY, None), name
         assert ours == theirs, name
+
+
+def test_every_blocking_class_is_exported() -> None:
+    """What is public in the modules of the package is public in the package."""
+    modules = (blocking, blocking_tables, direct)
+    assert sorted(sync.__all__) == sorted({name for module in modules for name in module.__all__})
+    for cls in vars(sync).values():
+        if inspect.isclass(cls):
+            assert cls.__name__ in sync.__all__
 
 
 @pytest.mark.parametrize("mirror", [blocking.ByteStreamReader, blocking.ByteStreamWriter])
