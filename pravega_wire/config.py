@@ -2,8 +2,8 @@
 
 Each setting is taken from the first place that has it: an explicit argument, a property (a mapping,
 for instance Spark's configuration, where keys carry the prefix ``spark.``), an environment
-variable, the built-in default. The object is immutable and picklable, so it can be shipped to
-worker processes; ``repr`` never shows a secret.
+variable, the built-in default. Program arguments count as explicit ones. The object is immutable and
+picklable, so it can be shipped to worker processes; ``repr`` never shows a secret.
 """
 
 from __future__ import annotations
@@ -24,7 +24,16 @@ from pravega_wire.errors import InvalidArgumentError
 from pravega_wire.naming import validate_scope_name
 from pravega_wire.types import ScopedStream
 
-__all__ = ["DEFAULT_CONTROLLER_URI", "Credentials", "Endpoint", "PravegaConfig"]
+__all__ = [
+    "DEFAULT_CONTROLLER_URI",
+    "SETTINGS",
+    "ControllerUri",
+    "Credentials",
+    "Endpoint",
+    "PravegaConfig",
+    "Setting",
+    "config_of",
+]
 
 DEFAULT_CONTROLLER_URI = "tcp://localhost:9090"
 
@@ -188,38 +197,162 @@ def _boolean(text: str) -> bool:
     raise ValueError(f"{text!r} is neither true nor false")
 
 
-class _Source(NamedTuple):
-    """Where :meth:`PravegaConfig.from_defaults` finds a setting, and how its text is read."""
+class Setting(NamedTuple):
+    """A setting, and every place where it can be given.
 
+    :ivar field: of :class:`PravegaConfig`, or the part of ``credentials`` that it is.
+    :ivar argument: of :meth:`PravegaConfig.from_defaults`.
+    :ivar property_key: key in ``props``, and in Spark's configuration after ``spark.``.
+    :ivar variable: environment variable.
+    :ivar option: program argument, or None: secrets are not given there, as every process of the machine can
+        read them.
+    :ivar default: as the documents show it.
+    :ivar meaning: a few words, for the help of a program.
+    :ivar parse: its value from its text; raises ValueError.
+    """
+
+    field: str
+    argument: str
     property_key: str
     variable: str
+    option: str | None
+    default: str
+    meaning: str
     parse: Callable[[str], Any] = str
 
 
-# By field of PravegaConfig. The Java client and the Flink connector use the same names, where they have one.
-_SOURCES: Final[Mapping[str, _Source]] = {
-    "controller_uri": _Source("pravega.controller.uri", "PRAVEGA_CONTROLLER_URI"),
-    "default_scope": _Source("pravega.scope", "PRAVEGA_SCOPE"),
-    "trust_store": _Source("pravega.client.tls.trust-store", "PRAVEGA_TRUST_STORE"),
-    "validate_hostname": _Source(
-        "pravega.client.tls.validate-hostname", "PRAVEGA_VALIDATE_HOSTNAME", _boolean
+# The Java client and the Flink connector use the same properties and variables, where they have one.
+SETTINGS: Final = (
+    Setting(
+        "controller_uri",
+        "controller_uri",
+        "pravega.controller.uri",
+        "PRAVEGA_CONTROLLER_URI",
+        "--controller",
+        f"`{DEFAULT_CONTROLLER_URI}`",
+        "scheme://host:port[,host:port...] of the controllers",
     ),
-    "max_connections_per_store": _Source(
-        "pravega.client.max-connections-per-store", "PRAVEGA_MAX_CONNECTIONS_PER_STORE", int
+    Setting(
+        "default_scope",
+        "scope",
+        "pravega.scope",
+        "PRAVEGA_SCOPE",
+        "--scope",
+        "none",
+        "scope of stream names that have none",
     ),
-    "controller_deadline": _Source(
-        "pravega.client.controller-deadline", "PRAVEGA_CONTROLLER_DEADLINE", float
+    Setting(
+        "credentials.method",
+        "credentials",
+        "pravega.client.auth.method",
+        "pravega_client_auth_method",
+        None,
+        "none",
+        "how to authenticate: Basic or Bearer",
     ),
-    "operation_timeout": _Source("pravega.client.operation-timeout", "PRAVEGA_OPERATION_TIMEOUT", float),
-}
+    Setting(
+        "credentials.token",
+        "credentials",
+        "pravega.client.auth.token",
+        "pravega_client_auth_token",
+        None,
+        "none",
+        "the token of that method",
+    ),
+    Setting(
+        "trust_store",
+        "trust_store",
+        "pravega.client.tls.trust-store",
+        "PRAVEGA_TRUST_STORE",
+        "--trust-store",
+        "the system's certificates",
+        "path of a PEM file with the certificates to trust",
+    ),
+    Setting(
+        "validate_hostname",
+        "validate_hostname",
+        "pravega.client.tls.validate-hostname",
+        "PRAVEGA_VALIDATE_HOSTNAME",
+        "--validate-hostname",
+        "`true`",
+        "check the server's name against its certificate (true or false)",
+        _boolean,
+    ),
+    Setting(
+        "max_connections_per_store",
+        "max_connections_per_store",
+        "pravega.client.max-connections-per-store",
+        "PRAVEGA_MAX_CONNECTIONS_PER_STORE",
+        "--max-connections-per-store",
+        "10",
+        "connections to each segment store",
+        int,
+    ),
+    Setting(
+        "controller_deadline",
+        "controller_deadline",
+        "pravega.client.controller-deadline",
+        "PRAVEGA_CONTROLLER_DEADLINE",
+        "--controller-deadline",
+        "120 s (`docs/time-limits.md`)",
+        "seconds that one controller call may take with all its attempts",
+        float,
+    ),
+    Setting(
+        "operation_timeout",
+        "operation_timeout",
+        "pravega.client.operation-timeout",
+        "PRAVEGA_OPERATION_TIMEOUT",
+        "--operation-timeout",
+        "120 s (`docs/time-limits.md`)",
+        "seconds that an operation may take with all its attempts",
+        float,
+    ),
+)
+"""The one table of settings: ``docs/configuration.md`` shows it."""
 
-# The two halves of ``credentials``, which only go together.
-_AUTH_METHOD: Final = _Source("pravega.client.auth.method", "pravega_client_auth_method")
-_AUTH_TOKEN: Final = _Source("pravega.client.auth.token", "pravega_client_auth_token")
+_BY_FIELD: Final = {each.field: each for each in SETTINGS}
+_AUTH_METHOD: Final = _BY_FIELD["credentials.method"]
+_AUTH_TOKEN: Final = _BY_FIELD["credentials.token"]
+
+_METAVARS: Final[Mapping[Callable[[str], Any], str]] = {int: "N", float: "SECONDS", _boolean: "BOOL"}
+
+
+def _destination(setting: Setting) -> str:
+    """The attribute of parsed program arguments."""
+    return f"pravega_{setting.field}"
+
+
+ControllerUri = str | Iterable[str]
+"""One URI, which may list several addresses, or several URIs of one scheme."""
+
+
+def _one_uri(uri: ControllerUri) -> str:
+    """Several URIs of one scheme as one."""
+    if isinstance(uri, str):
+        return uri
+    given: object = uri
+    if isinstance(given, bytes) or not isinstance(given, Iterable):
+        raise InvalidArgumentError(f"controller URI (setting controller_uri): {uri!r} is not a string")
+    uris = list(uri)
+    if len(uris) == 1:
+        return uris[0]
+    if not uris:
+        raise InvalidArgumentError("controller URI (setting controller_uri): the list of URIs is empty")
+    found = [parse_controller_uri(each) for each in uris]
+    schemes = sorted({scheme for scheme, _ in found})
+    if len(schemes) != 1:
+        raise InvalidArgumentError(
+            f"controller URIs (setting controller_uri) must have one scheme, not {schemes}: {uris}"
+        )
+    addresses = ",".join(
+        f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for _, each in found for host, port in each
+    )
+    return f"{schemes[0]}://{addresses}"
 
 
 def _found(
-    source: _Source, properties: Mapping[str, str], environment: Mapping[str, str]
+    source: Setting, properties: Mapping[str, str], environment: Mapping[str, str]
 ) -> tuple[str, str] | None:
     """The text of a setting, and where it was found; an empty text counts as none."""
     for kind, key, values in (
@@ -304,7 +437,7 @@ class PravegaConfig:
     def from_defaults(
         cls,
         *,
-        controller_uri: str | None = None,
+        controller_uri: ControllerUri | None = None,
         scope: str | None = None,
         credentials: Credentials | None = None,
         trust_store: str | None = None,
@@ -320,6 +453,7 @@ class PravegaConfig:
         An argument of None is one that was not given; any other wins, also False. A text that is empty counts
         as missing in ``props`` and ``env``. ``docs/configuration.md`` lists the names.
 
+        :param controller_uri: as the class; or several URIs of one scheme, whose addresses are put together.
         :param scope: the default scope.
         :param props: keys as in the Java world (``pravega.controller.uri``, ``pravega.scope``,
             ``pravega.client.auth.method``, ...).
@@ -329,7 +463,7 @@ class PravegaConfig:
         environment = os.environ if env is None else env
         properties = {} if props is None else props
         arguments = {
-            "controller_uri": controller_uri,
+            "controller_uri": None if controller_uri is None else _one_uri(controller_uri),
             "default_scope": scope,
             "trust_store": trust_store,
             "validate_hostname": validate_hostname,
@@ -338,39 +472,85 @@ class PravegaConfig:
             "operation_timeout": operation_timeout,
         }
         values: dict[str, Any] = {name: value for name, value in arguments.items() if value is not None}
-        for name, source in _SOURCES.items():
-            found = None if name in values else _found(source, properties, environment)
+        for setting in SETTINGS:
+            if setting.argument == "credentials" or setting.field in values:
+                continue
+            found = _found(setting, properties, environment)
             if found is not None:
                 text, where = found
                 try:
-                    values[name] = source.parse(text)
+                    values[setting.field] = setting.parse(text)
                 except ValueError as error:
-                    raise InvalidArgumentError(f"setting {name}, {where}: {error}") from None
+                    raise InvalidArgumentError(f"setting {setting.field}, {where}: {error}") from None
         if credentials is None:
             credentials = _credentials(properties, environment)
         return cls(credentials=credentials, **values)
 
+    @staticmethod
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        """Give a program the arguments ``--controller``, ``--scope``, ``--trust-store`` and so on.
+
+        :meth:`from_namespace` makes a configuration of what was given.
+        """
+        group = parser.add_argument_group(
+            "connection", "What is not given is taken from the environment, and credentials always are."
+        )
+        for setting in SETTINGS:
+            if setting.option is not None:
+                group.add_argument(
+                    setting.option,
+                    dest=_destination(setting),
+                    metavar=_METAVARS.get(setting.parse, setting.field.rpartition("_")[2].upper()),
+                    help=f"{setting.meaning} (default: {setting.variable}, or "
+                    f"{setting.default.partition(' (')[0].strip('`')})",
+                )
+
     @classmethod
-    def from_args(
+    def from_namespace(
         cls,
-        argv: Sequence[str],
+        arguments: argparse.Namespace,
+        *,
+        props: Mapping[str, str] | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> Self:
+        """Make a configuration of parsed program arguments; the rest as :meth:`from_defaults`.
+
+        :param arguments: of a parser that :meth:`add_arguments` was called with.
+        :raises InvalidArgumentError: a value is malformed; the message names the setting.
+        """
+        given: dict[str, Any] = {}
+        for setting in SETTINGS:
+            text = None if setting.option is None else getattr(arguments, _destination(setting))
+            if text is not None:
+                try:
+                    given[setting.argument] = setting.parse(text)
+                except ValueError as error:
+                    raise InvalidArgumentError(
+                        f"setting {setting.field}, program argument {setting.option}: {error}"
+                    ) from None
+        return cls.from_defaults(**given, props=props, env=env)
+
+    @classmethod
+    def from_arguments(
+        cls,
+        argv: Sequence[str] | None = None,
         *,
         props: Mapping[str, str] | None = None,
         env: Mapping[str, str] | None = None,
     ) -> tuple[Self, list[str]]:
-        """Take ``--controller`` and ``--scope`` from program arguments.
+        """Take what is ours from program arguments, and leave the others alone.
 
-        Returns the configuration and the arguments that are not ours, in order.
+        :param argv: without the program's name; default ``sys.argv[1:]``.
+        :returns: the configuration, and the arguments that are not ours, in order.
+        :raises InvalidArgumentError: an argument has no value, or a malformed one.
         """
         parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-        parser.add_argument("--controller")
-        parser.add_argument("--scope")
+        cls.add_arguments(parser)
         try:
-            known, rest = parser.parse_known_args(list(argv))
+            known, rest = parser.parse_known_args(None if argv is None else list(argv))
         except argparse.ArgumentError as error:
             raise InvalidArgumentError(f"program arguments: {error}") from error
-        config = cls.from_defaults(controller_uri=known.controller, scope=known.scope, props=props, env=env)
-        return config, rest
+        return cls.from_namespace(known, props=props, env=env), rest
 
     @classmethod
     def from_spark(cls, conf: Iterable[tuple[str, str]], *, env: Mapping[str, str] | None = None) -> Self:
@@ -385,9 +565,9 @@ class PravegaConfig:
                 props[bare] = value
         return cls.from_defaults(props=props, env=env)
 
-    def with_controller_uri(self, uri: str) -> Self:
+    def with_controller_uri(self, uri: ControllerUri) -> Self:
         """A copy with another controller URI."""
-        return replace(self, controller_uri=uri)
+        return replace(self, controller_uri=_one_uri(uri))
 
     def with_default_scope(self, scope: str | None) -> Self:
         """A copy with another default scope; it always replaces the one that was set."""
@@ -397,13 +577,25 @@ class PravegaConfig:
         """A copy with other credentials."""
         return replace(self, credentials=credentials)
 
-    def with_hostname_validation(self, validate: bool) -> Self:
-        """A copy that checks, or does not check, host names of TLS peers."""
-        return replace(self, validate_hostname=validate)
-
     def with_trust_store(self, path: str | None) -> Self:
         """A copy with another PEM file of trusted certificates (None: the system's)."""
         return replace(self, trust_store=path)
+
+    def with_validate_hostname(self, validate: bool) -> Self:
+        """A copy that checks, or does not check, host names of TLS peers."""
+        return replace(self, validate_hostname=validate)
+
+    def with_max_connections_per_store(self, count: int) -> Self:
+        """A copy with another number of connections to each segment store."""
+        return replace(self, max_connections_per_store=count)
+
+    def with_controller_deadline(self, seconds: float) -> Self:
+        """A copy with another limit for one controller call."""
+        return replace(self, controller_deadline=seconds)
+
+    def with_operation_timeout(self, seconds: float) -> Self:
+        """A copy with another limit for one operation."""
+        return replace(self, operation_timeout=seconds)
 
     # --- using it -------------------------------------------------------------------------------
 
@@ -477,3 +669,15 @@ class PravegaConfig:
                 "no scope given: name one or set a default (PRAVEGA_SCOPE, property pravega.scope)"
             )
         return chosen
+
+
+def config_of(
+    config: PravegaConfig | ControllerUri | None,
+    scope: str | None = None,
+    credentials: Credentials | None = None,
+) -> PravegaConfig:
+    """The configuration that the arguments of ``open_client`` mean."""
+    if isinstance(config, PravegaConfig):
+        given: dict[str, Any] = {"default_scope": scope, "credentials": credentials}
+        return replace(config, **{name: value for name, value in given.items() if value is not None})
+    return PravegaConfig.from_defaults(controller_uri=config, scope=scope, credentials=credentials)

@@ -59,22 +59,12 @@ class Command:
 
 def add_connection(parser: argparse.ArgumentParser) -> None:
     """The arguments that say where the server is."""
-    group = parser.add_argument_group("connection")
-    group.add_argument(
-        "--controller",
-        metavar="URI",
-        help="controller (default: PRAVEGA_CONTROLLER_URI, or tcp://localhost:9090)",
-    )
-    group.add_argument(
-        "--scope",
-        help="scope of stream names without one (default: PRAVEGA_SCOPE); credentials and TLS "
-        "are taken from the environment",
-    )
+    PravegaConfig.add_arguments(parser)
 
 
 def connection(arguments: argparse.Namespace) -> PravegaConfig:
     """The configuration that :func:`add_connection`'s arguments and the environment give."""
-    return PravegaConfig.from_defaults(controller_uri=arguments.controller, scope=arguments.scope)
+    return PravegaConfig.from_namespace(arguments)
 
 
 def exit_code(error: PravegaError) -> Exit:

@@ -18,7 +18,7 @@ from pravega_wire.boundaries import (
     check_bytes,
 )
 from pravega_wire.checks import INT32_MAX, check_count, check_flag, check_text, check_uuid
-from pravega_wire.config import PravegaConfig
+from pravega_wire.config import ControllerUri, Credentials, PravegaConfig, config_of
 from pravega_wire.controller.client import check_lease, open_controller
 from pravega_wire.controller.tokens import Access, TokenCache
 from pravega_wire.controller.types import (
@@ -107,24 +107,29 @@ def _check_trio() -> None:
 
 @asynccontextmanager
 async def open_client(
-    config: PravegaConfig | None = None,
+    config: PravegaConfig | ControllerUri | None = None,
     *,
+    scope: str | None = None,
+    credentials: Credentials | None = None,
     address_map: AddressMap | None = None,
     observer: Observer | None = None,
 ) -> AsyncIterator[PravegaClient]:
-    """Open a client: ``async with open_client(config) as client``.
+    """Open a client: ``async with open_client("tcp://localhost:9090", scope="demo") as client``.
 
     No connection is made before the first call. Leaving the context closes everything; what a
     writer has not flushed by then is lost, so leave writers' contexts first.
 
-    :param config: default :meth:`PravegaConfig.from_defaults`.
+    :param config: a controller's URI, which may list several addresses (``tcp://a:9090,b:9090``), or several
+        URIs; or a whole configuration. What it does not say is as :meth:`PravegaConfig.from_defaults` has it.
+    :param scope: scope of stream names that have none; default: the configuration's.
+    :param credentials: default: the configuration's.
     :param address_map: translates segment-store addresses that the controller gives,
         ``(host, port) -> (host, port)``, where they cannot be reached as they are.
     :param observer: is called while things happen; see :mod:`pravega_wire.metrics`.
     :raises InvalidArgumentError: it is not trio that runs this, but asyncio, say.
     """
     _check_trio()
-    chosen = PravegaConfig.from_defaults() if config is None else config
+    chosen = config_of(config, scope, credentials)
     counters = Counters(observer)
     counters.tell(ClientOpened(counters.metrics))
     try:

@@ -250,7 +250,7 @@ class ReaderGroup:
 
     @limited("asking for the time window of {} in {self.name}")
     async def time_window(self, stream: ScopedStream | str) -> TimeWindow:
-        """The event times the group has reached in a stream, by its watermarks (:meth:`EventWriter.note_time`).
+        """The event times the group is at in a stream, by watermarks (:meth:`EventWriter.note_time`).
 
         :raises InvalidArgumentError: the group does not read the stream.
         """

@@ -14,7 +14,7 @@ from uuid import UUID
 import trio
 
 from pravega_wire.boundaries import DEFAULT_PIECE_BYTES, DEFAULT_SPACING, BoundaryIndex, LeadingPart
-from pravega_wire.config import PravegaConfig
+from pravega_wire.config import ControllerUri, Credentials, PravegaConfig
 from pravega_wire.controller.types import (
     KeyValueTableConfiguration,
     SegmentWithRange,
@@ -96,18 +96,24 @@ V = TypeVar("V")
 
 @contextmanager
 def open_client(
-    config: PravegaConfig | None = None,
+    config: PravegaConfig | ControllerUri | None = None,
     *,
+    scope: str | None = None,
+    credentials: Credentials | None = None,
     address_map: AddressMap | None = None,
     observer: Observer | None = None,
 ) -> Iterator[PravegaClient]:
-    """Open a blocking client: ``with open_client(config) as client``.
+    """Open a blocking client: ``with open_client("tcp://localhost:9090", scope="demo") as client``.
 
     Arguments as :func:`pravega_wire.open_client`; the observer is called in the client's thread.
     """
     portal = Portal("pravega client")
     try:
-        client = portal.enter(twin.open_client(config, address_map=address_map, observer=observer))
+        client = portal.enter(
+            twin.open_client(
+                config, scope=scope, credentials=credentials, address_map=address_map, observer=observer
+            )
+        )
         try:
             yield PravegaClient(portal, client.value)
         finally:

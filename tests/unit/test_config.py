@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import pickle
+import re
 from pathlib import Path
 
 import pytest
 
 from pravega_wire import Credentials, PravegaConfig, ScopedStream
+from pravega_wire.config import SETTINGS, config_of
 from pravega_wire.errors import InvalidArgumentError
 
 ENV = {"PRAVEGA_CONTROLLER_URI": "tcp://environment:1", "PRAVEGA_SCOPE": "environment"}
@@ -112,7 +115,60 @@ TEXTS: dict[str, tuple[str, str, str, object]] = {
 
 
 def test_every_setting_has_a_property_and_a_variable() -> None:
-    assert {each.name for each in dataclasses.fields(PravegaConfig)} == {*TEXTS, "credentials"}
+    fields = {each.name for each in dataclasses.fields(PravegaConfig)}
+    assert fields == {*TEXTS, "credentials"} == {each.field.partition(".")[0] for each in SETTINGS}
+    assert all(hasattr(PravegaConfig, f"with_{name}") for name in fields)
+    for each in SETTINGS:
+        if each.field in TEXTS:
+            assert TEXTS[each.field][:2] == (each.property_key, each.variable)
+
+
+def settings_table() -> str:
+    """The table of settings as the documents show it."""
+    lines = [
+        "| argument | property (`props`, and Spark's configuration with `spark.` before it) "
+        "| environment variable | program argument | default |",
+        "|---|---|---|---|---|",
+    ]
+    for each in SETTINGS:
+        argument = f"`{each.argument}`"
+        if each.argument != each.field:
+            argument += f" (field `{each.field}`)"
+        option = "none" if each.option is None else f"`{each.option}`"
+        lines.append(
+            f"| {argument} | `{each.property_key}` | `{each.variable}` | {option} | {each.default} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def test_the_documents_show_the_table_of_settings() -> None:
+    page = Path(__file__).parents[2] / "docs" / "configuration.md"
+    assert settings_table() in page.read_text(encoding="utf-8")
+
+
+def test_the_programs_in_the_documents_run() -> None:
+    page = Path(__file__).parents[2] / "docs" / "configuration.md"
+    programs = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    assert len(programs) == 2
+    for program in programs:
+        exec(compile(program, str(page), "exec"), {})
+
+
+def test_the_table_has_the_defaults() -> None:
+    for name in TEXTS:
+        shown = next(each.default for each in SETTINGS if each.field == name)
+        default = getattr(PravegaConfig(), name)
+        text = {True: "`true`", None: "none"}.get(
+            default, f"{default:g}" if type(default) is float else default
+        )
+        if name != "trust_store":
+            assert str(text) in shown
+
+
+def option_of(name: str) -> str:
+    option = next(each.option for each in SETTINGS if each.field == name)
+    assert option is not None
+    return option
 
 
 @pytest.mark.parametrize("name", TEXTS)
@@ -125,6 +181,9 @@ def test_every_setting_comes_from_argument_property_or_environment(name: str) ->
         PravegaConfig.from_defaults(env={}, props={key: text}),
         PravegaConfig.from_defaults(env={variable: text}),
         PravegaConfig.from_defaults(env={}, **{argument: value}),  # type: ignore[arg-type]  # by name
+        PravegaConfig.from_arguments([option_of(name), text], env={})[0],
+        PravegaConfig.from_arguments(["x", f"{option_of(name)}={text}"], env={variable: "-"})[0],
+        getattr(PravegaConfig(), f"with_{name}")(value),
     ):
         assert getattr(made, name) == value
     if default is not None:
@@ -158,6 +217,8 @@ def test_a_malformed_text_is_refused_with_the_setting_s_name(name: str, text: st
         PravegaConfig.from_defaults(env={}, props={key: text})
     with pytest.raises(InvalidArgumentError, match=name):
         PravegaConfig.from_defaults(env={variable: text})
+    with pytest.raises(InvalidArgumentError, match=name):
+        PravegaConfig.from_arguments([option_of(name), text], env={})
 
 
 def test_a_property_that_is_no_text_is_refused() -> None:
@@ -286,3 +347,76 @@ def test_credentials_with_and_without_padding_and_with_any_letters() -> None:
     assert Credentials("Basic", "dTpwdw==").token == "dTpwdw=="
     assert Credentials.basic("üser", "pässword: yes").header == "Basic w7xzZXI6cMOkc3N3b3JkOiB5ZXM="
     assert Credentials("Custom", 'a="1", b="2"').header == 'Custom a="1", b="2"'
+
+
+# --- program arguments and open_client ------------------------------------------------------------
+
+
+def test_other_program_arguments_are_left_alone() -> None:
+    argv = ["run", "--name", "x", "--scope", "s", "--scopes", "all", "-v", "--controller=tcp://h:1", "file"]
+    config, rest = PravegaConfig.from_arguments(argv, env={})
+    assert (config.default_scope, config.controller_uri) == ("s", "tcp://h:1")
+    assert rest == ["run", "--name", "x", "--scopes", "all", "-v", "file"]
+
+
+def test_a_program_argument_wins_and_the_rest_is_looked_up() -> None:
+    config, rest = PravegaConfig.from_arguments(["--scope", "argument"], props=PROPS, env=ENV)
+    assert (config.default_scope, config.controller_uri, rest) == ("argument", "tcp://property:2", [])
+    assert PravegaConfig.from_arguments([], env=ENV) == (PravegaConfig.from_defaults(env=ENV), [])
+
+
+def test_a_program_argument_without_its_value_is_refused() -> None:
+    with pytest.raises(InvalidArgumentError, match="--scope"):
+        PravegaConfig.from_arguments(["--scope"], env={})
+
+
+def test_the_arguments_of_the_process_are_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["program", "--scope", "s", "rest"])
+    config, rest = PravegaConfig.from_arguments(env={})
+    assert (config.default_scope, rest) == ("s", ["rest"])
+
+
+def test_a_program_s_own_parser() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--verbose", action="store_true")
+    PravegaConfig.add_arguments(parser)
+    arguments = parser.parse_args(["--verbose", "--trust-store", "/ca.pem"])
+    assert arguments.verbose
+    assert PravegaConfig.from_namespace(arguments, env={}).trust_store == "/ca.pem"
+    text = parser.format_help()
+    assert all(each.option in text for each in SETTINGS if each.option is not None)
+
+
+@pytest.mark.parametrize(
+    ("uris", "endpoints"),
+    [
+        ("tcp://a:1,b:2", (("a", 1), ("b", 2))),
+        (["tcp://a:1", "tcp://b:2"], (("a", 1), ("b", 2))),
+        (("a:1", "b:2,c:3"), (("a", 1), ("b", 2), ("c", 3))),
+        (["tls://[::1]:1", "tls://b:2"], (("::1", 1), ("b", 2))),
+        (["tcp://a:1"], (("a", 1),)),
+    ],
+)
+def test_several_controllers(uris: str | list[str], endpoints: tuple[tuple[str, int], ...]) -> None:
+    assert PravegaConfig.from_defaults(controller_uri=uris, env={}).endpoints == endpoints
+    assert PravegaConfig().with_controller_uri(uris).endpoints == endpoints
+    assert config_of(uris).endpoints == endpoints
+
+
+@pytest.mark.parametrize("uris", [[], ["tcp://a:1", "tls://b:2"], ["tcp://a:1", 2], b"tcp://a:1", 9090, [9]])
+def test_controllers_that_do_not_go_together(uris: object) -> None:
+    with pytest.raises(InvalidArgumentError, match="controller"):
+        PravegaConfig.from_defaults(controller_uri=uris, env={})  # type: ignore[arg-type]  # that is tested
+
+
+def test_what_open_client_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PRAVEGA_SCOPE", "environment")
+    monkeypatch.setenv("PRAVEGA_OPERATION_TIMEOUT", "7")
+    config = PravegaConfig(default_scope="kept", max_connections_per_store=3)
+    basic = Credentials.basic("user", "password")
+    assert config_of(None) == PravegaConfig.from_defaults()
+    assert config_of(config) == config
+    assert config_of(config, "other", basic) == config.with_default_scope("other").with_credentials(basic)
+    found = config_of("tcp://a:1", "demo")
+    assert (found.endpoints, found.default_scope, found.operation_timeout) == ((("a", 1),), "demo", 7.0)
+    assert config_of("tcp://a:1").default_scope == "environment"
