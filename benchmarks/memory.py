@@ -55,7 +55,7 @@ def work(uri: str, scope: str) -> None:
                         events += len(batch)
                 elif words[0] == "group":
                     await client.create_reader_group("memory", [words[1]])
-                    async with await client.reader_group("memory") as group, group.reader("one") as reader:
+                    async with client.reader_group("memory") as group, group.reader("one") as reader:
                         while (found := await reader.read_event(5.0)) is not None:
                             events += isinstance(found, Event)
                 elif words[0] == "ranges":

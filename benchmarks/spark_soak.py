@@ -158,7 +158,7 @@ async def _append(client: PravegaClient, story: Story, rate: int, seconds: float
 
 async def _follow(client: PravegaClient, story: Story) -> None:
     """Read the target as events become visible; each key's come in order and once."""
-    async with await client.reader_group("watch") as group, group.reader("one") as reader:
+    async with client.reader_group("watch") as group, group.reader("one") as reader:
         while True:
             found = await reader.read_event(1.0)
             if story.all_appended and story.seen == story.appended:

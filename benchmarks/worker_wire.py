@@ -87,7 +87,7 @@ async def group_reader(client: PravegaClient, stream: str) -> AsyncIterator[Even
     """A reader in a group of its own, which is deleted afterwards."""
     name = f"g{uuid4().hex}"
     await client.create_reader_group(name, ReaderGroupConfig.of([client.config.resolve(stream)]))
-    async with await client.reader_group(name) as group, group.reader("reader") as reader:
+    async with client.reader_group(name) as group, group.reader("reader") as reader:
         yield reader
     await client.delete_reader_group(name)
 

@@ -43,6 +43,7 @@ from pravega_wire.stream.key_value_table import (
     TableKey,
     TableMapping,
 )
+from pravega_wire.stream.opening import Opening
 from pravega_wire.stream.reader_group import ReaderGroup
 from pravega_wire.stream.resumable import ResumableWriter
 from pravega_wire.stream.revisioned import RevisionedStream
@@ -75,6 +76,7 @@ __all__ = [
     "LeadingPart",
     "OnlineReader",
     "OnlineReaders",
+    "Opening",
     "OutstandingCheckpoint",
     "Position",
     "PravegaClient",

@@ -31,6 +31,7 @@ from pravega_wire.ingest.recovery import Action, decide
 from pravega_wire.ingest.samples import SampleReader
 from pravega_wire.ingest.state import IngestRecord, Journal, Kind, Phase
 from pravega_wire.stream.client import PravegaClient, StreamName
+from pravega_wire.stream.opening import opening
 from pravega_wire.stream.transaction import DEFAULT_LEASE_MS, Transaction
 from pravega_wire.types import ScopedStream
 
@@ -121,6 +122,7 @@ class Engine:
         self._options = options
 
     @classmethod
+    @opening
     async def open(
         cls, client: PravegaClient, stream: StreamName, sync_stream: StreamName, kind: Kind, options: Options
     ) -> Self:

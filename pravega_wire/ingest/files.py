@@ -347,7 +347,7 @@ class FileIngester:
         folder = Path(folder)
         # A mistake in the folder's name is found before anything is created.
         await trio.to_thread.run_sync(list_files, folder, pattern, abandon_on_cancel=True)
-        async with await Engine.open(
+        async with Engine.open(
             self._client, self._stream, self._sync_stream, Kind.FILES, self._options
         ) as engine:
             done = await engine.settle()

@@ -277,7 +277,7 @@ class SourceIngester:
                 f"a {type(source).__name__} cannot be ingested exactly once: it has no read_from(position), "
                 f"so what was read from it and not committed would be lost in a crash{memory}"
             )
-        async with await Engine.open(
+        async with Engine.open(
             self._client, self._stream, self._sync_stream, Kind.SOURCE, self._options
         ) as engine:
             done = await engine.settle()

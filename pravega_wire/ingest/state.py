@@ -15,6 +15,7 @@ from uuid import UUID
 from pravega_wire.errors import FencedError, InvalidArgumentError
 from pravega_wire.protocol.records import VersionedSerializer
 from pravega_wire.stream.client import PravegaClient
+from pravega_wire.stream.opening import opening
 from pravega_wire.stream.synchronizer import StateFormat, StateSynchronizer
 from pravega_wire.types import ScopedStream
 
@@ -121,6 +122,7 @@ class Journal:
         self._updates = 0
 
     @classmethod
+    @opening
     async def open(cls, client: PravegaClient, name: ScopedStream, stream: ScopedStream, kind: Kind) -> Self:
         """Read the last record, or write the first one.
 

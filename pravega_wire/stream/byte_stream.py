@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from typing import Self, SupportsIndex
+from typing import Any, Self, SupportsIndex
 
 import trio
 
@@ -341,6 +341,9 @@ class ByteStreamWriter(trio.abc.SendStream):
         """:meth:`aclose`."""
         await self.aclose()
 
+    def __await__(self) -> Generator[Any, Any, Self]:
+        return self.open().__await__()
+
     async def __aenter__(self) -> Self:
         return await self.open()
 
@@ -522,6 +525,9 @@ class ByteStreamReader(trio.abc.ReceiveStream):
     async def close(self) -> None:
         """:meth:`aclose`."""
         await self.aclose()
+
+    def __await__(self) -> Generator[Any, Any, Self]:
+        return self.open().__await__()
 
     async def __aenter__(self) -> Self:
         return await self.open()

@@ -53,6 +53,7 @@ from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.event_writer import EventWriter
 from pravega_wire.stream.group_link import STATE_PREFIX
 from pravega_wire.stream.key_value_table import KeyValueTable, check_configuration
+from pravega_wire.stream.opening import opening
 from pravega_wire.stream.reader_group import ReaderGroup
 from pravega_wire.stream.resumable import ResumableWriter
 from pravega_wire.stream.revisioned import RevisionedStream
@@ -194,6 +195,9 @@ class PravegaClient:
     :class:`RetriesExhaustedError`, whose cause is the last failure, or :class:`PravegaTimeoutError`. Reading,
     listing, dividing ranges and :meth:`stream_layout` take as long as there is something to read: the limit
     is for each of their requests.
+
+    What is opened can be entered or awaited. ``async with client.event_writer("s/t") as writer`` closes it on
+    the way out; after ``writer = await client.event_writer("s/t")`` the caller closes it.
     """
 
     def __init__(self, core: ClientCore) -> None:
@@ -530,9 +534,10 @@ class PravegaClient:
 
     # --- transactions ---------------------------------------------------------------------------
 
+    @opening
     @limited("beginning a transaction on stream {}")
     async def begin_transaction(self, stream: StreamName, *, lease_ms: int = DEFAULT_LEASE_MS) -> Transaction:
-        """Begin a transaction.
+        """Begin a transaction: ``async with client.begin_transaction("s/t") as transaction``.
 
         :param lease_ms: milliseconds (10 000 to 600 000 on a server with default limits) after
             which the server aborts it unless it was renewed; renewed in the background.
@@ -543,6 +548,7 @@ class PravegaClient:
         self._remember_segments(name, created.txn_id, list(created.segments))
         return Transaction(self._core, name, created.txn_id, created.segments, lease_ms)
 
+    @opening
     @limited("resuming a transaction on stream {}")
     async def transaction(
         self, stream: StreamName, txn_id: UUID, *, lease_ms: int = DEFAULT_LEASE_MS
@@ -646,11 +652,12 @@ class PravegaClient:
 
     # --- staged writes --------------------------------------------------------------------------
 
+    @opening
     @limited("preparing to stage events of stream {}")
     async def staging_writer(
         self, stream: StreamName, txn_id: UUID, staging_id: UUID | None = None
     ) -> StagingWriter:
-        """A writer whose events wait beside a transaction; use it as a context manager.
+        """A writer whose events wait beside a transaction: ``async with client.staging_writer(...)``.
 
         :param txn_id: the transaction they may be merged into; its epoch decides their segments.
         :param staging_id: names this attempt; it must not have been used before.
@@ -659,7 +666,7 @@ class PravegaClient:
         if staging_id is not None:
             check_uuid("staging_id", staging_id)
         segments = await self._transaction_segments(name, txn_id)
-        return StagingWriter(self._core, name, segments, staging_id)
+        return await StagingWriter(self._core, name, segments, staging_id).open()
 
     async def merge_staging(
         self, stream: StreamName, txn_id: UUID, staging_ids: Sequence[UUID]
@@ -858,9 +865,10 @@ class PravegaClient:
             )
         return await reader_group.create(self._core, name, config)
 
+    @opening
     @limited("opening reader group {}")
     async def reader_group(self, group: StreamName) -> ReaderGroup:
-        """A group, to make readers of it and to manage it: ``async with await client.reader_group("g")``.
+        """A group, to make readers of it and to manage it: ``async with client.reader_group("g") as group``.
 
         :raises ReaderGroupNotFoundError: no such group.
         """
@@ -887,13 +895,16 @@ class PravegaClient:
     # --- revisioned streams ---------------------------------------------------------------------
 
     @overload
+    @opening
     async def revisioned_stream(self, stream: StreamName) -> RevisionedStream[bytes]: ...
 
     @overload
+    @opening
     async def revisioned_stream(
         self, stream: StreamName, serializer: Serializer[T]
     ) -> RevisionedStream[T]: ...
 
+    @opening
     @limited("opening revisioned stream {}")
     async def revisioned_stream(
         self, stream: StreamName, serializer: Serializer[T] | None = None
@@ -931,6 +942,7 @@ class PravegaClient:
         """
         return ByteStreamReader(self._core, self._resolve(stream), start, follow=follow)
 
+    @opening
     async def state_synchronizer(
         self, stream: StreamName, format: Synchronized[S, I, U]
     ) -> StateSynchronizer[S, I, U]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Sequence
-from typing import Final, Self
+from collections.abc import Generator, Sequence
+from typing import Any, Final, Self
 from uuid import UUID, uuid4
 
 import trio
@@ -295,6 +295,9 @@ class EventWriter(RoutedWriter):
         finally:
             self._noting.cancel()
             self._stop()
+
+    def __await__(self) -> Generator[Any, Any, Self]:
+        return self.open().__await__()
 
     async def __aenter__(self) -> Self:
         return await self.open()

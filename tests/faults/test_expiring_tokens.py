@@ -93,7 +93,7 @@ async def write(client: PravegaClient) -> int:
 
 async def read_group(client: PravegaClient, seen: list[bytes]) -> None:
     """Every event of the stream, until its end."""
-    async with await client.reader_group("readers") as group, group.reader("one") as reader:
+    async with client.reader_group("readers") as group, group.reader("one") as reader:
         async for event in reader:
             seen.append(event.value)
 

@@ -129,7 +129,7 @@ def test_a_mark_whose_answer_is_lost_was_moved(config: PravegaConfig, fault_prox
     async def main() -> None:
         async with through(config, fault_proxy) as client:
             await client.create_stream("marked", 1)
-            async with await client.revisioned_stream("marked") as log:
+            async with client.revisioned_stream("marked") as log:
                 first = await log.write_unconditionally(b"1")
                 second = await log.write_unconditionally(b"2")
                 for before, after in ((None, first), (first, second), (second, None)):
@@ -201,7 +201,7 @@ def test_transaction_with_lost_acknowledgements(config: PravegaConfig, fault_pro
     async def main() -> None:
         async with through(config, fault_proxy) as client:
             await client.create_stream("txn", 2)
-            async with await client.begin_transaction("txn") as txn:
+            async with client.begin_transaction("txn") as txn:
                 fault_proxy.cut_before_reply(c.DataAppended, times=10)
                 written = 0
                 while fault_proxy.cuts_due:
@@ -226,7 +226,7 @@ def test_staged_contents_are_those_that_are_stored(config: PravegaConfig, fault_
             await client.create_stream("staged", 2)
             txn = await client.begin_transaction("staged")
             written = 0
-            async with await client.staging_writer("staged", txn.txn_id) as writer:
+            async with client.staging_writer("staged", txn.txn_id) as writer:
                 fault_proxy.cut_before_reply(c.DataAppended, times=10)
                 while fault_proxy.cuts_due:
                     for _ in range(50):
@@ -255,7 +255,7 @@ def test_conditional_write_whose_answer_is_lost_is_not_written_twice(
     async def main() -> None:
         async with through(config, fault_proxy) as client:
             await client.create_stream("state", 1)
-            async with await client.revisioned_stream("state") as state:
+            async with client.revisioned_stream("state") as state:
                 latest = await state.fetch_latest_revision()
                 for number in range(10):
                     fault_proxy.cut_before_reply(c.DataAppended)

@@ -250,7 +250,7 @@ async def filled(config: PravegaConfig) -> AsyncIterator[PravegaClient]:
                 await writer.write_event(b"x" * 1000)
         async with client.byte_stream_writer("bytes") as writer_of_bytes:
             await writer_of_bytes.send_all(b"x" * 1000)
-        async with await client.state_synchronizer("state", COUNTER) as state:
+        async with client.state_synchronizer("state", COUNTER) as state:
             await state.initialize("")
         yield client
 
@@ -262,7 +262,7 @@ async def write_and_flush(client: PravegaClient) -> None:
 
 
 async def write_in_transaction(client: PravegaClient) -> None:
-    async with await client.begin_transaction("t") as txn:
+    async with client.begin_transaction("t") as txn:
         await txn.write_event(b"event")
         await txn.commit()
 
@@ -279,7 +279,7 @@ async def receive_bytes(client: PravegaClient) -> bytes:
 
 
 async def read_group(client: PravegaClient) -> object:
-    async with await client.reader_group("g") as group, group.reader(f"r{uuid4().hex}") as reader:
+    async with client.reader_group("g") as group, group.reader(f"r{uuid4().hex}") as reader:
         return await reader.read_event()
 
 
@@ -292,7 +292,7 @@ async def get(client: PravegaClient) -> object:
 
 
 async def use_state(client: PravegaClient) -> object:
-    async with await client.state_synchronizer("state", COUNTER) as state:
+    async with client.state_synchronizer("state", COUNTER) as state:
         return await state.fetch_updates()
 
 

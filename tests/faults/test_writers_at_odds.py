@@ -234,7 +234,7 @@ def test_what_ends_a_commit_is_what_its_caller_sees(config: PravegaConfig, fault
             ids = []
 
             async def commit() -> None:
-                async with await client.begin_transaction("ended") as txn:
+                async with client.begin_transaction("ended") as txn:
                     ids.append(txn.txn_id)
                     await txn.write_event(b"x")
                     await txn.commit()
@@ -245,7 +245,7 @@ def test_what_ends_a_commit_is_what_its_caller_sees(config: PravegaConfig, fault
                 committed += not await cancelled_at(step, commit, going_on=True)
             assert committed < 39
             with pytest.raises(RuntimeError, match="mine"):
-                async with await client.begin_transaction("ended") as txn:
+                async with client.begin_transaction("ended") as txn:
                     await client.commit_transaction("ended", txn.txn_id)
                     ids.append(txn.txn_id)
                     raise RuntimeError("mine")
@@ -261,7 +261,7 @@ def test_keys_in_a_transaction_mean_the_same_however_they_are_given(
     async def main() -> None:
         async with through(config, fault_proxy) as client:
             await client.create_stream("keys", 8)
-            async with await client.begin_transaction("keys") as txn:
+            async with client.begin_transaction("keys") as txn:
                 await txn.write_event(b"e1", "")
                 await txn.write_events([b"e2"], "")
                 await txn.write_events([b"e3"], [""])

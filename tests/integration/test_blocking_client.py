@@ -388,7 +388,7 @@ def test_slow_events_let_other_tasks_run(config: PravegaConfig, kind: str) -> No
             await client.create_stream("s", 1)
             nursery.start_soon(other)
             if kind == "transaction":
-                async with await client.begin_transaction("s") as txn:
+                async with client.begin_transaction("s") as txn:
                     await txn.write_events(slow())
             elif kind == "event":
                 async with client.event_writer("s") as writer:

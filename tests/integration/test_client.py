@@ -348,7 +348,7 @@ def test_transactions(config: PravegaConfig) -> None:
     async def main() -> None:
         async with guarded(config) as client:
             await client.create_stream("t", 3)
-            async with await client.begin_transaction("t", lease_ms=20_000) as txn:
+            async with client.begin_transaction("t", lease_ms=20_000) as txn:
                 await txn.write_events([b"one"] * 100, [f"{n}" for n in range(100)])
                 await txn.flush()
                 assert await txn.status() is TxnStatus.OPEN
@@ -364,7 +364,7 @@ def test_transactions(config: PravegaConfig) -> None:
             with pytest.raises(TransactionNotOpenError):
                 await client.abort_transaction("t", txn.txn_id)
 
-            async with await client.begin_transaction("t") as dropped:
+            async with client.begin_transaction("t") as dropped:
                 await dropped.write_event(b"never")
                 await dropped.flush()
             with pytest.raises(TransactionAbortedError):
@@ -433,15 +433,15 @@ def test_staged_writes_count_only_when_merged(config: PravegaConfig) -> None:
             attempts = [uuid.uuid4() for _ in range(4)]
             staged = []
             for number, attempt in enumerate(attempts):
-                async with await client.staging_writer("t", txn.txn_id, attempt) as writer:
+                async with client.staging_writer("t", txn.txn_id, attempt) as writer:
                     await writer.write_events([b"%d" % number] * 50, [f"{n}" for n in range(50)])
                     staged.append(await writer.contents())
             only_one = uuid.uuid4()
-            async with await client.staging_writer("t", txn.txn_id, only_one) as writer:
+            async with client.staging_writer("t", txn.txn_id, only_one) as writer:
                 await writer.write_events([b"x"] * 3, "0")
                 assert [each.length for each in (await writer.contents()).values()] == [27]
             with pytest.raises(InvalidArgumentError, match="of its own"):
-                await (await client.staging_writer("t", txn.txn_id, attempts[0])).open()
+                await client.staging_writer("t", txn.txn_id, attempts[0])
             winners = [attempts[2], attempts[0]]
             merged = await client.merge_staging("t", txn.txn_id, winners)
             assert await client.merge_staging("t", txn.txn_id, winners) == merged
@@ -470,7 +470,7 @@ def test_revisioned_stream(config: PravegaConfig) -> None:
     async def main() -> None:
         async with guarded(config) as client:
             await client.create_stream("r", 1)
-            async with await client.revisioned_stream("r") as stream:
+            async with client.revisioned_stream("r") as stream:
                 start = await stream.fetch_latest_revision()
                 assert start == await stream.fetch_oldest_revision()
                 first = await stream.write_conditionally(start, b"one")
@@ -502,7 +502,7 @@ def test_many_writers_race_for_each_revision(config: PravegaConfig) -> None:
             wins = []
 
             async def write(name: bytes) -> None:
-                async with await client.revisioned_stream("r") as stream:
+                async with client.revisioned_stream("r") as stream:
                     for _ in range(20):
                         while True:
                             latest = await stream.fetch_latest_revision()

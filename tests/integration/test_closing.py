@@ -301,7 +301,7 @@ def test_a_group_s_reader(config: PravegaConfig) -> None:
         async with guarded(config) as client:
             await client.create_stream("g")
             await client.create_reader_group("group", ["g"])
-            async with await client.reader_group("group") as group:
+            async with client.reader_group("group") as group:
                 async with group.reader("one") as reader, client.event_writer("g") as writer:
 
                     async def write() -> None:

@@ -385,7 +385,7 @@ async def forgotten(config: PravegaConfig, folder: Path, phase: Phase) -> AsyncI
         write_numbers(folder, "b", 10, 10)
         write_numbers(folder, "c", 10, 20)
         scope = str(config.default_scope)
-        async with await Journal.open(
+        async with Journal.open(
             client, ScopedStream(scope, "sync"), ScopedStream(scope, "data"), Kind.FILES
         ) as journal:
             a, b, _ = list_files(folder)
@@ -646,7 +646,7 @@ def test_state_is_compacted(config: PravegaConfig, monkeypatch: pytest.MonkeyPat
         async with guarded(config) as client:
             ingester = SourceIngester(client, "data", "sync", method=FixedCount(2))
             await ingester.run(SequenceSource(rows(24)))
-            async with await client.revisioned_stream("sync") as log:
+            async with client.revisioned_stream("sync") as log:
                 assert (await log.fetch_oldest_revision()).offset > 0
             await ingester.run(SequenceSource(rows(26)))
             assert await stored(client) == list(range(26))

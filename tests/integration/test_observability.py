@@ -284,7 +284,7 @@ def test_transactions_large_events_and_byte_streams_count_as_well(
         async with observed(config, fault_proxy, collected) as client:
             for name in ("t", "l", "b"):
                 await client.create_stream(name, 1)
-            async with await client.begin_transaction("t") as txn:
+            async with client.begin_transaction("t") as txn:
                 assert txn.metrics().events_written == 0
                 await (await txn.write_event(b"12345", "k")).wait()
                 fault_proxy.cut_before_reply(c.DataAppended)
@@ -341,7 +341,7 @@ def test_a_group_s_readers_count(
             await client.seal_stream("g")
             await client.create_reader_group("group", ["g"])
             payloads = []
-            async with await client.reader_group("group") as group, group.reader("one") as reader:
+            async with client.reader_group("group") as group, group.reader("one") as reader:
                 fault_proxy.cut_all()
                 async for event in reader:
                     payloads.append(event.value)
@@ -472,7 +472,7 @@ def test_what_was_truncated_before_it_was_read_is_told(
                 await writer.write_events([event] * 10)
             start = ReaderGroupConfig.of([s], automatic_checkpoint_ms=500, group_refresh_ms=200)
             await client.create_reader_group("g", start)
-            async with await client.reader_group("g") as group:
+            async with client.reader_group("g") as group:
                 async with group.reader("a", on_truncated="skip_to_head") as reader:
                     assert isinstance(await reader.read_event(), Event)
                 await client.truncate_stream("s", StreamCut(s, {0: 140}))

@@ -51,6 +51,7 @@ from pravega_wire.protocol.group_algorithm import Change
 from pravega_wire.protocol.group_state import GroupUpdate, UpdateCheckpointPublished
 from pravega_wire.stream import reader_group
 from pravega_wire.stream.group_link import GroupLink
+from pravega_wire.stream.opening import opening
 from pravega_wire.testing import FaultProxy
 from tests.cancelling import cancelled_at
 from tests.faults.support import assert_exactly, event_of, scale_to
@@ -64,6 +65,7 @@ async def write(client: PravegaClient, stream: str, start: int, end: int) -> Non
         await writer.flush()
 
 
+@opening
 async def group_of(
     client: PravegaClient, *streams: str | StreamCut, name: str = "g", **settings: object
 ) -> ReaderGroup:
@@ -93,7 +95,7 @@ def test_readers_come_and_go_while_the_stream_scales(config: PravegaConfig) -> N
         async with guarded(config) as client:
             await client.create_stream("s", 1)
             seen: list[bytes] = []
-            async with await group_of(client, "s", automatic_checkpoint_ms=1000) as group:
+            async with group_of(client, "s", automatic_checkpoint_ms=1000) as group:
 
                 async def read(name: str, leave_after: int | None) -> None:
                     count = 0
@@ -130,7 +132,7 @@ def test_two_readers_share_the_segments(config: PravegaConfig) -> None:
         async with guarded(config) as client:
             await client.create_stream("s", 4)
             await write(client, "s", 0, 400)
-            async with await group_of(client, "s", automatic_checkpoint_ms=500) as group:
+            async with group_of(client, "s", automatic_checkpoint_ms=500) as group:
                 assert group.name == f"{config.default_scope}/g"
                 assert group.streams == (config.resolve("s"),)
                 async with trio.open_nursery() as nursery:
@@ -166,7 +168,7 @@ def test_what_an_exception_interrupts_is_read_again(config: PravegaConfig) -> No
         async with guarded(config) as client:
             await client.create_stream("s", 1)
             await write(client, "s", 0, 100)
-            async with await group_of(client, "s") as group:
+            async with group_of(client, "s") as group:
                 with pytest.raises(KeyError):
                     async with group.reader("a") as reader:
                         for number in range(10):
@@ -194,7 +196,7 @@ def test_batches_and_single_events_mix(config: PravegaConfig) -> None:
             await client.create_stream("s", 2)
             await write(client, "s", 0, 2000)
             await client.seal_stream("s")
-            async with await group_of(client, "s", automatic_checkpoint_ms=1000) as group:
+            async with group_of(client, "s", automatic_checkpoint_ms=1000) as group:
                 seen: list[bytes] = []
                 pointers: list[EventPointer] = []
                 async with group.reader("a") as reader:
@@ -265,7 +267,7 @@ def test_checkpoints_and_going_back_to_one(config: PravegaConfig) -> None:
         async with guarded(config) as client:
             await client.create_stream("s", 2)
             await write(client, "s", 0, 600)
-            async with await group_of(client, "s", automatic_checkpoint_ms=-1) as group:
+            async with group_of(client, "s", automatic_checkpoint_ms=-1) as group:
                 async with group.reader("a") as reader:
                     before = await take(reader, 600)
                     async with trio.open_nursery() as nursery:
@@ -307,7 +309,7 @@ def test_outstanding_checkpoints(config: PravegaConfig) -> None:
         async with guarded(config) as client:
             await client.create_stream("s", 1)
             await write(client, "s", 0, 10)
-            async with await group_of(
+            async with group_of(
                 client, "s", automatic_checkpoint_ms=-1, max_outstanding_checkpoints=2
             ) as group:
                 # Nobody reads: complete at once.
@@ -323,7 +325,7 @@ def test_outstanding_checkpoints(config: PravegaConfig) -> None:
                                 await group.checkpoint(name)
                             cancelled += 1
 
-                        async with await client.reader_group("g") as other:
+                        async with client.reader_group("g") as other:
                             nursery.start_soon(wait, "one")
                             nursery.start_soon(wait, "two")
                             state = other._link
@@ -363,14 +365,12 @@ def test_readers_that_hold_a_checkpoint_up_are_named(config: PravegaConfig) -> N
             await write(client, "s", 0, 10)
             s = config.resolve("s")
             async with (
-                await group_of(
-                    client, "s", automatic_checkpoint_ms=-1, max_outstanding_checkpoints=1
-                ) as group,
+                group_of(client, "s", automatic_checkpoint_ms=-1, max_outstanding_checkpoints=1) as group,
                 group.reader("idle") as idle,
                 group.reader("busy") as busy,
             ):
                 await take(idle, 5)
-                async with await client.reader_group("g") as watching, trio.open_nursery() as nursery:
+                async with client.reader_group("g") as watching, trio.open_nursery() as nursery:
                     reached: list[str] = []
 
                     async def read() -> None:
@@ -436,12 +436,10 @@ def test_outstanding_checkpoints_say_who_has_not_answered(config: PravegaConfig)
         async with guarded(config) as client:
             await client.create_stream("s", 1)
             async with (
-                await group_of(
-                    client, "s", automatic_checkpoint_ms=-1, max_outstanding_checkpoints=2
-                ) as group,
+                group_of(client, "s", automatic_checkpoint_ms=-1, max_outstanding_checkpoints=2) as group,
                 group.reader("a"),
                 group.reader("b") as b,
-                await client.reader_group("g") as other,
+                client.reader_group("g") as other,
                 trio.open_nursery() as nursery,
             ):
                 nursery.start_soon(group.checkpoint, "one")
@@ -455,7 +453,7 @@ def test_outstanding_checkpoints_say_who_has_not_answered(config: PravegaConfig)
                 assert (one.silent, silent.silent) == (False, True)
                 assert [each.name for each in one.waiting_for] == ["a", "b"]
                 assert one.begun is not None
-                async with await client.reader_group("g") as late:
+                async with client.reader_group("g") as late:
                     assert [each.begun for each in late.outstanding_checkpoints] == [None, None]
                 nursery.start_soon(group.checkpoint, "two")
                 while len(other.outstanding_checkpoints) < 3:
@@ -488,11 +486,9 @@ def test_a_checkpoint_that_is_cancelled_is_withdrawn(config: PravegaConfig) -> N
         async with guarded(config) as client:
             await client.create_stream("s", 1)
             async with (
-                await group_of(
-                    client, "s", automatic_checkpoint_ms=-1, max_outstanding_checkpoints=1
-                ) as group,
+                group_of(client, "s", automatic_checkpoint_ms=-1, max_outstanding_checkpoints=1) as group,
                 group.reader("a"),
-                await client.reader_group("g") as other,
+                client.reader_group("g") as other,
             ):
                 calls: list[Callable[[], Awaitable[object]]] = [
                     lambda: group.checkpoint("c"),
@@ -539,10 +535,10 @@ def test_a_checkpoint_withdrawn_without_a_server(
     async def main() -> None:
         async with guarded(config) as client:
             await client.create_stream("s", 1)
-            async with await group_of(client, "s", automatic_checkpoint_ms=-1) as group, group.reader("a"):
+            async with group_of(client, "s", automatic_checkpoint_ms=-1) as group, group.reader("a"):
                 async with (
                     open_client(config, address_map=fault_proxy.address_map) as proxied,
-                    await proxied.reader_group("g") as same,
+                    proxied.reader_group("g") as same,
                     trio.open_nursery() as nursery,
                 ):
                     nursery.start_soon(same.checkpoint, "c")
@@ -589,7 +585,7 @@ def test_between_two_cuts(config: PravegaConfig) -> None:
                         async for event in reader:
                             seen.append(event.value)
 
-                async with await client.reader_group(name) as group, trio.open_nursery() as nursery:
+                async with client.reader_group(name) as group, trio.open_nursery() as nursery:
                     assert await group.unread_bytes() == sum(len(event) + 8 for event in wanted)
                     nursery.start_soon(read, group, "a")
                     nursery.start_soon(read, group, "b")
@@ -605,7 +601,7 @@ def test_truncated_positions(config: PravegaConfig, skip: bool) -> None:
         async with guarded(config) as client:
             await client.create_stream("s", 1)
             await write(client, "s", 0, 50)
-            async with await group_of(client, "s") as group:
+            async with group_of(client, "s") as group:
                 cut = await client.tail("s")
                 await write(client, "s", 50, 100)
                 await client.truncate_stream("s", cut)
@@ -624,8 +620,8 @@ def test_readers_that_die(config: PravegaConfig) -> None:
         async with guarded(config) as client, open_client(config) as doomed:
             await client.create_stream("s", 1)
             await write(client, "s", 0, 100)
-            async with await group_of(client, "s", automatic_checkpoint_ms=-1) as group:
-                async with await doomed.reader_group("g") as same, same.reader("dead") as reader:
+            async with group_of(client, "s", automatic_checkpoint_ms=-1) as group:
+                async with doomed.reader_group("g") as same, same.reader("dead") as reader:
                     await take(reader, 30)
                     # It says nothing any more. Its position is known:
                     with pytest.raises(ReaderGroupError, match="already"):
@@ -657,7 +653,7 @@ def test_reads_that_are_cancelled_lose_nothing(config: PravegaConfig) -> None:
             rng = random.Random(7)
             seen: list[bytes] = []
             async with (
-                await group_of(client, "s", group_refresh_ms=0, automatic_checkpoint_ms=50) as group,
+                group_of(client, "s", group_refresh_ms=0, automatic_checkpoint_ms=50) as group,
                 trio.open_nursery() as nursery,
             ):
 
@@ -692,7 +688,7 @@ def test_lost_connections_in_the_middle(config: PravegaConfig, fault_proxy: Faul
             ):
                 await writing.create_stream("s", 2)
                 seen: list[bytes] = []
-                async with await group_of(client, "s", automatic_checkpoint_ms=300) as group:
+                async with group_of(client, "s", automatic_checkpoint_ms=300) as group:
                     async with trio.open_nursery() as nursery:
 
                         async def disturb() -> None:
@@ -729,7 +725,7 @@ def test_several_streams_and_a_serializer(config: PravegaConfig) -> None:
                     for number in range(20):
                         await writer.write_event(f"{name}{number}".encode())
             names: list[str] = []
-            async with await group_of(client, "x", "y", automatic_checkpoint_ms=200) as group:
+            async with group_of(client, "x", "y", automatic_checkpoint_ms=200) as group:
                 async with group.reader("a", Text(), on_checkpoint=names.append) as reader:
                     seen = []
                     async for event in reader:
@@ -769,7 +765,7 @@ def test_a_deserializer_that_fails_leaves_out_one_event(config: PravegaConfig, e
                 await (await writer.write_events(events)).wait()
             seen: list[int] = []
             failed = 0
-            async with await group_of(client, "s") as group, group.reader("a", Picky()) as reader:
+            async with group_of(client, "s") as group, group.reader("a", Picky()) as reader:
                 while len(seen) + failed < 200:
                     try:
                         async for event in reader:
@@ -804,7 +800,7 @@ def test_the_groups_work_is_not_put_off_by_events_at_hand(
             await client.create_stream("s", 1)
             async with client.event_writer("s") as writer:
                 await (await writer.write_events([b"x" * 10] * 5000)).wait()
-            async with await group_of(client, "s") as group, group.reader("a") as reader:
+            async with group_of(client, "s") as group, group.reader("a") as reader:
                 for count in range(100, 110):
                     await take(reader, count)
                     before = rounds
@@ -830,7 +826,7 @@ def test_groups_are_created_once(config: PravegaConfig) -> None:
                     "g", ReaderGroupConfig.of([config.resolve("s")], group_refresh_ms=1)
                 )
             assert await client.list_reader_groups() == ["g"]
-            async with await client.reader_group("g") as group:
+            async with client.reader_group("g") as group:
                 assert group.config == ReaderGroupConfig.of([config.resolve("s")])
                 with pytest.raises(InvalidArgumentError, match="name"):
                     group.reader("a/b")
@@ -861,7 +857,7 @@ def test_retention_by_consumption(config: PravegaConfig, retention: RetentionTyp
         async with guarded(config) as client:
             await client.create_stream("s", 2)
             await write(client, "s", 0, 200)
-            async with await group_of(client, "s", retention=retention, automatic_checkpoint_ms=300) as group:
+            async with group_of(client, "s", retention=retention, automatic_checkpoint_ms=300) as group:
                 subscribers = await client._core.controller.list_subscribers(config.default_scope or "", "s")
                 assert subscribers == [group.name]
                 async with group.reader("a") as reader:
@@ -891,8 +887,8 @@ def test_time_windows_follow_the_writers(config: PravegaConfig) -> None:
             await client.create_stream("idle", 1)
             await client.create_stream("ordered", impatient)
             async with (
-                await group_of(client, "s", "idle", automatic_checkpoint_ms=-1) as group,
-                await group_of(client, "ordered", name="second", automatic_checkpoint_ms=-1) as second,
+                group_of(client, "s", "idle", automatic_checkpoint_ms=-1) as group,
+                group_of(client, "ordered", name="second", automatic_checkpoint_ms=-1) as second,
                 client.event_writer("s") as writer,
                 client.event_writer("s") as late,
                 client.event_writer("ordered") as output,
@@ -944,7 +940,7 @@ def test_joining_that_is_cancelled_leaves_no_reader_behind(config: PravegaConfig
     async def main() -> None:
         async with guarded(config) as client:
             await client.create_stream("s", 2)
-            async with await group_of(client, "s") as group:
+            async with group_of(client, "s") as group:
                 entered = cancelled = 0
 
                 async def join() -> None:
@@ -1049,7 +1045,7 @@ def test_a_round_that_fails_gives_nothing_out_that_is_released(
             seen: list[bytes] = []
 
             async def read(name: str, of: PravegaClient) -> None:
-                async with await of.reader_group("g") as its, its.reader(name) as reader:
+                async with of.reader_group("g") as its, its.reader(name) as reader:
                     readers[name] = reader
                     while not reader.end_of_data:
                         with trio.move_on_after(1):
@@ -1079,7 +1075,7 @@ def test_a_reset_to_what_does_not_exist(config: PravegaConfig) -> None:
         async with guarded(config) as client:
             await client.create_stream("s", 1)
             await write(client, "s", 0, 10)
-            async with await group_of(client, "s") as group, group.reader("a") as reader:
+            async with group_of(client, "s") as group, group.reader("a") as reader:
                 await take(reader, 5)
                 nothing = ReaderGroupConfig.of([config.resolve("nothing")])
                 with pytest.raises(StreamNotFoundError, match="nothing"):
@@ -1097,7 +1093,7 @@ def test_one_of_two_streams_is_deleted(config: PravegaConfig) -> None:
             for name in ("s", "gone"):
                 await client.create_stream(name, 1)
                 await write(client, name, 0, 10)
-            async with await group_of(client, "s", "gone", automatic_checkpoint_ms=300) as group:
+            async with group_of(client, "s", "gone", automatic_checkpoint_ms=300) as group:
                 assigner = WatermarkAssigner(every=0)
                 async with group.reader("a") as reader:
                     await take(reader, 20)
@@ -1135,7 +1131,7 @@ def test_a_stream_of_the_group_is_deleted_and_created_again(config: PravegaConfi
             for stream in ("s", "t"):
                 await client.create_stream(stream, 1)
                 await write(client, stream, 0, 10)
-            async with await group_of(client, "s", "t") as group:
+            async with group_of(client, "s", "t") as group:
                 unread = await group.unread_bytes()
                 await client.seal_stream("s")
                 await client.delete_stream("s")
@@ -1155,7 +1151,7 @@ def test_a_checkpoint_that_is_asked_for_twice(config: PravegaConfig) -> None:
         async with guarded(config) as client:
             await client.create_stream("s", 1)
             await write(client, "s", 0, 10)
-            async with await group_of(client, "s") as group, group.reader("a") as reader:
+            async with group_of(client, "s") as group, group.reader("a") as reader:
                 found: list[Checkpoint] = []
 
                 async def first() -> None:
@@ -1178,7 +1174,7 @@ def test_a_reader_that_is_closed_while_another_task_waits(config: PravegaConfig)
     async def main() -> None:
         async with guarded(config) as client:
             await client.create_stream("s", 1)
-            async with await group_of(client, "s", group_refresh_ms=60_000) as group:
+            async with group_of(client, "s", group_refresh_ms=60_000) as group:
                 async with group.reader("a") as reader, trio.open_nursery() as nursery:
                     assert await reader.read_event(0.2) is None
 
@@ -1203,7 +1199,7 @@ def test_many_checkpoints_at_once(config: PravegaConfig) -> None:
             group = await group_of(
                 client, "s", automatic_checkpoint_ms=200, max_outstanding_checkpoints=50, group_refresh_ms=0
             )
-            async with group, await other.reader_group("g") as same, group.reader("a") as reader:
+            async with group, other.reader_group("g") as same, group.reader("a") as reader:
                 taken: list[str] = []
                 async with trio.open_nursery() as nursery:
 
@@ -1227,7 +1223,7 @@ def test_a_group_that_is_deleted_meanwhile(config: PravegaConfig) -> None:
     async def main() -> None:
         async with guarded(config) as client:
             await client.create_stream("s", 1)
-            async with await group_of(client, "s", group_refresh_ms=100) as group:
+            async with group_of(client, "s", group_refresh_ms=100) as group:
                 async with group.reader("a") as reader:
                     await client.delete_reader_group("g")
                     with pytest.raises(ReaderGroupNotFoundError, match="g was deleted"):
@@ -1246,7 +1242,7 @@ def test_a_reader_whose_name_another_has_now(config: PravegaConfig) -> None:
         async with guarded(config) as client:
             await client.create_stream("s", 1)
             await write(client, "s", 0, 10)
-            async with await group_of(client, "s", group_refresh_ms=100) as group:
+            async with group_of(client, "s", group_refresh_ms=100) as group:
                 async with group.reader("a") as stale:
                     await take(stale, 10)
                     await group.reader_offline("a", stale.position)
@@ -1269,7 +1265,7 @@ def test_at_the_end_other_tasks_run(config: PravegaConfig) -> None:
         async with guarded(config) as client:
             await client.create_stream("s", 1)
             await client.seal_stream("s")
-            async with await group_of(client, "s") as group, group.reader("a") as reader:
+            async with group_of(client, "s") as group, group.reader("a") as reader:
                 while not reader.end_of_data:
                     await reader.read_event(1)
                 with trio.CancelScope() as scope:

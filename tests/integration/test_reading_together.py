@@ -188,7 +188,7 @@ def test_after_leaving(config: PravegaConfig) -> None:
             async with client.read_ranges(ranges) as read:
                 async for _ in read:
                     pass
-            async with await client.read_events("t") as reader:
+            async with client.read_events("t") as reader:
                 assert await reader.next_batch() is not None
             unread = await client.read_events("t")
             await unread.aclose()

@@ -47,7 +47,7 @@ def test_everything_over_tls_with_tokens(config: PravegaConfig) -> None:
                 assert events[:20_000] == [b"%06d" % n for n in range(20_000)]
                 assert events[20_000:] == [bytes(3_000_000), b"in a transaction"]
                 await client.create_stream("r", 1)
-                async with await client.revisioned_stream("r") as state:
+                async with client.revisioned_stream("r") as state:
                     assert await state.write_conditionally(await state.fetch_latest_revision(), b"x")
 
     trio.run(main)
@@ -130,7 +130,7 @@ def test_no_secret_is_logged_or_in_an_error(config: PravegaConfig, monkeypatch: 
                 await client.create_stream("s")
                 async with client.event_writer("s") as writer:
                     await writer.write_event(b"x", "key")
-                async with await client.begin_transaction("s") as txn:
+                async with client.begin_transaction("s") as txn:
                     await txn.write_event(b"y", "key")
                     await txn.commit()
                     await txn.wait_committed()

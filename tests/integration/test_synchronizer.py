@@ -142,7 +142,7 @@ def test_tasks_race_and_end_equal_after_compaction(config: PravegaConfig) -> Non
             late = await client.state_synchronizer("race", COUNTER)
             states = [await each.fetch_updates() for each in (*shared, late)]
             assert states == [Counter(5 + 4 * 25 * 3)] * 5
-            async with await client.revisioned_stream("race") as log:
+            async with client.revisioned_stream("race") as log:
                 assert (await log.fetch_oldest_revision()).offset > 0
             for each in (*shared, late):
                 await each.close()
@@ -279,7 +279,7 @@ def test_news_are_waited_for_and_given_up(config: PravegaConfig, monkeypatch: py
     async def main() -> None:
         async with guarded(config) as client:
             await client.create_stream("news", 1)
-            async with await client.revisioned_stream("news") as log:
+            async with client.revisioned_stream("news") as log:
                 start = await log.fetch_oldest_revision()
                 found = []
 
@@ -403,7 +403,7 @@ def test_compaction_that_is_not_wanted_writes_nothing(config: PravegaConfig) -> 
             assert await client.tail("unwanted") == before
             # The mark goes to before the new beginning, and only the next one truncates, up to there.
             await shared.compact(lambda state: state)
-            async with await client.revisioned_stream("unwanted") as log:
+            async with client.revisioned_stream("unwanted") as log:
                 mark = await log.get_mark()
                 assert mark is not None
                 assert mark.offset == before.positions[0]
@@ -431,7 +431,7 @@ def test_streams_without_a_beginning_are_named(config: PravegaConfig) -> None:
             await other.fetch_updates()
             await shared.compact(lambda state: state)
             await shared.update(lambda state: [Add(1)])
-            async with await client.revisioned_stream("beheaded") as log:
+            async with client.revisioned_stream("beheaded") as log:
                 await log.truncate_to(await log.fetch_latest_revision())
             for _ in range(2):
                 with pytest.raises(CorruptedStateError, match="no initial state is left"):

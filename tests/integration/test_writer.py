@@ -80,7 +80,7 @@ def test_keys_that_are_not_as_many_as_the_events(
                 async with client.resumable_writer("k", uuid4()) as numbered:
                     await refuses(numbered, nothing_of_iterators=False)
             else:
-                async with await client.begin_transaction("k") as txn:
+                async with client.begin_transaction("k") as txn:
                     await refuses(txn, nothing_of_iterators=True)
 
     trio.run(main)
@@ -219,7 +219,7 @@ def test_writers_that_have_ended_leave_the_address_to_the_next(
             for _ in range(3):
                 async with client.event_writer("address") as writer:
                     await writer.write_events([b"x"] * 50)
-                async with await client.begin_transaction("address") as transaction:
+                async with client.begin_transaction("address") as transaction:
                     await transaction.write_events([b"y"] * 50)
                     await transaction.commit()
             assert sorted(asked) == [0, 1]

@@ -94,7 +94,7 @@ def test_every_method_has_a_twin(asynchronous: type, mirror: type) -> None:
         ours = [(p.name, p.kind, p.default) for p in inspect.signature(value).parameters.values()]
         theirs = [(p.name, p.kind, p.default) for p in inspect.signature(twin).parameters.values()]
         limited = any(name == "timeout" for name, _, _ in ours)
-        if inspect.iscoroutinefunction(value) and not limited:
+        if inspect.iscoroutinefunction(inspect.unwrap(value)) and not limited:
             # In the async client trio.fail_after does it.
             assert theirs.pop() == ("timeout", inspect.Parameter.KEYWORD_ONLY, None), name
         assert ours == theirs, name
