@@ -154,7 +154,7 @@ class Engine:
                 await client.create_scope(data.scope)
                 await client.create_stream(data, options.segments)
         except BaseException:
-            await journal.close()
+            await journal.aclose()
             raise
         return cls(client, data, journal, options)
 
@@ -162,7 +162,7 @@ class Engine:
         return self
 
     async def __aexit__(self, *exc: Any) -> None:
-        await self.journal.close()
+        await self.journal.aclose()
 
     async def _observe(self, stage: Stage, record: IngestRecord) -> None:
         if self._options.observer is not None:
@@ -320,7 +320,7 @@ class Engine:
         transaction COMMITTING for ever when both meet. Who settles the record later knows how it ended.
         """
         if self._committing == txn.txn_id:
-            await txn.close()
+            await txn.aclose()
             return
         with trio.CancelScope(shield=True), trio.move_on_after(_DROP_SECONDS):
             try:

@@ -144,7 +144,7 @@ class Journal:
             if await shared.bytes_since_compaction() > _COMPACT_BYTES:
                 await shared.compact(lambda state: state)
         except BaseException:
-            await shared.close()
+            await shared.aclose()
             raise
         return cls(shared, name, seen)
 
@@ -181,12 +181,12 @@ class Journal:
             stream=self.name.name,
         )
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Give the connection back."""
-        await self._shared.close()
+        await self._shared.aclose()
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *exc: Any) -> None:
-        await self.close()
+        await self.aclose()

@@ -337,10 +337,6 @@ class ByteStreamWriter(trio.abc.SendStream):
         self._reported = True
         self._fail(ClosedError(f"the writer of byte stream {self.stream} is closed"))
 
-    async def close(self) -> None:
-        """:meth:`aclose`."""
-        await self.aclose()
-
     def __await__(self) -> Generator[Any, Any, Self]:
         return self.open().__await__()
 
@@ -521,10 +517,6 @@ class ByteStreamReader(trio.abc.ReceiveStream):
         if self._reader is not None:
             self._reader.close()
         await trio.lowlevel.checkpoint()
-
-    async def close(self) -> None:
-        """:meth:`aclose`."""
-        await self.aclose()
 
     def __await__(self) -> Generator[Any, Any, Self]:
         return self.open().__await__()

@@ -305,7 +305,7 @@ class EventReader(Generic[T]):
                 if isinstance(error, trio.Cancelled | RetriesExhaustedError):
                     # Perhaps it is in the group.
                     await self._give_up_joining(link)
-                await link.close()
+                await link.aclose()
             self._link = None
             raise
         self._nursery_manager = trio.open_nursery()
@@ -334,7 +334,7 @@ class EventReader(Generic[T]):
         leaving: PravegaError | None = None
         try:
             if error is None:
-                await self.close()
+                await self.aclose()
         except PravegaError as problem:
             leaving = problem
         finally:
@@ -342,7 +342,7 @@ class EventReader(Generic[T]):
                 try:
                     # After an exception, or when leaving was cancelled: a reader that stays in the group
                     # would hold up every checkpoint.
-                    await self.close(None if error is None else self.acknowledged_position)
+                    await self.aclose(None if error is None else self.acknowledged_position)
                 except PravegaError as problem:
                     leaving = leaving or problem
             if not self._closed:
@@ -358,11 +358,11 @@ class EventReader(Generic[T]):
                 await self._nursery_manager.__aexit__(None, None, None)
             finally:
                 with trio.CancelScope(shield=True):
-                    await self._link.close()
+                    await self._link.aclose()
         if leaving is not None and error is None:
             raise leaving
 
-    async def close(self, position: Position | None = None) -> None:
+    async def aclose(self, position: Position | None = None) -> None:
         """Leave the group now; the context manager does it otherwise.
 
         :param position: where this reader counts as having read to; default: everything it has given out.

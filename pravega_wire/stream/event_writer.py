@@ -278,7 +278,7 @@ class EventWriter(RoutedWriter):
                     stream=stream.name,
                 )
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Flush and end. Cancelled, or after a failure, it ends without flushing.
 
         :raises PravegaError: the flush failed.
@@ -304,7 +304,7 @@ class EventWriter(RoutedWriter):
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         if kind is None:
-            await self.close()
+            await self.aclose()
         else:
             self._noting.cancel()
             self._stop()

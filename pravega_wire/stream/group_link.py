@@ -314,10 +314,10 @@ class StreamWatermarks:
         self._read_to, self._waiting = read_to, found[::-1]
         return bool(found)
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Give the connection back."""
         if self._marks is not None:
-            await self._marks.close()
+            await self._marks.aclose()
 
 
 # --- the link -------------------------------------------------------------------------------------
@@ -415,7 +415,7 @@ class GroupLink:
             watching.since = datetime.now(UTC)
         except BaseException:
             with trio.CancelScope(shield=True):
-                await link.close()
+                await link.aclose()
             raise
         return link
 
@@ -600,13 +600,13 @@ class GroupLink:
             self._watermarks_of = self.state.config.generation
             former, self._watermarks = self._watermarks, {}
             for each in former.values():
-                await each.close()
+                await each.aclose()
         if stream not in self._watermarks:
             self._watermarks[stream] = StreamWatermarks(self.core, stream)
         return await self._watermarks[stream].window(self.state)
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Give the connections back."""
         for each in self._watermarks.values():
-            await each.close()
-        await self._synchronizer.close()
+            await each.aclose()
+        await self._synchronizer.aclose()

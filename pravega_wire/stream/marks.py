@@ -37,4 +37,4 @@ async def watermarks(core: ClientCore, stream: ScopedStream) -> list[Watermark]:
             f"stream {stream} does not exist", scope=stream.scope, stream=stream.name
         ) from error
     finally:
-        await marks.close()
+        await marks.aclose()

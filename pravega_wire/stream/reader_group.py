@@ -616,7 +616,7 @@ class ReaderGroup:
                 await link.wait_for_updates()
         finally:
             with trio.CancelScope(shield=True):
-                await link.close()
+                await link.aclose()
 
     async def wait_for_end_of_data(self) -> None:
         """Wait until everything was read that the group will ever read (end cuts, sealed streams)."""
@@ -627,15 +627,15 @@ class ReaderGroup:
 
     # --- the end --------------------------------------------------------------------------------
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Give the connections back. Readers have their own."""
-        await self._link.close()
+        await self._link.aclose()
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        await self.close()
+        await self.aclose()
 
 
 async def open_group(core: ClientCore, group: ScopedStream) -> ReaderGroup:

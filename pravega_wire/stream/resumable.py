@@ -209,7 +209,7 @@ class ResumableWriter(EventWriter):
     def last_stored(self) -> int:
         """Every event up to this number was stored when the writer was opened; 0 for none.
 
-        After :meth:`close` it is the last one that was written. After a process was killed it is the least
+        After :meth:`aclose` it is the last one that was written. After a process was killed it is the least
         of the last numbers of the segments: later events may be stored as well, of keys whose segments had
         more.
         """
@@ -404,10 +404,10 @@ class ResumableWriter(EventWriter):
         self._set_routes([Route(each.low, each.high, self._appender(each.segment_id)) for each in segments])
         self._resend(ended)
 
-    async def close(self) -> None:
-        """As :meth:`EventWriter.close`; leaves word that everything up to here is stored."""
+    async def aclose(self) -> None:
+        """As :meth:`EventWriter.aclose`; leaves word that everything up to here is stored."""
         writing = self._opened and self._error is None
-        await super().close()
+        await super().aclose()
         if not writing:
             return
         last = self.next_event_number - 1

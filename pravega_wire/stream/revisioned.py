@@ -278,7 +278,7 @@ class RevisionedStream(Generic[T]):
                 # Somebody else truncated further meanwhile.
                 return
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Give the connection back; tasks that wait in a call get :class:`ClosedError`."""
         self._waiters.close()
         self._appender.close()
@@ -287,7 +287,7 @@ class RevisionedStream(Generic[T]):
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        await self.close()
+        await self.aclose()
 
 
 class RevisionReader(Generic[T]):

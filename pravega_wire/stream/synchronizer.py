@@ -404,9 +404,9 @@ class StateSynchronizer(Generic[S, I, U]):
         begin = await self._beginning()
         return (await self._log.fetch_latest_revision()).offset - begin.offset
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Give the connection back; tasks that wait in a call get :class:`ClosedError`."""
-        await self._log.close()
+        await self._log.aclose()
         for reader in list(self._readers):
             await reader.aclose()
 
@@ -414,4 +414,4 @@ class StateSynchronizer(Generic[S, I, U]):
         return self
 
     async def __aexit__(self, *exc: Any) -> None:
-        await self.close()
+        await self.aclose()

@@ -363,7 +363,7 @@ class Transaction:
         """
         await wait_committed(self._core, self.stream, self.txn_id)
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Stop writing and renewing the lease, without an end: another process may resume it."""
         self._finish()
         await trio.lowlevel.checkpoint()
@@ -562,7 +562,7 @@ class StagingWriter(_TransactionWriter):
                 )
         return {appender.target.segment_id: sent for appender, sent in self._sent.items() if sent.length}
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Flush and end."""
         try:
             if self._error is None and self._opened:
@@ -575,7 +575,7 @@ class StagingWriter(_TransactionWriter):
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         if kind is None:
-            await self.close()
+            await self.aclose()
         else:
             self._stop()
             await trio.lowlevel.checkpoint()

@@ -291,7 +291,7 @@ class _Writer:
         :param timeout: seconds for the flush. After it the writer is closed as well; whether the events
             without an acknowledgement are stored is not known.
         """
-        self._portal.finish(timeout, self._writer.close)
+        self._portal.finish(timeout, self._writer.aclose)
 
 
 class _RoutedWriter(_Writer):
@@ -568,7 +568,7 @@ class RevisionedStream(Generic[T]):
 
     def close(self, *, timeout: float | None = None) -> None:
         """Give the connection back."""
-        self._portal.close(timeout, self._twin.close)
+        self._portal.close(timeout, self._twin.aclose)
 
     def __enter__(self) -> Self:
         return self
@@ -627,7 +627,7 @@ class StateSynchronizer(Generic[S, I, U]):
 
     def close(self, *, timeout: float | None = None) -> None:
         """Give the connection back."""
-        self._portal.close(timeout, self._twin.close)
+        self._portal.close(timeout, self._twin.aclose)
 
     def __enter__(self) -> Self:
         return self

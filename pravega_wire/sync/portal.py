@@ -62,6 +62,9 @@ def _timed_out(
     """The error for a call that took too long; it names what was called, and on what."""
     owner = getattr(function, "__self__", None)
     what = getattr(function, "__name__", "the call")
+    if what == "aclose":
+        # As the caller knows it.
+        what = "close"
     name = what if owner is None else f"{type(owner).__name__.lstrip('_')}.{what}"
     about = None if line is None else line.about
     if about is None:

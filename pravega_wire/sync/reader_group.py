@@ -60,7 +60,7 @@ class EventReader(Generic[T]):
 
     def close(self, position: Position | None = None, *, timeout: float | None = None) -> None:
         """Leave the group now; the context manager does it otherwise."""
-        self._portal.close(timeout, self._twin.close, position)
+        self._portal.close(timeout, self._twin.aclose, position)
 
     @property
     def position(self) -> Position:
@@ -304,7 +304,7 @@ class ReaderGroup:
 
     def close(self, *, timeout: float | None = None) -> None:
         """Give the connections back. Readers have their own."""
-        self._portal.close(timeout, self._twin.close)
+        self._portal.close(timeout, self._twin.aclose)
 
     def __enter__(self) -> Self:
         return self

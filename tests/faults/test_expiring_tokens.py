@@ -155,8 +155,8 @@ async def shared_state(client: PravegaClient, over: trio.Event) -> None:
         await trio.sleep(0.02)
     late = await client.state_synchronizer("state", counter)
     assert await late.fetch_updates() == added
-    await shared.close()
-    await late.close()
+    await shared.aclose()
+    await late.aclose()
 
 
 async def table(client: PravegaClient, over: trio.Event) -> None:

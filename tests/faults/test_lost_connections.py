@@ -157,7 +157,7 @@ def test_closing_tells_whoever_waits_for_an_answer(config: PravegaConfig, fault_
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(write)
                 await trio.testing.wait_all_tasks_blocked(0.05)
-                await log.close()
+                await log.aclose()
             fault_proxy.resume()
             with pytest.raises(ClosedError, match="closing"):
                 await log.write_conditionally(known, b"2")

@@ -375,7 +375,7 @@ def test_transactions(config: PravegaConfig) -> None:
             left = await client.begin_transaction("t")
             await left.write_event(b"first half", "k")
             await left.flush()
-            await left.close()
+            await left.aclose()
             active = [each.segment_id for each in await client.active_segments("t")]
             await client.scale_stream("t", active, [(0, 0.2), (0.2, 0.4), (0.4, 1.0)])
         async with guarded(config) as client:
@@ -418,7 +418,7 @@ def test_events_that_are_waited_for_tell_how_the_transaction_ended(
             for call in (txn.flush, lambda: txn.write_event(b"third", "k")):
                 with pytest.raises(kind, match=str(txn.txn_id)):
                     await call()
-            await txn.close()
+            await txn.aclose()
 
     trio.run(main)
 

@@ -309,7 +309,7 @@ def test_a_group_s_reader(config: PravegaConfig) -> None:
 
                     event = await second_is_refused(reader.read_event, write)
                     assert event.value == b"for the first"
-                    await told_when_closed(reader.read_event, reader.close)
+                    await told_when_closed(reader.read_event, reader.aclose)
 
     trio.run(main)
 
@@ -327,13 +327,13 @@ def test_waiting_for_updates(config: PravegaConfig) -> None:
             format = StateFormat(JsonSerializer(), JsonSerializer(), step)
             state = await client.state_synchronizer("u", format)
             await state.initialize(0)
-            await told_when_closed(state.wait_for_updates, state.close, waiters=2)
+            await told_when_closed(state.wait_for_updates, state.aclose, waiters=2)
             for call in (state.fetch_updates, lambda: state.update(lambda _: [1])):
                 assert isinstance(await outcome(call), ClosedError)
 
             log = await client.revisioned_stream("u")
             latest = await log.fetch_latest_revision()
-            await told_when_closed(lambda: log.wait_beyond(latest), log.close, waiters=2)
+            await told_when_closed(lambda: log.wait_beyond(latest), log.aclose, waiters=2)
             for call in (
                 log.fetch_latest_revision,
                 log.get_mark,

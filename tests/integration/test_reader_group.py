@@ -1184,7 +1184,7 @@ def test_a_reader_that_is_closed_while_another_task_waits(config: PravegaConfig)
 
                     nursery.start_soon(read)
                     await trio.testing.wait_all_tasks_blocked(0.1)
-                    await reader.close()
+                    await reader.aclose()
                 assert group.online_readers == frozenset()
 
     trio.run(main)
@@ -1254,7 +1254,7 @@ def test_a_reader_whose_name_another_has_now(config: PravegaConfig) -> None:
                                 # It has not heard of it yet.
                                 await stale.read_event(1)
                         # It does not put the other one out.
-                        await stale.close()
+                        await stale.aclose()
                         assert len(await take(new, 5)) == 5
 
     trio.run(main)

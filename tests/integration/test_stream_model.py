@@ -584,7 +584,7 @@ class StreamMachine(RuleBasedStateMachine):
         txn = self.open[pick % len(self.open)]
         self.heal()
         self.call(txn.handle.flush)
-        self.call(txn.handle.close)
+        self.call(txn.handle.aclose)
         txn.handle = self.call(self.client(proxied).transaction, self.stream, txn.txn_id)
         txn.proxied = proxied
 
@@ -622,7 +622,7 @@ class StreamMachine(RuleBasedStateMachine):
         async def commit() -> None:
             if by_id:
                 await client.commit_transaction(self.stream, txn.txn_id)
-                await txn.handle.close()
+                await txn.handle.aclose()
             else:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(txn.handle.commit)
@@ -643,7 +643,7 @@ class StreamMachine(RuleBasedStateMachine):
         self.aborted.append(txn)
         if by_id:
             self.call(self.client(False).abort_transaction, self.stream, txn.txn_id)
-            self.call(txn.handle.close)
+            self.call(txn.handle.aclose)
         else:
             self.call(txn.handle.abort)
         assert self.call(txn.handle.status) in (TxnStatus.ABORTING, TxnStatus.ABORTED)

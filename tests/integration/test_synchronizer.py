@@ -145,7 +145,7 @@ def test_tasks_race_and_end_equal_after_compaction(config: PravegaConfig) -> Non
             async with client.revisioned_stream("race") as log:
                 assert (await log.fetch_oldest_revision()).offset > 0
             for each in (*shared, late):
-                await each.close()
+                await each.aclose()
 
     trio.run(main)
 
@@ -171,7 +171,7 @@ def test_many_who_begin_at_once(config: PravegaConfig) -> None:
                 [number] = first
                 assert [each.state for each in shared] == [Counter(number)] * 8
                 for each in shared:
-                    await each.close()
+                    await each.aclose()
 
     trio.run(main)
 
@@ -197,7 +197,7 @@ def test_waiting_for_the_first_state(config: PravegaConfig) -> None:
             late = await client.state_synchronizer("first", COUNTER)
             assert await late.wait_for_updates() == Counter(7)
             for each in (waiting, other, late):
-                await each.close()
+                await each.aclose()
 
     trio.run(main)
 
@@ -269,8 +269,8 @@ def test_what_was_faster_is_read_by_one_question(
                 assert await other._log.read_news(revision(other)) is None
                 assert await other.update(lambda state: [Add(1)]) == Counter(8, ("a",))
             assert await one.fetch_updates() == Counter(8, ("a",))
-            await one.close()
-            await other.close()
+            await one.aclose()
+            await other.aclose()
 
     trio.run(main)
 

@@ -364,7 +364,7 @@ def test_a_writer_whose_stream_was_created_again_says_what_it_waits_for(
             await client.create_stream("s", 1)
             with pytest.raises(RetriesExhaustedError, match="created again"):
                 await (await writer.write_event(b"lost")).wait()
-            await writer.close()
+            await writer.aclose()
             [record] = caplog.records
             assert (record.name, record.levelname) == ("pravega_wire.stream.event_writer", "WARNING")
             stream = client.config.resolve("s")

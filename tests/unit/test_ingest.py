@@ -150,7 +150,7 @@ class FakeTransaction:
     async def abort(self) -> None:
         await transaction.abort_transaction(self._client.core, STREAM, self.txn_id)
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         await trio.lowlevel.checkpoint()
 
 
@@ -194,7 +194,7 @@ class FakeJournal:
     async def check(self) -> None:
         await trio.lowlevel.checkpoint()
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         await trio.lowlevel.checkpoint()
 
 

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 import trio
 
-from pravega_wire import PravegaConfig, open_client, sync
+import pravega_wire
+from pravega_wire import Opening, PravegaConfig, ingest, open_client, sync
 from pravega_wire.errors import ClosedError, InvalidArgumentError
 from pravega_wire.segment.appender import Ack
 from pravega_wire.stream.callers import calling_thread
@@ -68,7 +69,7 @@ PAIRS = [
 
 def public(cls: type) -> dict[str, object]:
     return {
-        name: value
+        "close" if name == "aclose" else name: value
         for name, value in inspect.getmembers(cls)
         if not name.startswith("_")
         and name not in INTERNAL
@@ -98,6 +99,19 @@ def test_every_method_has_a_twin(asynchronous: type, mirror: type) -> None:
             # In the async client trio.fail_after does it.
             assert theirs.pop() == ("timeout", inspect.Parameter.KEYWORD_ONLY, None), name
         assert ours == theirs, name
+
+
+ASYNCHRONOUS = [
+    cls for module in (pravega_wire, ingest) for cls in vars(module).values() if hasattr(cls, "__aenter__")
+]
+
+
+@pytest.mark.parametrize("cls", ASYNCHRONOUS, ids=lambda cls: cls.__name__)
+def test_what_is_entered_is_closed_by_trio_s_word(cls: type) -> None:
+    """``trio.aclose_forcefully`` and ``contextlib.aclosing`` work with all of them."""
+    assert not hasattr(cls, "close")
+    if cls is not Opening:
+        assert inspect.iscoroutinefunction(cls.aclose)  # type: ignore[attr-defined]  # that is what is tested
 
 
 def test_every_blocking_class_is_exported() -> None:
