@@ -28,7 +28,7 @@ from pravega_wire.types import SEGMENT_READ, CutOrder, ScopedStream, SegmentRang
 
 __all__ = ["LayoutSegment", "OnTruncated", "SkippedPart", "StreamLayout", "wanted_bytes"]
 
-OnTruncated: TypeAlias = Literal["fail", "skip_to_head"]
+OnTruncated: TypeAlias = Literal["raise", "skip_to_head"]
 
 _Place: TypeAlias = tuple[int, int]
 """Number of a segment in its row, and an offset in it (-1: its end)."""
@@ -316,7 +316,7 @@ class StreamLayout:
         return StreamCut(self.stream, positions)
 
     def ranges_between(
-        self, start: StreamCut, end: StreamCut, *, on_truncated: OnTruncated = "fail"
+        self, start: StreamCut, end: StreamCut, *, on_truncated: OnTruncated = "raise"
     ) -> list[SegmentRange]:
         """What :meth:`PravegaClient.segment_ranges` gives for two cuts.
 
@@ -327,8 +327,8 @@ class StreamLayout:
             ``"skip_to_head"``.
         :raises UndecidableCutError: the end of a segment that was still open is between them.
         """
-        if on_truncated not in ("fail", "skip_to_head"):
-            raise InvalidArgumentError(f"on_truncated is 'fail' or 'skip_to_head', not {on_truncated!r}")
+        if on_truncated not in ("raise", "skip_to_head"):
+            raise InvalidArgumentError(f"on_truncated is 'raise' or 'skip_to_head', not {on_truncated!r}")
         return self._ranges(start, end, on_truncated)
 
     def skipped_between(self, start: StreamCut, end: StreamCut) -> list[SkippedPart]:
@@ -374,7 +374,7 @@ class StreamLayout:
                 ranges.append(SegmentRange(self.stream, segment_id, *found))
         return ranges
 
-    def bytes_between(self, start: StreamCut, end: StreamCut, *, on_truncated: OnTruncated = "fail") -> int:
+    def bytes_between(self, start: StreamCut, end: StreamCut, *, on_truncated: OnTruncated = "raise") -> int:
         """Bytes to read between two cuts, headers of events included; errors as :meth:`ranges_between`."""
         return sum(each.length for each in self.ranges_between(start, end, on_truncated=on_truncated))
 
@@ -468,7 +468,7 @@ def wanted_bytes(
             )
     last = length if end is None or end < 0 else end
     if first < head and first < last:
-        if on_truncated == "fail":
+        if on_truncated == "raise":
             raise DataLossError(
                 f"segment {name} is truncated: bytes {first} to {head} between the two cuts are gone",
                 segment=name,

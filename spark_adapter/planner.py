@@ -75,7 +75,7 @@ def batch_ranges(client: PravegaClient, options: ReadOptions) -> list[SegmentRan
                 end.cut_of(stream) or end.word
                 if end.time is None
                 else cut_after(client, stream, end.time, "ending_timestamp"),
-                on_truncated="fail" if options.fail_on_data_loss else "skip_to_head",
+                on_truncated="raise" if options.fail_on_data_loss else "skip_to_head",
                 max_range_bytes=max_range_bytes,
             )
         except StreamNotFoundError:
@@ -513,7 +513,7 @@ class StreamPlanner:
         lenient = not self.options.fail_on_data_loss
         try:
             return client.segment_ranges(
-                stream, start, end, on_truncated="skip_to_head" if lenient else "fail"
+                stream, start, end, on_truncated="skip_to_head" if lenient else "raise"
             )
         except DataLossError as error:
             raise _lost(stream, error) from error

@@ -23,7 +23,7 @@ def ranges_to_read(
     start: StreamCut | str | None,
     end: StreamCut | str | None,
     *,
-    on_truncated: OnTruncated = "fail",
+    on_truncated: OnTruncated = "raise",
     max_partition_bytes: int | None = None,
     min_partitions: int | None = None,
 ) -> list[SegmentRange]:

@@ -32,7 +32,7 @@ T = TypeVar("T")
 Bound: TypeAlias = StreamCut | str | None
 """A stream cut, its text, ``"earliest"``, ``"latest"``, or None for the widest."""
 
-OnTruncated: TypeAlias = Literal["fail", "skip_to_head"]
+OnTruncated: TypeAlias = Literal["raise", "skip_to_head"]
 
 EVENT_SCHEMA = "event binary, scope string, stream string, segment_id long, offset long"
 """Columns of a DataFrame of events."""
@@ -98,7 +98,7 @@ def read_rdd(
     end: Bound = "latest",
     deserializer: Callable[[bytes], Any] | None = None,
     *,
-    on_truncated: OnTruncated = "fail",
+    on_truncated: OnTruncated = "raise",
     max_partition_bytes: int | None = None,
     min_partitions: int | None = None,
 ) -> RDD[Any]:
@@ -110,7 +110,7 @@ def read_rdd(
     :param start, end: resolved now, once: the RDD does not grow. An ``end`` of ``"earliest"`` is refused.
     :param deserializer: function from an event's bytes to an element; sent to the workers. Default:
         the elements are the bytes.
-    :param on_truncated: ``fail``, or ``skip_to_head`` if data after ``start`` may be gone.
+    :param on_truncated: ``raise``, or ``skip_to_head`` if data after ``start`` may be gone.
     :param max_partition_bytes: divide what lies in one segment into partitions of at most so many bytes (a
         larger event is one by itself), so that several workers read it. The driver looks for the places now,
         as :meth:`PravegaClient.split_range` does and at its cost.
@@ -157,7 +157,7 @@ def read_df(
     start: Bound = "earliest",
     end: Bound = "latest",
     *,
-    on_truncated: OnTruncated = "fail",
+    on_truncated: OnTruncated = "raise",
     max_partition_bytes: int | None = None,
     min_partitions: int | None = None,
     columns: Iterable[str] | str | None = None,

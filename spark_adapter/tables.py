@@ -105,11 +105,11 @@ def _transactions(client: PravegaClient, stream: ScopedStream) -> Iterator[Row]:
 def _groups(client: PravegaClient, scope: str) -> Iterator[Row]:
     for name in sorted(client.list_reader_groups(scope)):
         try:
-            with client.reader_group(ScopedStream(scope, name)) as group:
+            with client.reader_group(name) as group:
                 metrics = group.metrics()
                 yield (
-                    scope,
-                    name,
+                    name.scope,
+                    name.name,
                     [str(stream) for stream in group.streams],
                     sorted(group.online_readers),
                     [each.name for each in group.outstanding_checkpoints],

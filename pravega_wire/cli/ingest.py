@@ -69,8 +69,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     )
     how.add_argument(
         "--if-unknown",
-        choices=("fail", "committed", "aborted"),
-        default="fail",
+        choices=("raise", "committed", "aborted"),
+        default="raise",
         help="what to take the last transaction for if the server has forgotten it (default: stop)",
     )
     parser.add_argument("--quiet", action="store_true", help="no progress while it works")
@@ -142,7 +142,7 @@ async def _run(arguments: argparse.Namespace) -> Exit:
                 arguments.stream,
                 arguments.sync,
                 parse=parse,
-                on_changed="ignore" if arguments.ignore_changes else "refuse",
+                on_changed="ignore" if arguments.ignore_changes else "raise",
                 if_unknown=arguments.if_unknown,
                 segments=arguments.segments,
                 progress=None if arguments.quiet else show,

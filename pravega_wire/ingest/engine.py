@@ -37,7 +37,7 @@ from pravega_wire.types import ScopedStream
 
 __all__ = ["IfUnknown", "Observer", "Options", "Progress", "Stage"]
 
-IfUnknown = Literal["fail", "committed", "aborted"]
+IfUnknown = Literal["raise", "committed", "aborted"]
 """What to take a transaction for that the server has forgotten."""
 
 _ATTEMPTS = 3
@@ -91,12 +91,12 @@ class Options:
     segments: int = 10
     create: bool = True
     lease_ms: int = DEFAULT_LEASE_MS
-    if_unknown: IfUnknown = "fail"
+    if_unknown: IfUnknown = "raise"
     progress: Callable[[Progress], None] | None = None
     observer: Observer | None = None
 
     def __post_init__(self) -> None:
-        if self.if_unknown not in ("fail", "committed", "aborted"):
+        if self.if_unknown not in ("raise", "committed", "aborted"):
             raise InvalidArgumentError(
                 f"setting if_unknown: {self.if_unknown!r} is not one of fail, committed, aborted"
             )
@@ -199,7 +199,7 @@ class Engine:
             except TransactionUnknownError:
                 action = Action.STOP
             if action is Action.STOP:
-                if self._options.if_unknown == "fail":
+                if self._options.if_unknown == "raise":
                     raise self._unknown(record)
                 action = Action.GO_ON if self._options.if_unknown == "committed" else Action.REDO
             if action is Action.GO_ON and record.phase == Phase.BEGUN:

@@ -23,7 +23,7 @@ __all__ = ["FileIngester", "Found", "LeftOut", "OnChanged", "check_done", "list_
 
 log = logging.getLogger(__name__)
 
-OnChanged = Literal["refuse", "ignore"]
+OnChanged = Literal["raise", "ignore"]
 """What to do when the files that were ingested are not what lies there now."""
 
 _MODULUS = 1 << 128
@@ -276,7 +276,7 @@ class FileIngester:
         :func:`csv_rows`, or the caller's. It runs in a worker thread.
     :param key: the routing key of an event, instead of the one that ``parse`` gives. An event without a key
         gets the name of its file.
-    :param on_changed: ``"refuse"``: stop when ingested files were added to, removed, renamed or changed.
+    :param on_changed: ``"raise"``: stop when ingested files were added to, removed, renamed or changed.
         ``"ignore"``: go on after the last one by name; what comes before it is never looked at.
     :param if_unknown: what to take the last transaction for if the server has forgotten it (a day after its
         end).
@@ -296,8 +296,8 @@ class FileIngester:
         *,
         parse: Parse = lines,
         key: Callable[[bytes], str] | None = None,
-        on_changed: OnChanged = "refuse",
-        if_unknown: IfUnknown = "fail",
+        on_changed: OnChanged = "raise",
+        if_unknown: IfUnknown = "raise",
         segments: int = 10,
         create: bool = True,
         lease_ms: int = DEFAULT_LEASE_MS,
@@ -305,8 +305,8 @@ class FileIngester:
         left_out: Callable[[LeftOut], None] | None = None,
         observer: Observer | None = None,
     ) -> None:
-        if on_changed not in ("refuse", "ignore"):
-            raise InvalidArgumentError(f"setting on_changed: {on_changed!r} is neither refuse nor ignore")
+        if on_changed not in ("raise", "ignore"):
+            raise InvalidArgumentError(f"setting on_changed: {on_changed!r} is neither raise nor ignore")
         self._client = client
         self._stream = stream
         self._sync_stream = sync_stream

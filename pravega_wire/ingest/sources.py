@@ -233,7 +233,7 @@ class SourceIngester:
         sync_stream: StreamName,
         *,
         method: Method,
-        if_unknown: IfUnknown = "fail",
+        if_unknown: IfUnknown = "raise",
         segments: int = 10,
         create: bool = True,
         lease_ms: int = DEFAULT_LEASE_MS,

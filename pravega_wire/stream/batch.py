@@ -290,8 +290,8 @@ async def segment_ranges(
 
     :param reader: the party that skips what is truncated, for the log; None when nobody will read the ranges.
     """
-    if on_truncated not in ("fail", "skip_to_head"):
-        raise InvalidArgumentError(f"on_truncated is 'fail' or 'skip_to_head', not {on_truncated!r}")
+    if on_truncated not in ("raise", "skip_to_head"):
+        raise InvalidArgumentError(f"on_truncated is 'raise' or 'skip_to_head', not {on_truncated!r}")
     start_cut = await resolve_bound(core, stream, start, "earliest")
     end_cut = await _with_lengths(core, await resolve_bound(core, stream, end, "latest"))
     try:

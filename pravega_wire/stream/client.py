@@ -326,7 +326,7 @@ class PravegaClient:
     async def list_streams(
         self, scope: str | None = None, *, tag: str | None = None, internal: bool = False
     ) -> list[ScopedStream]:
-        """Streams of a scope.
+        """Scope and name of each stream of a scope.
 
         :param scope: default the configuration's. :param tag: only streams with this tag.
         :param internal: also streams that Pravega made itself (``_MARK...``, ``_RG...``).
@@ -697,7 +697,7 @@ class PravegaClient:
         start: Bound = "earliest",
         end: Bound = "latest",
         *,
-        on_truncated: OnTruncated = "fail",
+        on_truncated: OnTruncated = "raise",
         max_range_bytes: int | None = None,
     ) -> list[SegmentRange]:
         """What lies between two cuts, as one range for each segment that has data there.
@@ -706,7 +706,7 @@ class PravegaClient:
         come in the order of their segment ids, which keeps the order of each routing key.
 
         :param start, end: a cut, its text, ``"earliest"`` or ``"latest"``; resolved now.
-        :param on_truncated: what to do when data between the cuts is gone: ``"fail"`` or
+        :param on_truncated: what to do when data between the cuts is gone: ``"raise"`` or
             ``"skip_to_head"``.
         :param max_range_bytes: divide larger ranges as :meth:`split_range` does (at its cost and with its
             errors); the pieces of a segment come in their order.
@@ -823,7 +823,7 @@ class PravegaClient:
         start: Bound = "earliest",
         end: Bound = "latest",
         *,
-        on_truncated: OnTruncated = "fail",
+        on_truncated: OnTruncated = "raise",
     ) -> StreamReader:
         """The events between two cuts, in order for each routing key.
 
@@ -875,21 +875,25 @@ class PravegaClient:
         return await reader_group.open_group(self._core, self._resolve(group))
 
     @limited("deleting reader group {}")
-    async def delete_reader_group(self, group: StreamName) -> None:
-        """Delete a group and its state; its readers fail.
+    async def delete_reader_group(self, group: StreamName) -> bool:
+        """Delete a group and its state; its readers fail. False when it did not exist."""
+        return await reader_group.delete(self._core, self._resolve(group))
 
-        :raises ReaderGroupNotFoundError: no such group.
-        """
-        await reader_group.delete(self._core, self._resolve(group))
+    @limited("asking for reader group {}")
+    async def reader_group_exists(self, group: StreamName) -> bool:
+        """Whether the reader group exists."""
+        return await reader_group.exists(self._core, self._resolve(group))
 
-    async def list_reader_groups(self, scope: str | None = None) -> list[str]:
-        """Names of the groups in a scope (default: the default scope).
+    async def list_reader_groups(self, scope: str | None = None) -> list[ScopedStream]:
+        """Scope and name of each reader group of a scope, by default the configuration's.
 
         :raises ScopeNotFoundError: no such scope.
         """
         streams = await self.list_streams(scope, internal=True)
         return [
-            each.name.removeprefix(STATE_PREFIX) for each in streams if each.name.startswith(STATE_PREFIX)
+            ScopedStream(each.scope, each.name.removeprefix(STATE_PREFIX))
+            for each in streams
+            if each.name.startswith(STATE_PREFIX)
         ]
 
     # --- revisioned streams ---------------------------------------------------------------------

@@ -229,7 +229,7 @@ class EventReader(Generic[T]):
 
     :param initial_delay: seconds before the first segment is taken: readers that are started together share
         the segments at once.
-    :param on_truncated: what to do when data that is next was truncated: ``"fail"`` raises
+    :param on_truncated: what to do when data that is next was truncated: ``"raise"`` raises
         :class:`DataLossError` once, and the next call continues at the new head; ``"skip_to_head"``
         continues there at once, and what is lost is logged, counted and reported to the client's observer
         (:class:`pravega_wire.metrics.DataSkipped`).
@@ -247,12 +247,12 @@ class EventReader(Generic[T]):
         serializer: Serializer[T] | None,
         *,
         initial_delay: float = 0.0,
-        on_truncated: OnTruncated = "fail",
+        on_truncated: OnTruncated = "raise",
         on_checkpoint: Callable[[str], Awaitable[object] | object] | None = None,
         max_buffered_bytes: int = DEFAULT_BUFFERED_BYTES,
     ) -> None:
-        if on_truncated not in ("fail", "skip_to_head"):
-            raise InvalidArgumentError(f"on_truncated is 'fail' or 'skip_to_head', not {on_truncated!r}")
+        if on_truncated not in ("raise", "skip_to_head"):
+            raise InvalidArgumentError(f"on_truncated is 'raise' or 'skip_to_head', not {on_truncated!r}")
         check_seconds("initial_delay", initial_delay, zero=True)
         check_bytes("max_buffered_bytes", max_buffered_bytes)
         self.reader_id = reader_id

@@ -22,6 +22,7 @@ from pravega_wire.errors import (
     InvalidStreamCutError,
     PravegaError,
     ReaderGroupError,
+    ReaderGroupNotFoundError,
     StreamNotFoundError,
 )
 from pravega_wire.groups import (
@@ -127,17 +128,30 @@ def _shown(value: object) -> str:
     return str(value)
 
 
-async def delete(core: ClientCore, group: ScopedStream) -> None:
+async def delete(core: ClientCore, group: ScopedStream) -> bool:
     """See :meth:`PravegaClient.delete_reader_group`."""
-    config = await load_config(core, group_name(group))
-    await core.controller.delete_reader_group(group.scope, group.name, config.group_id)
+    try:
+        config = await load_config(core, group_name(group))
+        await core.controller.delete_reader_group(group.scope, group.name, config.group_id)
+    except ReaderGroupNotFoundError:
+        return False
+    return True
+
+
+async def exists(core: ClientCore, group: ScopedStream) -> bool:
+    """See :meth:`PravegaClient.reader_group_exists`."""
+    try:
+        await load_config(core, group_name(group))
+    except ReaderGroupNotFoundError:
+        return False
+    return True
 
 
 class ReaderGroup:
     """Readers that share the segments of some streams, each segment read by one of them.
 
     Readers may be in any number of processes, in Python and in Java. Made by
-    :meth:`PravegaClient.reader_group`; close it (``close`` or ``async with``). Properties tell what was
+    :meth:`PravegaClient.reader_group`; close it (``aclose`` or ``async with``). Properties tell what was
     known at the last :meth:`refresh`, or the last call that had to ask.
     """
 
@@ -266,7 +280,7 @@ class ReaderGroup:
         reader_id: str,
         *,
         initial_delay: float = 0.0,
-        on_truncated: batch.OnTruncated = "fail",
+        on_truncated: batch.OnTruncated = "raise",
         on_checkpoint: Callable[[str], Awaitable[object] | object] | None = None,
         max_buffered_bytes: int = DEFAULT_BUFFERED_BYTES,
     ) -> EventReader[bytes]: ...
@@ -278,7 +292,7 @@ class ReaderGroup:
         serializer: Serializer[T],
         *,
         initial_delay: float = 0.0,
-        on_truncated: batch.OnTruncated = "fail",
+        on_truncated: batch.OnTruncated = "raise",
         on_checkpoint: Callable[[str], Awaitable[object] | object] | None = None,
         max_buffered_bytes: int = DEFAULT_BUFFERED_BYTES,
     ) -> EventReader[T]: ...
@@ -289,7 +303,7 @@ class ReaderGroup:
         serializer: Serializer[Any] | None = None,
         *,
         initial_delay: float = 0.0,
-        on_truncated: batch.OnTruncated = "fail",
+        on_truncated: batch.OnTruncated = "raise",
         on_checkpoint: Callable[[str], Awaitable[object] | object] | None = None,
         max_buffered_bytes: int = DEFAULT_BUFFERED_BYTES,
     ) -> EventReader[Any]:

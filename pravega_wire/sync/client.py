@@ -916,7 +916,7 @@ class PravegaClient:
         start: Bound = "earliest",
         end: Bound = "latest",
         *,
-        on_truncated: OnTruncated = "fail",
+        on_truncated: OnTruncated = "raise",
         max_range_bytes: int | None = None,
         timeout: float | None = None,
     ) -> list[SegmentRange]:
@@ -978,7 +978,7 @@ class PravegaClient:
         start: Bound = "earliest",
         end: Bound = "latest",
         *,
-        on_truncated: OnTruncated = "fail",
+        on_truncated: OnTruncated = "raise",
         timeout: float | None = None,
     ) -> EventBatches:
         """The events between two cuts, in order for each routing key."""
@@ -1005,11 +1005,17 @@ class PravegaClient:
         """A group, to make readers of it and to manage it; use it as a context manager."""
         return ReaderGroup(self._portal, self._portal.within(timeout, self._twin.reader_group, group))
 
-    def delete_reader_group(self, group: StreamName, *, timeout: float | None = None) -> None:
+    def delete_reader_group(self, group: StreamName, *, timeout: float | None = None) -> bool:
         """Delete a group and its state; its readers fail."""
-        self._portal.within(timeout, self._twin.delete_reader_group, group)
+        return self._portal.within(timeout, self._twin.delete_reader_group, group)
 
-    def list_reader_groups(self, scope: str | None = None, *, timeout: float | None = None) -> list[str]:
+    def reader_group_exists(self, group: StreamName, *, timeout: float | None = None) -> bool:
+        """Whether the reader group exists."""
+        return self._portal.within(timeout, self._twin.reader_group_exists, group)
+
+    def list_reader_groups(
+        self, scope: str | None = None, *, timeout: float | None = None
+    ) -> list[ScopedStream]:
         """Names of the groups in a scope."""
         return self._portal.within(timeout, self._twin.list_reader_groups, scope)
 

@@ -220,7 +220,7 @@ class ReaderGroup:
         reader_id: str,
         *,
         initial_delay: float = 0.0,
-        on_truncated: OnTruncated = "fail",
+        on_truncated: OnTruncated = "raise",
         on_checkpoint: Callable[[str], Awaitable[object] | object] | None = None,
         max_buffered_bytes: int = DEFAULT_BUFFERED_BYTES,
     ) -> EventReader[bytes]: ...
@@ -232,7 +232,7 @@ class ReaderGroup:
         serializer: Serializer[T],
         *,
         initial_delay: float = 0.0,
-        on_truncated: OnTruncated = "fail",
+        on_truncated: OnTruncated = "raise",
         on_checkpoint: Callable[[str], Awaitable[object] | object] | None = None,
         max_buffered_bytes: int = DEFAULT_BUFFERED_BYTES,
     ) -> EventReader[T]: ...
@@ -243,7 +243,7 @@ class ReaderGroup:
         serializer: Serializer[Any] | None = None,
         *,
         initial_delay: float = 0.0,
-        on_truncated: OnTruncated = "fail",
+        on_truncated: OnTruncated = "raise",
         on_checkpoint: Callable[[str], Awaitable[object] | object] | None = None,
         max_buffered_bytes: int = DEFAULT_BUFFERED_BYTES,
     ) -> EventReader[Any]:

@@ -154,6 +154,7 @@ CLIENT_OPERATIONS: dict[str, Operation] = {
     "range_crc32": lambda c: c.range_crc32(SegmentRange(ScopedStream("s", "t"), 0, 0, 1)),
     "read_events": lambda c: c.read_events("t"),
     "reader_group": lambda c: c.reader_group("g"),
+    "reader_group_exists": lambda c: c.reader_group_exists("g"),
     "revisioned_stream": lambda c: c.revisioned_stream("t"),
     "scale_stream": lambda c: c.scale_stream("t", [0], [(0.0, 0.5), (0.5, 1.0)]),
     "scope_exists": lambda c: c.scope_exists("x"),

@@ -224,7 +224,7 @@ def test_cuts_before_the_head_and_cuts_that_are_none(config: PravegaConfig, seal
                 """The ranges, or the error's type and the segment it names: failing, and skipping."""
                 found: list[object] = []
                 cuts = [None if each is None else StreamCut(stream, each) for each in (start, end)]
-                policies: tuple[OnTruncated, ...] = ("fail", "skip_to_head")
+                policies: tuple[OnTruncated, ...] = ("raise", "skip_to_head")
                 for policy in policies:
                     try:
                         ranges = await client.segment_ranges("t", *cuts, on_truncated=policy)

@@ -605,7 +605,7 @@ def test_truncated_positions(config: PravegaConfig, skip: bool) -> None:
                 cut = await client.tail("s")
                 await write(client, "s", 50, 100)
                 await client.truncate_stream("s", cut)
-                async with group.reader("a", on_truncated="skip_to_head" if skip else "fail") as reader:
+                async with group.reader("a", on_truncated="skip_to_head" if skip else "raise") as reader:
                     if not skip:
                         with pytest.raises(DataLossError, match="are gone") as caught:
                             await reader.read_event()
@@ -825,7 +825,8 @@ def test_groups_are_created_once(config: PravegaConfig) -> None:
                 await client.create_reader_group(
                     "g", ReaderGroupConfig.of([config.resolve("s")], group_refresh_ms=1)
                 )
-            assert await client.list_reader_groups() == ["g"]
+            assert await client.list_reader_groups() == [config.resolve("g")]
+            assert await client.reader_group_exists("g")
             async with client.reader_group("g") as group:
                 assert group.config == ReaderGroupConfig.of([config.resolve("s")])
                 with pytest.raises(InvalidArgumentError, match="name"):
@@ -836,11 +837,11 @@ def test_groups_are_created_once(config: PravegaConfig) -> None:
                     await group.time_window("t")
                 with pytest.raises(ReaderGroupError, match="retention NONE"):
                     await group.update_retention_stream_cut([])
-            await client.delete_reader_group("g")
+            assert await client.delete_reader_group("g")
             with pytest.raises(ReaderGroupNotFoundError):
                 await client.reader_group("g")
-            with pytest.raises(ReaderGroupNotFoundError):
-                await client.delete_reader_group("g")
+            assert not await client.delete_reader_group("g")
+            assert not await client.reader_group_exists("g")
             assert await client.list_reader_groups() == []
             with pytest.raises((StreamNotFoundError, ReaderGroupError)):
                 await client.create_reader_group("h", ["missing"])

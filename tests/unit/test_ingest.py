@@ -315,7 +315,7 @@ def test_next_file_is_recorded_when_the_last_one_is_visible() -> None:
     trio.run(run, clock=MockClock(autojump_threshold=0))
 
 
-@pytest.mark.parametrize("if_unknown", ["fail", "committed"])
+@pytest.mark.parametrize("if_unknown", ["raise", "committed"])
 def test_transaction_that_is_forgotten_while_it_is_waited_for(if_unknown: str) -> None:
     async def run() -> None:
         client, journal = FakeClient(), FakeJournal()
@@ -482,17 +482,17 @@ def test_changes_that_are_fine(tmp_path: Path, change: str) -> None:
         (tmp_path / "c").unlink()
     files = list_files(tmp_path)
     # Nothing of c is visible, so whatever comes after a and b now comes next.
-    assert check_done(files, record, False, "refuse") == 2
+    assert check_done(files, record, False, "raise") == 2
     if change in ("nothing", "later file"):
-        assert check_done(files, record, True, "refuse") == 3
+        assert check_done(files, record, True, "raise") == 3
 
 
 def test_new_file_in_the_place_of_the_open_one(tmp_path: Path) -> None:
     record = record_at(folder_of(tmp_path, "a", "b", "d"), "d")
     folder_of(tmp_path, "c")
-    assert check_done(list_files(tmp_path), record, False, "refuse") == 2
+    assert check_done(list_files(tmp_path), record, False, "raise") == 2
     with pytest.raises(IngestedSourceChangedError, match="file c is new"):
-        check_done(list_files(tmp_path), record, True, "refuse")
+        check_done(list_files(tmp_path), record, True, "raise")
 
 
 @pytest.mark.parametrize(
@@ -530,14 +530,14 @@ def test_changes_that_are_refused(tmp_path: Path, change: str, message: str, ign
                 path.unlink()
     files = list_files(tmp_path)
     with pytest.raises(IngestedSourceChangedError, match=message) as caught:
-        check_done(files, record, True, "refuse")
+        check_done(files, record, True, "raise")
     assert caught.value.item == "c"
     assert check_done(files, record, True, "ignore") == ignored
 
 
 def test_nothing_recorded_means_nothing_done(tmp_path: Path) -> None:
     folder_of(tmp_path, "a")
-    assert check_done(list_files(tmp_path), IngestRecord("s/t", Kind.FILES), False, "refuse") == 0
+    assert check_done(list_files(tmp_path), IngestRecord("s/t", Kind.FILES), False, "raise") == 0
 
 
 # --- samples ---------------------------------------------------------------------------------------

@@ -66,7 +66,7 @@ class Streams:
         stream: ScopedStream,
         start: Any,
         end: Any,
-        on_truncated: str = "fail",
+        on_truncated: str = "raise",
         max_range_bytes: int | None = None,
     ) -> list[SegmentRange]:
         head, tail = self._bounds(stream)
@@ -75,7 +75,7 @@ class Streams:
         if max(first, last) > tail:
             raise InvalidStreamCutError("too far", scope=stream.scope, stream=stream.name)
         if first < head:
-            if on_truncated == "fail":
+            if on_truncated == "raise":
                 raise lost(stream, first, head)
             first = min(head, last)
         found = [SegmentRange(stream, 0, first, last)] if first < last else []
