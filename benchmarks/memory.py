@@ -51,7 +51,7 @@ def work(uri: str, scope: str) -> None:
         async with open_client(config, address_map=mapped) as client:
             with measure() as clock:
                 if words[0] == "read":
-                    async for batch in await client.read_events(words[1]):
+                    async for batch in client.read_events(words[1]):
                         events += len(batch)
                 elif words[0] == "group":
                     await client.create_reader_group("memory", [words[1]])

@@ -302,7 +302,7 @@ async def _soak(
 async def _verify(client: PravegaClient, story: Story) -> None:
     """The target, read from its beginning, is what was appended: once, in order for each key."""
     found: dict[str, int] = {}
-    async for batch in await client.read_events("target"):
+    async for batch in client.read_events("target"):
         for event in batch:
             key, number, *_ = event.decode().split(":")
             if int(number) != found.get(key, 0):

@@ -67,7 +67,7 @@ async def read(client: PravegaClient, stream: str, mode: str) -> dict[str, float
     """Read everything."""
     events = nbytes = 0
     with measure() as clock:
-        async for batch in await client.read_events(stream):
+        async for batch in client.read_events(stream):
             if mode == "batches":
                 events += len(batch)
                 nbytes += batch.nbytes

@@ -65,7 +65,7 @@ async def check(config: PravegaConfig, expected: dict[str, list[int]]) -> int:
     carrier = COLUMNS.index("carrier")
     found: dict[str, list[int]] = defaultdict(list)
     async with open_client(config) as client:
-        async for batch in await client.read_events("flights"):
+        async for batch in client.read_events("flights"):
             for event in batch:
                 fields = event.decode().split(",")
                 found[fields[carrier]].append(int(fields[0]))

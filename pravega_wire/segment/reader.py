@@ -279,14 +279,21 @@ class EventRangeReader:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *exc: object) -> None:
-        await self.aclose()
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
+        self.close_nowait()
+        if kind is None:
+            # An exception leaves as it is: no cancellation takes its place.
+            await trio.lowlevel.checkpoint()
 
     async def aclose(self) -> None:
         """Give the connection back; a task that waits for a batch gets :class:`ClosedError`."""
+        self.close_nowait()
+        await trio.lowlevel.checkpoint()
+
+    def close_nowait(self) -> None:
+        """:meth:`aclose`, for other parts of the client: without a checkpoint."""
         self._closed = True
         self._reader.close()
-        await trio.lowlevel.checkpoint()
 
     async def next_batch(self) -> EventBatch | None:
         """The next events (at least one), or None after the last.

@@ -13,7 +13,6 @@ from pravega_wire.controller.types import SegmentWithRange
 from pravega_wire.cuts import LayoutSegment, OnTruncated, SkippedPart, StreamLayout, wanted_bytes
 from pravega_wire.errors import (
     AuthError,
-    ClosedError,
     ControllerError,
     DataLossError,
     DecodeError,
@@ -28,7 +27,7 @@ from pravega_wire.naming import epoch_of, parse_segment_name, segment_name
 from pravega_wire.positions import EventPointer
 from pravega_wire.protocol.commands import StreamSegmentInfo
 from pravega_wire.protocol.events import EventBatch
-from pravega_wire.segment.handles import OneAtATime
+from pravega_wire.segment.handles import OneAtATime, Waiters
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.reader import EventRangeReader, RangeReader
 from pravega_wire.stream.core import ClientCore
@@ -468,14 +467,17 @@ async def fetch_event(core: ClientCore, pointer: EventPointer) -> bytes:
 class StreamReader:
     """The events between two cuts, range after range: ``async for batch in reader``.
 
-    Ranges come in the order of their segment ids, so the events of one routing key are in order.
+    Ranges come in the order of their segment ids, so the events of one routing key are in order. Made by
+    :meth:`PravegaClient.read_events`. Close it (``aclose`` or ``async with``) when it is not read to the end.
+    One task at a time.
     """
 
-    def __init__(self, core: ClientCore, ranges: Sequence[SegmentRange]) -> None:
+    def __init__(self, core: ClientCore, find: Callable[[], Awaitable[Sequence[SegmentRange]]]) -> None:
         self._core = core
-        self._ranges = list(reversed(ranges))
+        self._find = find
+        self._ranges: list[SegmentRange] | None = None
         self._current: EventRangeReader | None = None
-        self._closed = False
+        self._waiters = Waiters("the reader is closed")
         self._alone = OneAtATime("another task is reading with this reader")
 
     def __aiter__(self) -> Self:
@@ -488,15 +490,22 @@ class StreamReader:
         return batch
 
     async def next_batch(self) -> EventBatch | None:
-        """The next events (at least one), or None after the last; errors as the range reader's.
+        """The next events (at least one), or None after the last.
+
+        The first call finds out what lies between the cuts, with the errors of
+        :meth:`PravegaClient.segment_ranges`; others as those of reading one range.
 
         :raises ClosedError: the reader is closed, or was closed meanwhile.
         :raises ConcurrentUseError: another task is reading.
         """
         with self._alone:
             while True:
-                if self._closed:
-                    raise ClosedError("the reader is closed")
+                self._waiters.check()
+                if self._ranges is None:
+                    with self._waiters.waiting():
+                        found = await self._find()
+                    self._ranges = list(reversed(found))
+                    continue
                 if self._current is None:
                     if not self._ranges:
                         await trio.lowlevel.checkpoint()
@@ -509,14 +518,19 @@ class StreamReader:
 
     async def aclose(self) -> None:
         """Give the connection back; a task that is reading gets :class:`ClosedError`."""
-        self._closed = True
-        self._ranges.clear()
+        self._close()
+        await trio.lowlevel.checkpoint()
+
+    def _close(self) -> None:
+        self._waiters.close()
         if self._current is not None:
-            current, self._current = self._current, None
-            await current.aclose()
+            self._current.close_nowait()
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *exc: object) -> None:
-        await self.aclose()
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
+        self._close()
+        if kind is None:
+            # An exception leaves as it is: no cancellation takes its place.
+            await trio.lowlevel.checkpoint()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar, overload
 from uuid import UUID
@@ -46,7 +46,7 @@ from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.reader import EventRangeReader
 from pravega_wire.segment.store import Backoff, SegmentStores
 from pravega_wire.serializers import BytesSerializer, Serializer
-from pravega_wire.stream import batch, marks, reader_group, scopes, splitting, together, transaction
+from pravega_wire.stream import batch, marks, reader_group, scopes, splitting, transaction
 from pravega_wire.stream.batch import Bound, OnTruncated, StreamReader
 from pravega_wire.stream.byte_stream import ByteStreamReader, ByteStreamWriter
 from pravega_wire.stream.core import ClientCore
@@ -782,6 +782,11 @@ class PravegaClient:
     def read_range(self, segment_range: SegmentRange) -> EventRangeReader:
         """The events of a range: ``async for batch in client.read_range(r)``.
 
+        The objects that this, :meth:`read_events` and :meth:`read_ranges` return are used alike: iterate over
+        them, and enter them (``async with client.read_range(r) as batches``) where reading may end before the
+        last batch. That gives the connection and the buffers back at once, which otherwise happens after the
+        last batch or with the client. Nothing is read before the first batch is asked for.
+
         :raises DataLossError: (while reading) it was truncated meanwhile.
         """
         return batch.range_reader(self._core, segment_range)
@@ -801,23 +806,23 @@ class PravegaClient:
         at_once: int = 4,
         max_buffered_bytes: int = 32 * 1024 * 1024,
         ordered: bool = True,
-    ) -> AbstractAsyncContextManager[RangesReader]:
-        """Several ranges read at the same time: ``async with client.read_ranges(ranges) as batches``.
+    ) -> RangesReader:
+        """Several ranges read at the same time: ``async for batch in client.read_ranges(ranges)``.
 
-        ``async for batch in batches`` gives :class:`SegmentEvents`, as they arrive.
+        It gives :class:`SegmentEvents`, as they arrive. Close it as :meth:`read_range`.
 
         :param at_once: how many ranges are read at a time.
         :param max_buffered_bytes: what they hold together of data that was received and not taken (at least
             384 KiB for each, and an event that is larger than that as a whole).
         :param ordered: keep the events of each routing key in order: pieces of one segment are read one after
             the other, and a segment after all of earlier epochs. Without it everything is read at once.
-        :raises InvalidArgumentError: (on entering) a number is too small.
+        :raises InvalidArgumentError: a number is too small.
         """
-        return together.read_ranges(
+        return RangesReader(
             self._core, ranges, at_once=at_once, max_buffered_bytes=max_buffered_bytes, ordered=ordered
         )
 
-    async def read_events(
+    def read_events(
         self,
         stream: StreamName,
         start: Bound = "earliest",
@@ -827,11 +832,12 @@ class PravegaClient:
     ) -> StreamReader:
         """The events between two cuts, in order for each routing key.
 
-        ``async for batch in await client.read_events("s/t")``; arguments and errors as
-        :meth:`segment_ranges`.
+        ``async for batch in client.read_events("s/t")``; arguments as :meth:`segment_ranges`, which is called
+        when the first batch is asked for, and whose errors are raised then. Close it as :meth:`read_range`.
         """
-        ranges = await self.segment_ranges(stream, start, end, on_truncated=on_truncated)
-        return StreamReader(self._core, ranges)
+        return StreamReader(
+            self._core, lambda: self.segment_ranges(stream, start, end, on_truncated=on_truncated)
+        )
 
     @limited("fetching the event at {}")
     async def fetch_event(self, pointer: EventPointer) -> bytes:

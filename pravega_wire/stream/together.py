@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Final, Self
 
@@ -14,13 +13,13 @@ from pravega_wire.checks import check_bytes, check_count, check_flag
 from pravega_wire.controller.tokens import Access
 from pravega_wire.errors import ClosedError, PravegaError
 from pravega_wire.naming import epoch_of
+from pravega_wire.segment.handles import OneAtATime
 from pravega_wire.segment.reader import CHUNK_BYTES, DEPTH, EventRangeReader, RangeReader
-from pravega_wire.stream.batch import lone_errors
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.event_reader import SegmentEvents
 from pravega_wire.types import SegmentRange
 
-__all__ = ["RangesReader", "read_ranges"]
+__all__ = ["RangesReader"]
 
 _SMALLEST_CHUNK: Final = 64 * 1024
 _CHUNKS_EACH: Final = DEPTH + 2
@@ -30,13 +29,37 @@ _CHUNKS_EACH: Final = DEPTH + 2
 class RangesReader:
     """The events of several ranges, a batch of one segment at a time: ``async for batch in reader``.
 
-    Made by :meth:`PravegaClient.read_ranges`. Use it from one task.
+    Made by :meth:`PravegaClient.read_ranges`. Close it (``aclose`` or ``async with``) when it is not read to
+    the end. One task at a time. It reads ahead, in tasks of the client's, from the first batch asked for.
     """
 
-    def __init__(self, batches: trio.MemoryReceiveChannel[SegmentEvents]) -> None:
-        self._batches = batches
-        self.failure: PravegaError | None = None
-        self.closed = False
+    def __init__(
+        self,
+        core: ClientCore,
+        ranges: Iterable[SegmentRange],
+        *,
+        at_once: int,
+        max_buffered_bytes: int,
+        ordered: bool,
+    ) -> None:
+        core.check_open()
+        check_count("at_once", at_once)
+        check_bytes("max_buffered_bytes", max_buffered_bytes)
+        check_flag("ordered", ordered)
+        self._core = core
+        self._groups = _groups(list(ranges), ordered=ordered)
+        self._at_once = at_once
+        self._chunk_bytes = min(
+            CHUNK_BYTES, max(_SMALLEST_CHUNK, max_buffered_bytes // (_CHUNKS_EACH * at_once))
+        )
+        self._send, self._batches = trio.open_memory_channel[SegmentEvents](0)
+        self._scope = trio.CancelScope()
+        self._alone = OneAtATime("another task is reading with this reader")
+        self._started = False
+        self._done = trio.Event()
+        self._complete = False
+        self._closed = False
+        self._failure: PravegaError | None = None
 
     def __aiter__(self) -> Self:
         return self
@@ -52,69 +75,93 @@ class RangesReader:
 
         :raises DataLossError: a range was truncated meanwhile; other errors as those of reading one range.
             Every further call raises the same.
-        :raises ClosedError: the context was left.
+        :raises ClosedError: the reader is closed, or was closed meanwhile.
+        :raises ConcurrentUseError: another task is reading.
         """
-        try:
-            return await self._batches.receive()
-        except trio.EndOfChannel:
-            if self.closed:
-                # None would say that everything was read.
-                raise ClosedError("the reader of these ranges is closed") from None
-            if self.failure is not None:
-                raise self.failure from None
+        with self._alone:
+            self._check_open()
+            if not self._started:
+                self._core.check_open()
+                self._started = True
+                self._core.nursery.start_soon(self._read_all)
+            try:
+                return await self._batches.receive()
+            except trio.EndOfChannel:
+                pass
+            self._check_open()
+            if self._failure is not None:
+                raise self._failure
+            if not self._complete:
+                raise ClosedError("the client is closed")
             return None
 
+    def _check_open(self) -> None:
+        if self._closed:
+            # None would say that everything was read.
+            raise ClosedError("the reader of these ranges is closed")
 
-@asynccontextmanager
-async def read_ranges(
-    core: ClientCore, ranges: Iterable[SegmentRange], *, at_once: int, max_buffered_bytes: int, ordered: bool
-) -> AsyncIterator[RangesReader]:
-    """See :meth:`PravegaClient.read_ranges`."""
-    core.check_open()
-    check_count("at_once", at_once)
-    check_bytes("max_buffered_bytes", max_buffered_bytes)
-    check_flag("ordered", ordered)
-    chunk_bytes = min(CHUNK_BYTES, max(_SMALLEST_CHUNK, max_buffered_bytes // (_CHUNKS_EACH * at_once)))
-    send, receive = trio.open_memory_channel[SegmentEvents](0)
-    reader = RangesReader(receive)
+    async def aclose(self) -> None:
+        """Give the connections back; a task that is reading gets :class:`ClosedError`."""
+        await self._end()
+        await trio.lowlevel.checkpoint()
 
-    async def read(each: SegmentRange) -> None:
-        target = core.target(each.stream, each.segment_id, Access.READ)
-        async with EventRangeReader(
-            RangeReader(core.stores, target, each.start_offset, each.end_offset, chunk_bytes=chunk_bytes)
-        ) as events:
-            async for batch in events:
-                await send.send(SegmentEvents(each.segment, batch))
+    async def _end(self) -> None:
+        self._closed = True
+        self._scope.cancel()
+        if self._started:
+            # Its tasks are cancelled: they end without waiting for anybody.
+            with trio.CancelScope(shield=True):
+                await self._done.wait()
 
-    async def read_some(waiting: deque[deque[SegmentRange]], scope: trio.CancelScope) -> None:
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
+        await self._end()
+        if kind is None:
+            # An exception leaves as it is: no cancellation takes its place.
+            await trio.lowlevel.checkpoint()
+
+    # --- tasks ----------------------------------------------------------------------------------
+
+    async def _read_all(self) -> None:
+        try:
+            with self._scope:
+                async with self._send:
+                    for group in self._groups:
+                        waiting = deque(group)
+                        async with trio.open_nursery() as nursery:
+                            for _ in range(min(self._at_once, len(group))):
+                                nursery.start_soon(self._read_some, waiting, nursery.cancel_scope)
+                        if self._failure is not None:
+                            return
+                    self._complete = True
+        finally:
+            self._done.set()
+
+    async def _read_some(self, waiting: deque[deque[SegmentRange]], scope: trio.CancelScope) -> None:
         try:
             while waiting:
                 for each in waiting.popleft():
-                    await read(each)
+                    await self._read(each)
         except PravegaError as error:
-            # The first failure ends everything; whoever asks for more is told.
-            reader.failure = reader.failure or error
+            # The first failure ends everything; the next call for a batch raises it.
+            self._failure = self._failure or error
             scope.cancel()
 
-    async def read_all() -> None:
-        async with send:
-            for group in _groups(list(ranges), ordered=ordered):
-                waiting = deque(group)
-                async with trio.open_nursery() as nursery:
-                    for _ in range(min(at_once, len(group))):
-                        nursery.start_soon(read_some, waiting, nursery.cancel_scope)
-                if reader.failure is not None:
-                    return
-
-    with lone_errors() as body:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(read_all)
-            try:
-                with body:
-                    yield reader
-            finally:
-                reader.closed = True
-                nursery.cancel_scope.cancel()
+    async def _read(self, each: SegmentRange) -> None:
+        target = self._core.target(each.stream, each.segment_id, Access.READ)
+        async with EventRangeReader(
+            RangeReader(
+                self._core.stores,
+                target,
+                each.start_offset,
+                each.end_offset,
+                chunk_bytes=self._chunk_bytes,
+            )
+        ) as events:
+            async for batch in events:
+                await self._send.send(SegmentEvents(each.segment, batch))
 
 
 def _groups(ranges: Sequence[SegmentRange], *, ordered: bool) -> list[list[deque[SegmentRange]]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any, Generic, Self, TypeVar, overload
 from uuid import UUID
 
@@ -22,7 +22,7 @@ from pravega_wire.controller.types import (
     TxnStatus,
 )
 from pravega_wire.cuts import StreamLayout
-from pravega_wire.errors import ClosedError, InvalidArgumentError, PravegaError
+from pravega_wire.errors import ClosedError, PravegaError
 from pravega_wire.groups import ReaderGroupConfig
 from pravega_wire.hashing import routing_key_position
 from pravega_wire.metrics import ClientMetrics, Observer, WriterMetrics
@@ -59,7 +59,7 @@ from pravega_wire.stream.transaction import (
 from pravega_wire.sync.byte_stream import ByteStreamReader, ByteStreamWriter
 from pravega_wire.sync.feeding import Feed, Placing, is_plain, plain_keys
 from pravega_wire.sync.key_value_table import KeyValueTable
-from pravega_wire.sync.portal import Held, Line, Named, Portal
+from pravega_wire.sync.portal import Line, Named, Portal
 from pravega_wire.sync.reader_group import EventReader, ReaderGroup, listed
 from pravega_wire.transport.pool import AddressMap
 from pravega_wire.types import Revision, ScopedStream, SegmentRange, StreamCut
@@ -193,14 +193,11 @@ class EventBatches:
 
 
 class RangesReader:
-    """Blocking twin of :class:`pravega_wire.RangesReader`: ``with client.read_ranges(ranges) as batches``."""
+    """Blocking twin of :class:`pravega_wire.RangesReader`. Close it if not read through."""
 
-    def __init__(
-        self, portal: Portal | Line, manager: AbstractAsyncContextManager[AsyncRangesReader]
-    ) -> None:
+    def __init__(self, portal: Portal | Line, reader: AsyncRangesReader) -> None:
         self._portal = Line(portal)
-        self._manager = manager
-        self._held: Held[AsyncRangesReader] | None = None
+        self._twin = reader
 
     def __iter__(self) -> Iterator[SegmentEvents]:
         while (batch := self.next_batch()) is not None:
@@ -208,17 +205,17 @@ class RangesReader:
 
     def next_batch(self, *, timeout: float | None = None) -> SegmentEvents | None:
         """The next events, or None after the last."""
-        if self._held is None:
-            raise InvalidArgumentError("read_ranges() is used as a context manager")
-        return self._portal.within(timeout, self._held.value.next_batch)
+        return self._portal.within(timeout, self._twin.next_batch)
+
+    def close(self, *, timeout: float | None = None) -> None:
+        """Give the connections back."""
+        self._portal.close(timeout, self._twin.aclose)
 
     def __enter__(self) -> Self:
-        self._held = self._portal.enter(self._manager)
         return self
 
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        assert self._held is not None
-        self._held.leave(failed=error is not None)
+    def __exit__(self, *exc: object) -> None:
+        self.close()
 
 
 class _Writer:
@@ -770,7 +767,7 @@ class PravegaClient:
         max_buffered_bytes: int = 32 * 1024 * 1024,
         ordered: bool = True,
     ) -> RangesReader:
-        """Several ranges read at the same time: ``with client.read_ranges(ranges) as batches``."""
+        """Several ranges read at the same time: ``for batch in client.read_ranges(ranges)``."""
         return RangesReader(
             self._portal,
             self._twin.read_ranges(
@@ -979,13 +976,11 @@ class PravegaClient:
         end: Bound = "latest",
         *,
         on_truncated: OnTruncated = "raise",
-        timeout: float | None = None,
     ) -> EventBatches:
         """The events between two cuts, in order for each routing key."""
-        reader = self._portal.within(
-            timeout, self._twin.read_events, stream, start, end, on_truncated=on_truncated
+        return EventBatches(
+            self._portal, self._twin.read_events(stream, start, end, on_truncated=on_truncated)
         )
-        return EventBatches(self._portal, reader)
 
     def fetch_event(self, pointer: EventPointer, *, timeout: float | None = None) -> bytes:
         """One event, by where it lies."""

@@ -61,7 +61,7 @@ async def verify(client: PravegaClient, stream: str, counts: Sequence[Mapping[st
     """Check that every acknowledged event is stored once, in order per key; returns how many there are."""
     expected = {key: count for each in counts for key, count in each.items()}
     found = dict.fromkeys(expected, 0)
-    async for batch in await client.read_events(stream):
+    async for batch in client.read_events(stream):
         for event in batch:
             key, _, number = event.decode().partition(":")
             if int(number) != found[key]:

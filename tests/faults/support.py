@@ -28,7 +28,7 @@ def numbers_by_key(payloads: Iterable[bytes]) -> dict[str, list[int]]:
 async def read_all(client: PravegaClient, stream: str) -> list[bytes]:
     """Every event, segment by segment, predecessors first."""
     payloads: list[bytes] = []
-    async for batch in await client.read_events(stream):
+    async for batch in client.read_events(stream):
         payloads += batch
     return payloads
 

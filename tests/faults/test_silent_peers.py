@@ -152,7 +152,7 @@ CLIENT_OPERATIONS: dict[str, Operation] = {
     "merge_staging": lambda c: c.merge_staging("t", TXN, [TXN]),
     "ping_transaction": lambda c: c.ping_transaction("t", TXN, lease_ms=10_000),
     "range_crc32": lambda c: c.range_crc32(SegmentRange(ScopedStream("s", "t"), 0, 0, 1)),
-    "read_events": lambda c: c.read_events("t"),
+    "read_events": lambda c: c.read_events("t").next_batch(),
     "reader_group": lambda c: c.reader_group("g"),
     "reader_group_exists": lambda c: c.reader_group_exists("g"),
     "revisioned_stream": lambda c: c.revisioned_stream("t"),

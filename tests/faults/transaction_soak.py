@@ -212,7 +212,7 @@ async def verify(client: PravegaClient, stream: str, journals: Mapping[str, Jour
     :returns: the number of committed transactions.
     """
     found: dict[str, list[tuple[int, int]]] = {}
-    async for batch in await client.read_events(stream):
+    async for batch in client.read_events(stream):
         for event in batch:
             key, number, index = event.decode().split(":")
             found.setdefault(key, []).append((int(number), int(index)))

@@ -195,7 +195,7 @@ def run_until_killed(job: Job, seconds: float, processes: int = 1) -> tuple[bool
 async def verify(client: PravegaClient, expected: dict[str, list[int]]) -> int:
     """Check that each row is in the stream once, in order per key; returns the number of events."""
     found: dict[str, list[int]] = defaultdict(list)
-    async for batch in await client.read_events("data"):
+    async for batch in client.read_events("data"):
         for event in batch:
             key, number, filler = event.decode().split(",")
             if filler != "x" * (int(number) % 50):

@@ -359,7 +359,7 @@ def test_what_a_source_gave_before_it_raised_is_stored(config: PravegaConfig) ->
                     with pytest.raises(KeyError, match="no more"):
                         await writer.write_events(failing(count), "k")
                     await writer.flush()
-                    found = [event async for batch in await client.read_events(name) for event in batch]
+                    found = [event async for batch in client.read_events(name) for event in batch]
                     assert found == expect(count)
 
     trio.run(main)

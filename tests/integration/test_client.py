@@ -41,7 +41,7 @@ from .conftest import guarded
 
 
 async def all_events(client: PravegaClient, stream: str) -> list[bytes]:
-    return [event async for batch in await client.read_events(stream) for event in batch]
+    return [event async for batch in client.read_events(stream) for event in batch]
 
 
 def by_key(events: list[bytes]) -> dict[bytes, list[int]]:
@@ -184,7 +184,7 @@ def test_batches_between_cuts(config: PravegaConfig) -> None:
                 await writer.write_events([b"d"] * 500)
 
             async def read(start: StreamCut | str, end: StreamCut | str) -> list[bytes]:
-                reader = await client.read_events("t", start, end)
+                reader = client.read_events("t", start, end)
                 return [event async for batch in reader for event in batch]
 
             assert await read("earliest", first) == [b"a"] * 500

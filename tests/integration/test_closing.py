@@ -263,7 +263,7 @@ def test_iterators_are_closed_while_they_wait(
                     reader = client.read_range(only)
                     wait = reader.next_batch
                 elif kind == "events":
-                    reader = await client.read_events("e")
+                    reader = client.read_events("e")
                     wait = reader.next_batch
                 else:
                     log = await client.revisioned_stream("e")

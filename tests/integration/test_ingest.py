@@ -157,7 +157,7 @@ async def nothing(record: IngestRecord) -> None:
 async def stored(client: PravegaClient, stream: str = "data") -> list[int]:
     """The numbers in the stream; fails if those of a key are out of order."""
     found: list[int] = []
-    async for batch in await client.read_events(stream):
+    async for batch in client.read_events(stream):
         found += [int(event) for event in batch]
     for key in range(5):
         numbers = [number for number in found if number % 5 == key]
@@ -510,7 +510,7 @@ def test_file_that_cannot_be_ingested(config: PravegaConfig, tmp_path: Path) -> 
             assert await stored(client) == [0, 1]
             await ingester.run(folder)
             found: list[int] = []
-            async for batch in await client.read_events("data"):
+            async for batch in client.read_events("data"):
                 found += [int(event) for event in batch]
             assert sorted(found) == list(range(3001))
             (folder / "c.txt").write_bytes(b"x" * (9 << 20))

@@ -30,7 +30,7 @@ def test_large_events_are_stored_in_order_among_others(config: PravegaConfig) ->
                     await writer.write_event(event, "key")
                 await (await writer.write_events(events, "key")).wait()
                 assert writer.metrics().events_acknowledged == 2 * len(events)
-            found = [event async for batch in await client.read_events("l") for event in batch]
+            found = [event async for batch in client.read_events("l") for event in batch]
             assert found == events * 2
             async with client.event_writer("l") as writer:
                 with pytest.raises(EventTooLargeError, match="8388608"):
@@ -89,7 +89,7 @@ def test_the_segment_is_sealed_before_the_event_is_whole(config: PravegaConfig) 
                 await writer.write_event(LARGE, "key")
                 assert len(writer.segments) == 2
                 await writer.write_event(b"last", "key")
-            found = [event async for batch in await client.read_events("s") for event in batch]
+            found = [event async for batch in client.read_events("s") for event in batch]
             assert found == [b"first", LARGE, b"last"]
 
     trio.run(main)
@@ -110,7 +110,7 @@ def test_connections_lost_on_the_way(
                     await writer.write_event(LARGE, "key")
                     await writer.write_event(LARGE[::-1], "key")
                 assert fault_proxy.cuts == 2
-                found = [event async for batch in await client.read_events("f") for event in batch]
+                found = [event async for batch in client.read_events("f") for event in batch]
                 assert found == [b"before", LARGE, LARGE[::-1]]
 
     trio.run(main)

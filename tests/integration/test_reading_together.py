@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from contextlib import aclosing
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import trio
 
-from pravega_wire import PravegaClient, PravegaConfig, SegmentRange, sync
+from pravega_wire import PravegaClient, PravegaConfig, RangesReader, SegmentRange, sync
 from pravega_wire.errors import ClosedError, DataLossError, InvalidArgumentError, TruncatedInputError
+from pravega_wire.segment.reader import EventRangeReader
+from pravega_wire.stream.batch import StreamReader
 from tests.faults.support import assert_exactly, event_of, scale_to
 from tests.integration.conftest import guarded
 
@@ -117,12 +121,10 @@ def test_the_first_failure_ends_it(config: PravegaConfig) -> None:
                 async with client.read_ranges([good, other]) as batches:
                     async for _ in batches:
                         pass
-            async with client.read_ranges([]) as batches:
-                assert await batches.next_batch() is None
+            assert await client.read_ranges([]).next_batch() is None
             for wrong in ({"at_once": 0}, {"max_buffered_bytes": 0}):
                 with pytest.raises(InvalidArgumentError, match=next(iter(wrong))):
-                    async with client.read_ranges([good], **wrong):  # type: ignore[arg-type]
-                        pass
+                    client.read_ranges([good], **wrong)  # type: ignore[arg-type]
 
     trio.run(main)
 
@@ -190,15 +192,58 @@ def test_after_leaving(config: PravegaConfig) -> None:
                     pass
             async with client.read_events("t") as reader:
                 assert await reader.next_batch() is not None
-            unread = await client.read_events("t")
+            unread = client.read_events("t")
             await unread.aclose()
             for left in (batches, read, reader, unread):
                 for _ in range(2):
                     with pytest.raises(ClosedError):
                         await left.next_batch()
-            through = await client.read_events("t")
+            through = client.read_events("t")
             assert sum([len(batch) async for batch in through]) == 5000
             assert await through.next_batch() is None
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize("kind", ["range", "events", "ranges"])
+def test_the_three_ways_of_reading_are_used_alike(config: PravegaConfig, kind: str) -> None:
+    async def main() -> None:
+        async with guarded(config) as client:
+            await client.create_stream("t", 1)
+            async with client.event_writer("t") as writer:
+                await writer.write_events([bytes(1000)] * 5000)
+            ranges = await client.segment_ranges("t")
+
+            def reading() -> EventRangeReader | StreamReader | RangesReader:
+                match kind:
+                    case "range":
+                        return client.read_range(ranges[0])
+                    case "events":
+                        return client.read_events("t")
+                    case _:
+                        return client.read_ranges(ranges)
+
+            reader: Any
+            assert sum([len(batch) async for batch in reading()]) == 5000
+            async with reading() as reader:
+                assert sum([len(batch) async for batch in reader]) == 5000
+            async with aclosing(reading()) as reader:
+                assert await reader.next_batch() is not None
+            with pytest.raises(ClosedError):
+                await reader.next_batch()
+            mine = ValueError("mine")
+            with pytest.raises(ValueError, match="mine"):
+                with trio.CancelScope() as scope:
+                    async with reading() as reader:
+                        await reader.next_batch()
+                        scope.cancel()
+                        raise mine
+            # Nobody closes it: the client does.
+            left = reading()
+            assert await left.next_batch() is not None
+        with pytest.raises(ClosedError):
+            while await left.next_batch() is not None:
+                pass
 
     trio.run(main)
 
@@ -211,8 +256,9 @@ def test_blocking(config: PravegaConfig) -> None:
                 writer.write_event(event, key)
         with client.read_ranges(client.segment_ranges("t"), at_once=2) as batches:
             assert_exactly((event for batch in batches for event in batch), 3000)
-        with pytest.raises(InvalidArgumentError, match="context manager"):
-            client.read_ranges([]).next_batch()
+        assert client.read_ranges([]).next_batch() is None
+        ranges = client.segment_ranges("t")
+        assert_exactly((event for batch in client.read_ranges(ranges) for event in batch), 3000)
         # Left in the middle
         with client.read_ranges(client.segment_ranges("t")) as batches:
             assert batches.next_batch() is not None

@@ -43,7 +43,7 @@ def test_everything_over_tls_with_tokens(config: PravegaConfig) -> None:
                 await txn.commit()
                 await txn.wait_committed()
                 assert await txn.status() is TxnStatus.COMMITTED
-                events = [event async for batch in await client.read_events("s") for event in batch]
+                events = [event async for batch in client.read_events("s") for event in batch]
                 assert events[:20_000] == [b"%06d" % n for n in range(20_000)]
                 assert events[20_000:] == [bytes(3_000_000), b"in a transaction"]
                 await client.create_stream("r", 1)
@@ -134,7 +134,7 @@ def test_no_secret_is_logged_or_in_an_error(config: PravegaConfig, monkeypatch: 
                     await txn.write_event(b"y", "key")
                     await txn.commit()
                     await txn.wait_committed()
-                assert [event async for batch in await client.read_events("s") for event in batch] == [
+                assert [event async for batch in client.read_events("s") for event in batch] == [
                     b"x",
                     b"y",
                 ]

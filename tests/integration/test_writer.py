@@ -98,7 +98,7 @@ def test_half_of_a_surrogate_pair_is_a_key_like_others(config: PravegaConfig) ->
                 await writer.write_events(pa.array([b"x"], pa.binary()), "\ud800")
                 with pytest.raises(InvalidArgumentError, match="routing keys"):
                     await writer.write_events(pa.array([b"x"], pa.binary()), ["\ud800"])
-            assert [event async for batch in await client.read_events("k") for event in batch] == [b"x"] * 3
+            assert [event async for batch in client.read_events("k") for event in batch] == [b"x"] * 3
 
     trio.run(main)
 
@@ -312,7 +312,7 @@ def test_arrays_that_are_no_events(config: PravegaConfig) -> None:
                     await writer.write_events(pa.array([bytes(9_000_000)]))
                 await writer.write_events(pa.array(["text", "é"]))
                 await writer.write_events(pa.array([b"12", b"34"], pa.binary(2)))
-            events = [event async for batch in await client.read_events("bad") for event in batch]
+            events = [event async for batch in client.read_events("bad") for event in batch]
             assert events == [b"text", "é".encode(), b"12", b"34"]
 
     trio.run(main)
@@ -338,7 +338,7 @@ def test_keys_are_strings_of_any_kind_and_writers_are_opened(config: PravegaConf
                 await writer.write_event(b"1", Colour.RED)
                 await writer.write_events([b"2", b"3"], [Colour.RED, "red"])
                 await writer.write_event(b"4", "red")
-            found = [event async for batch in await client.read_events("k") for event in batch]
+            found = [event async for batch in client.read_events("k") for event in batch]
             assert found == [b"1", b"2", b"3", b"4"]
 
     trio.run(main)

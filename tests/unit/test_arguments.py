@@ -37,11 +37,6 @@ SECONDS: tuple[object, ...] = ("5", True, NAN, -1, -INF)
 Call = Callable[[PravegaClient, Any], object]
 
 
-async def _read_ranges(client: PravegaClient, **arguments: Any) -> None:
-    async with client.read_ranges([], **arguments):
-        pass
-
-
 async def _note(client: PravegaClient, value: Any) -> None:
     await client.event_writer("t").note_time(value)
 
@@ -113,13 +108,13 @@ CALLS: dict[str, tuple[Call, str, Iterable[object]]] = {
     "byte reader": (lambda c, v: c.byte_stream_reader("t", v), "start", ("0", 1.5, True, -1, None)),
     "follow": (lambda c, v: c.byte_stream_reader("t", follow=v), "follow", ("false", 0, None)),
     "receive_some": (_receive, "max_bytes", ("1", 1.5, True, 0, -1)),
-    "at_once": (lambda c, v: _read_ranges(c, at_once=v), "at_once", COUNTS),
+    "at_once": (lambda c, v: c.read_ranges([], at_once=v), "at_once", COUNTS),
     "max_buffered_bytes": (
-        lambda c, v: _read_ranges(c, max_buffered_bytes=v),
+        lambda c, v: c.read_ranges([], max_buffered_bytes=v),
         "max_buffered_bytes",
         COUNTS,
     ),
-    "ordered": (lambda c, v: _read_ranges(c, ordered=v), "ordered", ("false", 0, None)),
+    "ordered": (lambda c, v: c.read_ranges([], ordered=v), "ordered", ("false", 0, None)),
     "max_range_bytes": (
         lambda c, v: c.segment_ranges("t", max_range_bytes=v),
         "max_range_bytes",
