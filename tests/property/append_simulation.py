@@ -802,7 +802,7 @@ async def _live(world: World, steps: int) -> None:
 
             each.call(rewrite)
         for one in plain:
-            one.call(one.writer.close)
+            one.call(one.writer.aclose)
         await _quiet(world, clock, lambda: [*plain, *final])
         stored = {event for segment in world.by_id.values() for event, _ in segment.data}
         everybody: list[Process] = [*plain, *final, *(each for found in sequences for each in found.all)]

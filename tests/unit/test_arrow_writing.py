@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pravega_wire.errors import ClosedError, InvalidArgumentError
 from pravega_wire.hashing import routing_key_position
 from pravega_wire.metrics import Counters
-from pravega_wire.protocol.append import Block, PlaceRun, Promise
+from pravega_wire.protocol.append import Block, Place, PlaceRun, Promise
 from pravega_wire.segment.appender import SegmentAppender
 from pravega_wire.segment.store import SegmentStores, SegmentTarget
 from pravega_wire.stream.arrow import by_segment, frame_arrow, key_column, one_array
@@ -186,7 +186,7 @@ def test_a_full_block_is_cut_between_events() -> None:
 def test_a_block_gives_its_events_with_their_places() -> None:
     block = Block(Promise())
     parts = [b"a", b"bb", b"", b"c"]
-    places = ["key", PlaceRun(memoryview(pack("2d", 0.25, 0.5)).cast("d")), None]
+    places: list[Place | PlaceRun] = ["key", PlaceRun(memoryview(pack("2d", 0.25, 0.5)).cast("d")), None]
     block.put([framed(parts)], places, len(framed(parts)), 4)
     assert [(bytes(event), place) for event, place in block.events()] == [
         (framed([part]), place) for part, place in zip(parts, ["key", 0.25, 0.5, None], strict=True)
