@@ -13,8 +13,9 @@ from pravega_wire import EventBatch, PravegaConfig, SegmentRange
 from pravega_wire.sync import DirectReader
 from spark_adapter.clients import client_for
 from spark_adapter.options import COLUMNS
+from spark_adapter.surviving import surviving
 
-__all__ = ["arrow_batches", "arrow_schema", "record_batch"]
+__all__ = ["arrow_batches", "arrow_schema", "batches_of", "record_batch"]
 
 _TYPES = {
     "event": pa.binary(),
@@ -45,6 +46,19 @@ def arrow_batches(
         for batch in batches:
             # A copy of its own: the batch is good until the next one is asked for.
             yield record_batch(segment_range, batch, schema)
+
+
+def batches_of(
+    config: PravegaConfig, segment_range: SegmentRange, columns: Sequence[str], *, skip_lost: bool
+) -> Iterator[pa.RecordBatch]:
+    """As :func:`arrow_batches`.
+
+    :param skip_lost: leave out what is truncated before it is read, instead of raising
+        :class:`DataLossError`; the log says what.
+    """
+    if not skip_lost:
+        return arrow_batches(config, segment_range, columns)
+    return surviving(lambda rest: arrow_batches(config, rest, columns), segment_range)
 
 
 def record_batch(segment_range: SegmentRange, batch: EventBatch, schema: pa.Schema) -> pa.RecordBatch:

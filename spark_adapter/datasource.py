@@ -137,6 +137,9 @@ class _Reader(DataSourceReader):  # type: ignore[misc]  # pyspark is Any to mypy
         # Spark makes one partition without a value of an empty list
         if isinstance(getattr(partition, "value", None), SegmentRange):
             # Imported by the workers alone: Spark starts a process for each plan.
-            from spark_adapter.arrow_reader import arrow_batches
+            from spark_adapter.arrow_reader import batches_of
 
-            yield from arrow_batches(self.options.config, partition.value, self.options.columns)
+            options = self.options
+            yield from batches_of(
+                options.config, partition.value, options.columns, skip_lost=not options.fail_on_data_loss
+            )

@@ -150,7 +150,7 @@ OPTIONS = (
     Option(
         "fail_on_data_loss",
         "`true`",
-        "`false`: begin at the stream's head when data after the start was truncated",
+        "`false`: skip what was truncated after the start, also while tasks run",
         ("failOnDataLoss",),
         uses=READS,
     ),

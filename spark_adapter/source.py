@@ -20,6 +20,7 @@ from pravega_wire.sync import DirectReader
 from spark_adapter.clients import client_for
 from spark_adapter.options import check_end, columns_of, config_options, encode_ranges, schema_of
 from spark_adapter.planning import ranges_to_read
+from spark_adapter.surviving import surviving
 from spark_adapter.versions import check_context, needs_data_sources
 
 if TYPE_CHECKING:
@@ -47,17 +48,20 @@ class _ReadEvents:
 
     config: PravegaConfig
     deserializer: Callable[[bytes], Any] | None
+    skip_lost: bool
 
     def __call__(self, ranges: Iterable[SegmentRange]) -> Iterator[Any]:
-        client = client_for(self.config)
         for each in ranges:
-            with DirectReader(client, each) as batches:
-                for batch in batches:
-                    events = batch.to_list()
-                    if self.deserializer is None:
-                        yield from events
-                    else:
-                        yield from map(self.deserializer, events)
+            for events in surviving(self._lists, each) if self.skip_lost else self._lists(each):
+                if self.deserializer is None:
+                    yield from events
+                else:
+                    yield from map(self.deserializer, events)
+
+    def _lists(self, segment_range: SegmentRange) -> Iterator[list[bytes]]:
+        with DirectReader(client_for(self.config), segment_range) as batches:
+            for batch in batches:
+                yield batch.to_list()
 
 
 @overload
@@ -110,13 +114,15 @@ def read_rdd(
     :param start, end: resolved now, once: the RDD does not grow. An ``end`` of ``"earliest"`` is refused.
     :param deserializer: function from an event's bytes to an element; sent to the workers. Default:
         the elements are the bytes.
-    :param on_truncated: ``raise``, or ``skip_to_head`` if data after ``start`` may be gone.
+    :param on_truncated: ``raise``, or ``skip_to_head`` if data after ``start`` may be gone, now or before a
+        task reads it.
     :param max_partition_bytes: divide what lies in one segment into partitions of at most so many bytes (a
         larger event is one by itself), so that several workers read it. The driver looks for the places now,
         as :meth:`PravegaClient.split_range` does and at its cost.
     :param min_partitions: divide the largest ranges between events until there are so many partitions, or as
         many as there are events; for segments that hold much more than others. Costs the same.
-    :raises DataLossError: data between the cuts was truncated (now, or while reading).
+    :raises DataLossError: data between the cuts was truncated (now, or while reading), and ``on_truncated``
+        is ``fail``.
     :raises InvalidStreamCutError: a cut is of another stream or beyond its end.
     :raises InvalidArgumentError: ``sc`` is not a Spark context (Spark Connect has none), or an argument makes
         no sense.
@@ -132,7 +138,7 @@ def read_rdd(
         max_partition_bytes=max_partition_bytes,
         min_partitions=min_partitions,
     )
-    read = _ReadEvents(config, deserializer)
+    read = _ReadEvents(config, deserializer, skip_lost=on_truncated == "skip_to_head")
     return sc.parallelize(ranges, max(1, len(ranges))).mapPartitions(read)
 
 
@@ -178,6 +184,7 @@ def read_df(
     check_end("end", end)
     chosen = columns_of("columns", columns)
     name = config.resolve(stream)
+    skip_lost = on_truncated == "skip_to_head"
     by_map = _has_pandas()
     if not by_map:
         needs_data_sources("read_df without pandas")
@@ -191,7 +198,7 @@ def read_df(
         min_partitions=min_partitions,
     )
     if by_map:
-        return _mapped(spark, config, name, ranges, chosen)
+        return _mapped(spark, config, name, ranges, chosen, skip_lost)
     register(spark)
     return (
         spark.read.format("pravega")
@@ -200,6 +207,7 @@ def read_df(
             stream=f"{name.scope}/{name.name}",
             segment_ranges=encode_ranges(ranges),
             columns=",".join(chosen),
+            fail_on_data_loss=str(not skip_lost).lower(),
         )
         .load()
     )
@@ -221,13 +229,16 @@ class _ReadBatches:
     config: PravegaConfig
     ranges: tuple[SegmentRange, ...]
     columns: tuple[str, ...]
+    skip_lost: bool
 
     def batches(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from spark_adapter.arrow_reader import arrow_batches
+        from spark_adapter.arrow_reader import batches_of
 
         for batch in numbers:
             for number in batch.column(0).to_pylist():
-                yield from arrow_batches(self.config, self.ranges[number], self.columns)
+                yield from batches_of(
+                    self.config, self.ranges[number], self.columns, skip_lost=self.skip_lost
+                )
 
 
 def _mapped(
@@ -236,6 +247,7 @@ def _mapped(
     stream: ScopedStream,
     ranges: Sequence[SegmentRange],
     columns: tuple[str, ...],
+    skip_lost: bool,
 ) -> DataFrame:
     """A frame whose tasks each get the number of a range, and read it.
 
@@ -245,7 +257,7 @@ def _mapped(
     # The same for every event: Spark puts them in, and nothing of them has to come from the worker.
     fixed = {"scope": stream.scope, "stream": stream.name}
     shipped = tuple(name for name in columns if name not in fixed) or ("segment_id",)
-    read = _ReadBatches(config, tuple(ranges), shipped)
+    read = _ReadBatches(config, tuple(ranges), shipped, skip_lost)
     rows = spark.range(0, count, 1, max(1, count)).mapInArrow(read.batches, schema_of(shipped))
     if shipped == columns:
         return rows

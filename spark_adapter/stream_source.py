@@ -5,7 +5,6 @@ Needs a PySpark that has read limits in its data source API (4.2).
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from pravega_wire import SegmentRange
-from pravega_wire.errors import DataLossError, InvalidArgumentError, NoSuchSegmentError
+from pravega_wire.errors import InvalidArgumentError
 from spark_adapter.admission import Limit
 from spark_adapter.creating import Creation
 from spark_adapter.options import ReadOptions
@@ -28,9 +27,7 @@ from spark_adapter.planner import StreamPlanner
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["PravegaStreamReader", "surviving_batches"]
-
-log = logging.getLogger(__name__)
+__all__ = ["PravegaStreamReader"]
 
 
 class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]  # Any
@@ -93,39 +90,10 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         """The rows of a partition, on a worker."""
         # Spark makes one partition without a value of an empty list.
         if isinstance(getattr(partition, "value", None), SegmentRange):
-            yield from surviving_batches(self.options, partition.value)
+            # Imported by the workers alone: Spark starts a process for each plan.
+            from spark_adapter.arrow_reader import batches_of
 
-
-def surviving_batches(options: ReadOptions, segment_range: SegmentRange) -> Iterator[pa.RecordBatch]:
-    """The rows of a range, without what is truncated while it is read, where that is allowed.
-
-    :raises DataLossError: some of it is gone, and that is not allowed.
-    """
-    # Imported by the workers alone.
-    from spark_adapter.arrow_reader import arrow_batches
-
-    rest: SegmentRange | None = segment_range
-    while rest is not None and rest.length:
-        try:
-            yield from arrow_batches(options.config, rest, options.columns)
-            return
-        except DataLossError as error:
-            if options.fail_on_data_loss:
-                raise
-            rest = _after_loss(rest, error)
-
-
-def _after_loss(rest: SegmentRange, error: DataLossError) -> SegmentRange | None:
-    """What is left of a range; says what is not."""
-    start = error.start_offset
-    if isinstance(error.__cause__, NoSuchSegmentError):
-        start = rest.end_offset
-    elif start is None or start <= rest.start_offset:
-        raise error
-    start = min(start, rest.end_offset)
-    first = max(rest.start_offset, error.offset or 0)
-    log.warning(
-        "stream %s, segment %s: %d bytes from offset %d on were truncated before a task has read them, and "
-        "are skipped", rest.stream, rest.segment, start - first, first,
-    )  # fmt: skip
-    return SegmentRange(rest.stream, rest.segment_id, start, rest.end_offset)
+            options = self.options
+            yield from batches_of(
+                options.config, partition.value, options.columns, skip_lost=not options.fail_on_data_loss
+            )

@@ -24,10 +24,9 @@ from pravega_wire.errors import (
 from pravega_wire.sync import PravegaClient, open_client
 from pravega_wire.testing import FaultProxy
 from spark_adapter.admission import Limit
-from spark_adapter.arrow_reader import arrow_batches
+from spark_adapter.arrow_reader import arrow_batches, batches_of
 from spark_adapter.options import ReadOptions, config_options
 from spark_adapter.planner import StreamPlanner, batch_ranges
-from spark_adapter.stream_source import surviving_batches
 
 Pair = tuple[str, bytes]
 """Routing key and event."""
@@ -346,19 +345,16 @@ def test_what_is_truncated_before_a_task_reads_it(
     kept = append(client, stream, "b", 40)
     parts = client.segment_ranges(stream)
     client.truncate_stream(stream, cut)
-    given = {**config_options(config), "stream": stream}
-    strict = ReadOptions.parse(given, "readStream")
-    lenient = ReadOptions.parse({**given, "fail_on_data_loss": "false"}, "readStream")
     with pytest.raises(DataLossError):
-        list(surviving_batches(strict, parts[0]))
+        list(batches_of(config, parts[0], ("event",), skip_lost=False))
     events = [
         row.as_py()
         for part in parts
-        for batch in surviving_batches(lenient, part)
+        for batch in batches_of(config, part, ("event",), skip_lost=True)
         for row in batch.column("event")
     ]
     check(events, kept)
-    said = [each.getMessage() for each in caplog.records if each.name == "spark_adapter.stream_source"]
+    said = [each.getMessage() for each in caplog.records if each.name == "spark_adapter.surviving"]
     assert said == [
         f"stream spark/{stream}, segment {part.segment}: {cut.positions[part.segment_id]} bytes from offset "
         "0 on were truncated before a task has read them, and are skipped"
@@ -366,7 +362,7 @@ def test_what_is_truncated_before_a_task_reads_it(
     ]
     split(client, stream)
     client.truncate_stream(stream, client.tail(stream))
-    assert [each for part in parts for each in surviving_batches(lenient, part)] == []
+    assert [each for part in parts for each in batches_of(config, part, ("event",), skip_lost=True)] == []
 
 
 def test_a_stream_that_is_deleted_or_made_anew(
