@@ -355,8 +355,23 @@ class ElectedCommitter(BatchCommitter):
             self._client.delete_staging(self._stream, txn_id, sorted(held.staging))
         return True
 
+    def is_prepared(self, txn_id: UUID) -> bool:
+        """Whether the ledger has PREPARED or DONE for a transaction: it may be committed."""
+        self._journal.refresh()
+        state = self._journal.sink_state
+        held = state.claim
+        return state.last_txn == txn_id or (
+            held is not None and held.txn == txn_id and held.prepared is not None
+        )
+
     def forget(self, batch: int, txn_id: UUID) -> None:
-        """Drop the history of a job that nobody will ask for again."""
+        """Drop the history of a job that nobody will ask for again.
+
+        If staging segments are left that could not be deleted, it stays until :func:`sweep` deletes them.
+        """
+        self._journal.refresh()
+        if self._journal.sink_state.leftovers:
+            return
         self._journal.write(Forget(**self._common, batch=batch, txn=txn_id))
 
 

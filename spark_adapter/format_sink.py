@@ -52,6 +52,14 @@ _NO_OVERWRITE = (
 )
 
 
+_ADVICE = (
+    "COMMITTING and COMMITTED mean that the rows are visible, or will be in a moment; ABORTING and ABORTED "
+    "that none ever will be, and the job can be run again; OPEN that commit_transaction makes them visible, "
+    "and that they are dropped if it is not called before the lease runs out. A job with a job_id is just "
+    "run again"
+)
+
+
 def batch_sink(options: dict[str, str], schema: StructType, overwrite: bool) -> BatchSink:
     """The writer of ``DataFrame.write``.
 
@@ -416,7 +424,11 @@ class BatchSink(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is Any 
     def commit(self, messages: list[Attempt | None]) -> None:
         """Make the job's rows visible."""
         plan = self._plan
-        report = plan.complete(messages, 0)
+        try:
+            report = plan.complete(messages, 0)
+        except PravegaError as error:
+            self._advise(messages, error)
+            raise
         if plan.options.semantic != "exactly_once":
             return
         if report.outcome == "skipped":
@@ -433,6 +445,28 @@ class BatchSink(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is Any 
             except PravegaError as error:
                 # the rows are visible: a job that failed now would be run again
                 log.warning("job to %s: not all that it left is removed: %s", plan.options.stream, error)
+
+    def _advise(self, messages: Sequence[Attempt | None], error: PravegaError) -> None:
+        """Note on an error that a job without a ``job_id`` may be visible, and what to do then."""
+        plan = self._plan
+        txn = next((each.did.txn for each in messages if each is not None and each.did.txn is not None), None)
+        if txn is None or plan.options.job_id is not None:
+            return
+        status = "in a state that could not be asked for"
+        try:
+            place = self._place()
+            with _journal(plan.options, place) as journal:
+                if not plan.committer(place, journal).is_prepared(txn):
+                    return
+            client = client_for(plan.options.config)
+            status = client.transaction_status(plan.options.stream, txn).name
+        except PravegaError as failure:
+            log.info("job to %s: what became of it is not known: %s", plan.options.stream, failure)
+        error.add_note(
+            f"The job's rows are in transaction {txn} on stream {plan.options.stream}, which is {status}. "
+            "Run again, a job without job_id writes all its rows again, so first ask "
+            f"PravegaClient.transaction_status: {_ADVICE}"
+        )
 
     def abort(self, messages: list[Attempt | None]) -> None:
         """Undo the job."""

@@ -21,7 +21,7 @@ from pravega_wire.errors import FencedError, InvalidArgumentError, RetriesExhaus
 from spark_adapter import format_sink, tasks
 from spark_adapter.election import Attempted
 from spark_adapter.format_sink import Attempt, Place, _patience, batch_sink
-from spark_adapter.ledger import SinkKey, decode_record, job_query
+from spark_adapter.ledger import SinkKey, Staging, decode_record, encode_record, job_query
 from spark_adapter.tasks import PartitionWriter
 from tests.unit.test_spark_election import Client, elected, staged
 from tests.unit.test_spark_ledger import FakeRevisioned, Server
@@ -146,10 +146,72 @@ def test_a_job_does_not_fail_when_its_record_cannot_be_taken_out(client: Whole, 
     assert journal.state.sinks == {}
 
 
+def test_segments_that_could_not_be_deleted_outlive_their_job_until_the_next_one(
+    client: Whole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink, server = sink_of(), client.server
+    place, loser = sink._place(), uuid4()
+    messages = [Attempt(did, place) for did in staged(server, place.session, 0, place.query)]
+    txn = messages[0].did.txn
+    assert txn is not None
+    late = Staging(query=place.query, stream="s/t", batch=0, txn=txn, session=place.session, staging=loser)
+    server.ledger.append(encode_record(late))
+    server.staging[txn, loser] = [b"x"]
+
+    def fail(*args: object) -> None:
+        raise RetriesExhaustedError("no answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Client, "delete_staging", fail)
+        sink.commit(messages)
+    assert list(server.staging) == [(txn, loser)]
+    again = sink_of()
+    place = again._place()
+    again.commit([Attempt(did, place) for did in staged(server, place.session, 0, place.query)])
+    assert server.staging == {}
+    journal = elected(server)._journal
+    journal.refresh()
+    assert journal.state.sinks == {}
+
+
+@pytest.mark.parametrize(
+    ("broken", "options", "said"),
+    [
+        ("wait_committed", {}, "is COMMITTED. Run again, a job without job_id writes all its rows again"),
+        ("commit_transaction", {}, "is OPEN. Run again"),
+        ("wait_committed", {"job_id": "j"}, None),
+        ("merge_staging", {}, None),
+    ],
+)
+def test_a_job_that_may_be_visible_when_it_fails_says_what_to_do(
+    client: Whole, monkeypatch: pytest.MonkeyPatch, broken: str, options: dict[str, str], said: str | None
+) -> None:
+    sink = sink_of(**options)
+    place = sink._place()
+    messages = [Attempt(did, place) for did in staged(client.server, place.session, 0, place.query)]
+
+    def fail(*args: object, **more: object) -> None:
+        raise RetriesExhaustedError("no answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Client, broken, fail)
+        with pytest.raises(RetriesExhaustedError, match="no answer") as failed:
+            sink.commit(messages)
+        sink.abort(messages)
+    notes = "".join(getattr(failed.value, "__notes__", []))
+    if said is None:
+        assert notes == ""
+    else:
+        assert said in notes
+        assert f"transaction {messages[0].did.txn} on stream s/t" in notes
+    # what is PREPARED is left alone by Spark's abort, what is not is undone
+    assert (client.server.txns[messages[0].did.txn].status.name == "ABORTED") == (broken == "merge_staging")
+
+
 def test_an_attempt_whose_claim_is_gone_leaves_no_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[object] = []
 
-    class Staging:
+    class Stages:
         @contextmanager
         def staging_writer(self, stream: object, txn: object, staging: object) -> Iterator[object]:
             done.append("made")
@@ -167,7 +229,7 @@ def test_an_attempt_whose_claim_is_gone_leaves_no_segments(monkeypatch: pytest.M
 
     task = SimpleNamespace(partitionId=lambda: 1, taskAttemptId=lambda: 2)
     monkeypatch.setattr(tasks, "_task", lambda: task)
-    monkeypatch.setattr(tasks, "client_for", lambda config: Staging())
+    monkeypatch.setattr(tasks, "client_for", lambda config: Stages())
 
     def gone() -> None:
         raise FencedError("its batch is finished")
