@@ -47,6 +47,9 @@ _IDLE_SECONDS = 0.1
 _MOST_IDLE_SECONDS = 1.0
 # Without a trigger interval Spark asks every 10 ms whether there is more.
 
+_SEALED_SECONDS = 60.0
+# How long a sealed stream that was read to its end is not asked about. It may be deleted and made anew.
+
 _PLANS = 5
 # How often a batch is planned while data is truncated meanwhile. The last plan looks at no data.
 
@@ -124,9 +127,9 @@ class StreamPlanner:
         self._look_again_at = 0.0
         self._idle_since: float | None = None
         self._idle_seconds = _IDLE_SECONDS
-        # How often a stream had nothing new, and those that never will have.
+        # How often a stream had nothing new, and those that never will have, with when to ask again.
         self._quiet: dict[ScopedStream, int] = {}
-        self._ended: dict[ScopedStream, StreamCut] = {}
+        self._ended: dict[ScopedStream, tuple[StreamCut, float]] = {}
         # Where streams begin that were made anew since they were read.
         self._renewed: dict[ScopedStream, StreamCut] = {}
         self._waited: dict[SegmentKey, int] = {}
@@ -297,12 +300,15 @@ class StreamPlanner:
         ends: Mapping[ScopedStream, StreamCut],
     ) -> StreamBacklog | None:
         """What there is after a cut; None of a stream that is gone, where that is allowed."""
-        if self._ended.get(stream) == start:
+        ended, until = self._ended.get(stream, (None, 0.0))
+        if ended == start and time.monotonic() < until:
             return StreamBacklog(start, start, ())
         try:
             end, fixed = self._end_of(client, stream, ends)
             if start == end or self._over.get(stream) == (start, end):
-                if not fixed:
+                if ended == start:
+                    self._ended[stream] = (start, time.monotonic() + _SEALED_SECONDS)
+                elif not fixed:
                     self._note_quiet(client, stream, start)
                 return StreamBacklog(start, start, ())
             self._quiet.pop(stream, None)
@@ -369,7 +375,7 @@ class StreamPlanner:
         count = self._quiet[stream] = self._quiet.get(stream, 0) + 1
         # Looked for after 1, 2, 4, 8 ... looks, as it costs a call. The tail may have moved before the seal.
         if count & (count - 1) == 0 and not client.active_segments(stream) and client.tail(stream) == start:
-            self._ended[stream] = start
+            self._ended[stream] = (start, time.monotonic() + _SEALED_SECONDS)
 
     def _skip(
         self, client: PravegaClient, stream: ScopedStream, start: StreamCut, end: StreamCut

@@ -373,16 +373,18 @@ def test_a_stream_that_is_deleted_or_made_anew(
     lenient = Query(config, stream=stream, fail_on_data_loss="false")
     assert query.trigger()
     assert lenient.trigger()
+    numbers = {each.segment_id for each in client.stream_layout(stream).segments}
     client.delete_stream(stream, seal=True)
     with pytest.raises(StreamNotFoundError, match=rf"stream spark/{stream} was deleted"):
         query.trigger()
     lenient.trigger()
     assert "was deleted; the query goes on without it" in caplog.text
     client.create_stream(stream, 2)
-    renewed = append(client, stream, "b", 3)
+    # As much as the query has read, and more: the controller does not use the numbers of segments again.
+    renewed = append(client, stream, "b", 30)
+    assert numbers.isdisjoint(each.segment_id for each in client.stream_layout(stream).segments)
     with pytest.raises(InvalidStreamCutError, match=r"deleted and made anew.*another checkpointLocation"):
         query.trigger()
-    # The old cut of the one that goes on is of segments that there are, but do not reach so far.
     late = Query(config, stream=stream, fail_on_data_loss="false")
     late.ends = list(query.ends)
     check(late.run(), renewed)

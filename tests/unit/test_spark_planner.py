@@ -290,6 +290,30 @@ def test_a_sealed_stream_that_was_read_is_not_asked_about() -> None:
     assert "b" in streams.asked
 
 
+def test_a_sealed_stream_that_is_made_anew_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=lambda pause: None)
+    monkeypatch.setattr(module, "time", clock)
+    streams = Streams(b=(0, 100))
+    planner = planner_of(streams)
+    offset = planner.latest(planner.initial(), Limit())
+    streams.sealed.add("b")
+    assert planner.latest(offset, Limit()) == offset
+    for wait in (59.0, 61.0, 59.0):
+        now[0] += wait
+        streams.asked.clear()
+        assert planner.latest(offset, Limit()) == offset
+        assert (streams.asked == []) == (wait < 60)
+    # Deleting a stream takes sealing it first.
+    streams.streams, streams.sealed = {"b": (0, 40)}, set()
+    now[0] += 61
+    with pytest.raises(InvalidStreamCutError, match="made anew"):
+        planner.latest(offset, Limit())
+    del streams.streams["b"]
+    with pytest.raises(StreamNotFoundError, match="was deleted"):
+        planner.latest(offset, Limit())
+
+
 def test_what_came_before_the_seal_is_read() -> None:
     streams = Streams(b=(0, 100))
     planner = planner_of(streams)
