@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from pravega_wire import EventBatch, PravegaConfig, SegmentRange
 from pravega_wire.sync import DirectReader
-from spark_adapter.clients import client_for
+from spark_adapter.clients import HeldClient
 from spark_adapter.options import COLUMNS
 from spark_adapter.surviving import surviving
 
@@ -42,7 +42,7 @@ def arrow_batches(
     :raises DecodeError: the range does not begin or end between two events.
     """
     schema = arrow_schema(columns)
-    with DirectReader(client_for(config), segment_range) as batches:
+    with HeldClient(config) as client, DirectReader(client, segment_range) as batches:
         for batch in batches:
             # A copy of its own: the batch is good until the next one is asked for.
             yield record_batch(segment_range, batch, schema)

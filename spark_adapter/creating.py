@@ -14,7 +14,7 @@ from pravega_wire import PravegaConfig, RetentionPolicy, ScalingPolicy, ScopedSt
 from pravega_wire.checks import INT32_MAX, INT64_MAX, check_count
 from pravega_wire.errors import InvalidArgumentError, ScopeNotFoundError, StreamNotFoundError
 from pravega_wire.sync import PravegaClient
-from spark_adapter.clients import client_for
+from spark_adapter.clients import HeldClient
 from spark_adapter.options import WRITES, Use, boolean, canonical
 
 __all__ = ["CREATION_OPTIONS", "Creation", "create_if_missing", "ensure_stream"]
@@ -132,7 +132,8 @@ def create_if_missing(config: PravegaConfig, stream: str | ScopedStream, **optio
                 f"create_if_missing() does not take {name!r}, only allow_create_scope and "
                 f"{', '.join(each for each in CREATION_OPTIONS if each.startswith('default_'))}"
             )
-    return ensure_stream(client_for(config), config.resolve(stream), Creation.parse(given, "write"))
+    with HeldClient(config) as client:
+        return ensure_stream(client, config.resolve(stream), Creation.parse(given, "write"))
 
 
 def _scaling(given: Mapping[str, str]) -> ScalingPolicy:

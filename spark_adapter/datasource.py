@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from pravega_wire import SegmentRange
 from pravega_wire.errors import InvalidArgumentError
-from spark_adapter.clients import client_for
+from spark_adapter.clients import HeldClient
 from spark_adapter.creating import Creation, ensure_stream
 from spark_adapter.options import ReadOptions, Use, canonical, read_use, schema_of
 from spark_adapter.planner import batch_ranges
@@ -127,10 +127,10 @@ class _Reader(DataSourceReader):  # type: ignore[misc]  # pyspark is Any to mypy
     def partitions(self) -> list[InputPartition]:
         ranges: Iterable[SegmentRange] | None = self.options.ranges
         if ranges is None:
-            client = client_for(self.options.config)
-            for stream in self.options.choice.names:
-                ensure_stream(client, stream, self.creation)
-            ranges = batch_ranges(client, self.options)
+            with HeldClient(self.options.config) as client:
+                for stream in self.options.choice.names:
+                    ensure_stream(client, stream, self.creation)
+                ranges = batch_ranges(client, self.options)
         return [InputPartition(each) for each in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -27,7 +27,7 @@ from pravega_wire.errors import (
     PravegaError,
     TransactionError,
 )
-from spark_adapter.clients import client_for
+from spark_adapter.clients import HeldClient, client_for
 from spark_adapter.commit import AttemptResult, BatchReport
 from spark_adapter.creating import ensure_stream
 from spark_adapter.election import Attempted, ElectedCommitter, sweep
@@ -186,6 +186,10 @@ class _Plan:
     # --- in a task ------------------------------------------------------------------------------
 
     def write(self, batches: Iterator[pa.RecordBatch], where: Callable[[TaskContext], Place]) -> Attempt:
+        with HeldClient(self.options.config):
+            return self._write(batches, where)
+
+    def _write(self, batches: Iterator[pa.RecordBatch], where: Callable[[TaskContext], Place]) -> Attempt:
         rows = self.options.columns.project(batches)
         if self.options.semantic != "exactly_once":
             _ensure(self.options)
@@ -227,9 +231,10 @@ class _Plan:
         if len(places) > 1:
             raise TransactionError(f"batch {batch} to {self.options.stream}: tasks of several runs: {places}")
         (place,) = places
-        _ensure(self.options, place)
-        with _journal(self.options, place) as journal:
-            return self.committer(place, journal).settle(batch, [each.did for each in attempts])
+        with HeldClient(self.options.config):
+            _ensure(self.options, place)
+            with _journal(self.options, place) as journal:
+                return self.committer(place, journal).settle(batch, [each.did for each in attempts])
 
     def _report(self, batch: int, results: Sequence[AttemptResult]) -> BatchReport:
         rows, dropped = sum(each.rows for each in results), sum(each.dropped for each in results)
@@ -248,7 +253,7 @@ class _Plan:
         for place, txn in {(each.place, each.did.txn) for each in messages if each is not None}:
             if place is None or txn is None:
                 continue
-            with _journal(self.options, place) as journal:
+            with HeldClient(self.options.config), _journal(self.options, place) as journal:
                 self.committer(place, journal).withdraw(txn)
 
 
@@ -304,8 +309,8 @@ def _require_unwritten(options: WriteOptions, place: Place) -> None:
 
 # --- ledgers --------------------------------------------------------------------------------------
 
-_journals: dict[tuple[Any, ...], tuple[Journal, Any]] = {}
-# By process and ledger, with the revisioned stream to close; the one that was used last is the last one.
+_journals: dict[tuple[Any, ...], tuple[Journal, Any, HeldClient]] = {}
+# By process and ledger, with what to close then; the one that was used last is the last one.
 # Worker processes stay for many tasks, so that each reads only what is new.
 
 _KEPT_JOURNALS = 8
@@ -322,11 +327,11 @@ class _journal:
         self._options = options
         self._place = place
         self._key = (os.getpid(), options.config, options.ledger, options.compact_after)
-        self._taken: tuple[Journal, Any] | None = None
+        self._taken: tuple[Journal, Any, HeldClient] | None = None
 
     def __enter__(self) -> Journal:
         self._taken = _journals.pop(self._key, None) or self._open()
-        journal, _ = self._taken
+        journal, _, _ = self._taken
         journal.key = SinkKey(self._place.query, str(self._options.stream), self._options.sink_name)
         return journal
 
@@ -339,22 +344,23 @@ class _journal:
             while len(_journals) > _KEPT_JOURNALS:
                 dropped.append(_journals.pop(next(iter(_journals))))
         self._taken = None
-        for _, revisioned in dropped:
+        for _, revisioned, held in dropped:
             try:
                 revisioned.close()
             except PravegaError as failure:
                 log.info("a ledger was not closed: %s", failure)
+            held.close()
 
-    def _open(self) -> tuple[Journal, Any]:
+    def _open(self) -> tuple[Journal, Any, HeldClient]:
         options, place = self._options, self._place
-        client, ledger = client_for(options.config), options.ledger
+        held, ledger = HeldClient(options.config), options.ledger
         assert ledger is not None
         key = SinkKey(place.query, str(options.stream), options.sink_name)
         revisioned = open_ledger(
-            client, ledger, key, place.batch, new_ledger=options.new_ledger, say="new_ledger=true"
+            held.client, ledger, key, place.batch, new_ledger=options.new_ledger, say="new_ledger=true"
         )
         journal = Journal(revisioned, key, name=str(ledger), compact_after=options.compact_after)
-        return journal, revisioned
+        return journal, revisioned, held
 
 
 # --- the writers ----------------------------------------------------------------------------------
@@ -458,8 +464,8 @@ class BatchSink(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is Any 
             with _journal(plan.options, place) as journal:
                 if not plan.committer(place, journal).is_prepared(txn):
                     return
-            client = client_for(plan.options.config)
-            status = client.transaction_status(plan.options.stream, txn).name
+                client = client_for(plan.options.config)
+                status = client.transaction_status(plan.options.stream, txn).name
         except PravegaError as failure:
             log.info("job to %s: what became of it is not known: %s", plan.options.stream, failure)
         error.add_note(

@@ -33,7 +33,7 @@ from spark_adapter.admission import (
     admit,
 )
 from spark_adapter.choice import cut_after, cut_before, for_each
-from spark_adapter.clients import client_for
+from spark_adapter.clients import HeldClient
 from spark_adapter.creating import Creation, ensure_stream
 from spark_adapter.offsets import StreamOffset
 from spark_adapter.options import ReadOptions
@@ -119,7 +119,9 @@ class StreamPlanner:
     ) -> None:
         self.options = options
         self._creation = creation
-        self._open = client or (lambda: client_for(options.config))
+        self._client = client
+        # For the whole run: it keeps connections, and what was found out about segments.
+        self._held: HeldClient | None = None
         self._initial: dict[str, Any] | None = None
         # Where a run ends that reads what is there and then ends (availableNow).
         self._target: dict[ScopedStream, StreamCut] | None = None
@@ -139,6 +141,13 @@ class StreamPlanner:
         self._skipped_unknown = 0
         self._report: dict[str, Any] | None = None
         self._planned: tuple[dict[str, Any], dict[str, Any], list[SegmentRange]] | None = None
+
+    def _open(self) -> PravegaClient:
+        if self._client is not None:
+            return self._client()
+        if self._held is None:
+            self._held = HeldClient(self.options.config)
+        return self._held.client
 
     # --- offsets --------------------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ from pyspark.sql.types import (
 from pravega_wire import PravegaConfig, ScopedStream
 from pravega_wire.checks import check_count, check_flag
 from pravega_wire.errors import InvalidArgumentError
-from spark_adapter.clients import client_for
+from spark_adapter.clients import HeldClient
 from spark_adapter.commit import AttemptResult, BatchCommitter, BatchReport, IfForgotten
 from spark_adapter.journal import Journal, open_ledger
 from spark_adapter.ledger import SinkKey, is_reserved
@@ -166,6 +166,7 @@ class ForeachBatchSink:
         )
         self._committer: BatchCommitter | None = None
         self._committed_for: tuple[SinkKey, str | None] | None = None
+        self._held: HeldClient | None = None
         self._session = uuid4()
         self.last_batch: BatchReport | None = None
 
@@ -232,13 +233,13 @@ class ForeachBatchSink:
                     "both Spark makes a new checkpoint at each start, below "
                     "spark.sql.streaming.checkpointLocation, and a restarted query writes everything again"
                 )
-            client = client_for(self._config)
+            held = HeldClient(self._config)
             assert self._ledger is not None
             revisioned = open_ledger(
-                client, self._ledger, key, batch_id, new_ledger=self._new_ledger, say="new_ledger=True"
+                held.client, self._ledger, key, batch_id, new_ledger=self._new_ledger, say="new_ledger=True"
             )
             self._committer = BatchCommitter(
-                client,
+                held.client,
                 self._stream,
                 Journal(revisioned, key, name=str(self._ledger), compact_after=self._compact_after),
                 lease_ms=self._lease_ms,
@@ -249,7 +250,7 @@ class ForeachBatchSink:
                 new_ledger=self._new_ledger,
                 hook=self._hook,
             )
-            self._committed_for = (key, checkpoint)
+            self._committed_for, self._held = (key, checkpoint), held
         return self._committer
 
     def _check_session(self, df: DataFrame) -> None:

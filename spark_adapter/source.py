@@ -17,7 +17,7 @@ from pyspark.sql.pandas.utils import require_minimum_pandas_version
 
 from pravega_wire import PravegaConfig, ScopedStream, SegmentRange, StreamCut
 from pravega_wire.sync import DirectReader
-from spark_adapter.clients import client_for
+from spark_adapter.clients import HeldClient
 from spark_adapter.options import check_end, columns_of, config_options, encode_ranges, schema_of
 from spark_adapter.planning import ranges_to_read
 from spark_adapter.surviving import surviving
@@ -59,7 +59,7 @@ class _ReadEvents:
                     yield from map(self.deserializer, events)
 
     def _lists(self, segment_range: SegmentRange) -> Iterator[list[bytes]]:
-        with DirectReader(client_for(self.config), segment_range) as batches:
+        with HeldClient(self.config) as client, DirectReader(client, segment_range) as batches:
             for batch in batches:
                 yield batch.to_list()
 
@@ -129,15 +129,16 @@ def read_rdd(
     """
     check_context(sc)
     check_end("end", end)
-    ranges = ranges_to_read(
-        client_for(config),
-        stream,
-        start,
-        end,
-        on_truncated=on_truncated,
-        max_partition_bytes=max_partition_bytes,
-        min_partitions=min_partitions,
-    )
+    with HeldClient(config) as client:
+        ranges = ranges_to_read(
+            client,
+            stream,
+            start,
+            end,
+            on_truncated=on_truncated,
+            max_partition_bytes=max_partition_bytes,
+            min_partitions=min_partitions,
+        )
     read = _ReadEvents(config, deserializer, skip_lost=on_truncated == "skip_to_head")
     return sc.parallelize(ranges, max(1, len(ranges))).mapPartitions(read)
 
@@ -188,15 +189,16 @@ def read_df(
     by_map = _has_pandas()
     if not by_map:
         needs_data_sources("read_df without pandas")
-    ranges = ranges_to_read(
-        client_for(config),
-        name,
-        start,
-        end,
-        on_truncated=on_truncated,
-        max_partition_bytes=max_partition_bytes,
-        min_partitions=min_partitions,
-    )
+    with HeldClient(config) as client:
+        ranges = ranges_to_read(
+            client,
+            name,
+            start,
+            end,
+            on_truncated=on_truncated,
+            max_partition_bytes=max_partition_bytes,
+            min_partitions=min_partitions,
+        )
     if by_map:
         return _mapped(spark, config, name, ranges, chosen, skip_lost)
     register(spark)

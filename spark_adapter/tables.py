@@ -16,7 +16,7 @@ from pravega_wire import PravegaConfig, ScopedStream
 from pravega_wire.errors import InvalidArgumentError, ReaderGroupNotFoundError
 from pravega_wire.naming import epoch_of, number_of, segment_name
 from pravega_wire.sync import PravegaClient
-from spark_adapter.clients import client_for
+from spark_adapter.clients import HeldClient
 from spark_adapter.options import CONNECTION, boolean, canonical, config_of, stream_of
 
 __all__ = ["TABLES", "MetadataTable", "TableRead", "metadata_df"]
@@ -187,12 +187,13 @@ class TableRead:
 
         :raises StreamNotFoundError: no such stream. :raises ScopeNotFoundError: no such scope.
         """
-        client, table = client_for(self.config), _table(self.table)
-        if isinstance(table, _OfStream):
-            assert isinstance(self.place, ScopedStream)
+        table = _table(self.table)
+        with HeldClient(self.config) as client:
+            if isinstance(table, _OfStream):
+                assert isinstance(self.place, ScopedStream)
+                return list(table.rows(client, self.place))
+            assert isinstance(self.place, str)
             return list(table.rows(client, self.place))
-        assert isinstance(self.place, str)
-        return list(table.rows(client, self.place))
 
 
 def _table(name: str) -> _OfStream | _OfScope:

@@ -22,7 +22,7 @@ from pravega_wire import PravegaConfig, ScopedStream
 from pravega_wire.errors import InvalidArgumentError, PravegaError
 from pravega_wire.protocol.append import MAX_EVENT_BYTES
 from pravega_wire.sync import EventWriter, PravegaClient
-from spark_adapter.clients import client_for
+from spark_adapter.clients import HeldClient
 from spark_adapter.commit import AttemptResult
 from spark_adapter.contents import Contents, dump_contents, load_contents
 from spark_adapter.ledger import Staging, encode_record, staging_id
@@ -175,34 +175,35 @@ class PartitionWriter:
     # --- writing --------------------------------------------------------------------------------
 
     def _write(self, chunks: Iterable[Chunk]) -> AttemptResult:
-        match self.mode:
-            case "exactly_once":
-                return self._stage(chunks)
-            case "at_least_once":
-                return self._append(chunks)
-            case "best_effort":
-                return self._try_append(chunks)
+        with HeldClient(self.config) as client:
+            match self.mode:
+                case "exactly_once":
+                    return self._stage(client, chunks)
+                case "at_least_once":
+                    return self._append(client, chunks)
+                case "best_effort":
+                    return self._try_append(client, chunks)
 
-    def _append(self, chunks: Iterable[Chunk]) -> AttemptResult:
+    def _append(self, client: PravegaClient, chunks: Iterable[Chunk]) -> AttemptResult:
         tally = _Tally()
-        with client_for(self.config).event_writer(self.stream) as writer:
+        with client.event_writer(self.stream) as writer:
             for chunk in chunks:
                 writer.write_events(chunk.events, routing_keys=chunk.keys)
                 tally.add(chunk)
             writer.flush()
         return tally.result(_task().partitionId())
 
-    def _try_append(self, chunks: Iterable[Chunk]) -> AttemptResult:
-        with _BestEffort(client_for(self.config), self.stream) as attempt:
+    def _try_append(self, client: PravegaClient, chunks: Iterable[Chunk]) -> AttemptResult:
+        with _BestEffort(client, self.stream) as attempt:
             for chunk in chunks:
                 attempt.write(chunk)
         return attempt.tally.result(_task().partitionId())
 
-    def _stage(self, chunks: Iterable[Chunk]) -> AttemptResult:
+    def _stage(self, client: PravegaClient, chunks: Iterable[Chunk]) -> AttemptResult:
         if self.ledger is None or self.txn is None or self.session is None:
             raise InvalidArgumentError("exactly once needs a ledger, a transaction and a session")
         task, tally = _task(), _Tally()
-        client, staging = client_for(self.config), None
+        staging: UUID | None = None
         contents: Contents = {}
         with ExitStack() as stack:
             writer = None

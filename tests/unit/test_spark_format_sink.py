@@ -38,6 +38,22 @@ class Ledger(FakeRevisioned):
         self.closed = True
 
 
+class Held:
+    """Stands for a client that is held."""
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+
+    def close(self) -> None:
+        pass
+
+    def __enter__(self) -> Any:
+        return self.client
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+
 class Whole(Client):
     """A client of a server whose stream is missing, with ledgers."""
 
@@ -63,6 +79,7 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Whole:
     """The client of this process, and nothing kept from other tests."""
     client = Whole(Server())
     monkeypatch.setattr(format_sink, "client_for", lambda config: client)
+    monkeypatch.setattr(format_sink, "HeldClient", lambda config: Held(client))
     monkeypatch.setattr(format_sink, "_journals", {})
     monkeypatch.setattr(format_sink, "_ensured", set())
     return client
@@ -229,7 +246,7 @@ def test_an_attempt_whose_claim_is_gone_leaves_no_segments(monkeypatch: pytest.M
 
     task = SimpleNamespace(partitionId=lambda: 1, taskAttemptId=lambda: 2)
     monkeypatch.setattr(tasks, "_task", lambda: task)
-    monkeypatch.setattr(tasks, "client_for", lambda config: Stages())
+    monkeypatch.setattr(tasks, "HeldClient", lambda config: Held(Stages()))
 
     def gone() -> None:
         raise FencedError("its batch is finished")
