@@ -163,6 +163,7 @@ class ElectedCommitter(BatchCommitter):
             while True:
                 self._journal.refresh()
                 state = self._journal.sink_state
+                self._require_not_overtaken(state)
                 decision = decide(state, batch, self._checkpoint, new_ledger=self._new_ledger)
                 if isinstance(decision, NeverHeardOf):
                     raise self._never_heard_of(batch)
@@ -208,6 +209,14 @@ class ElectedCommitter(BatchCommitter):
             # whoever writes for it holds it; if this attempt fails here, another one goes on with the claim
             txn.close()
         return txn.txn_id
+
+    def _require_not_overtaken(self, state: SinkState) -> None:
+        """Refuse to go on behind another driver.
+
+        What it wrote as a later batch may have other rows than this driver's batch of that number.
+        """
+        if self._session in state.overtaken:
+            raise self._fenced()
 
     def _require_newest(self, held: Claim | None) -> None:
         """Refuse to take a batch from a driver that has begun later.
@@ -332,6 +341,7 @@ class ElectedCommitter(BatchCommitter):
         """
         self._journal.refresh()
         state = self._journal.sink_state
+        self._require_not_overtaken(state)
         if state.last_done is not None and batch <= state.last_done:
             return self.finish(batch)
         self._require_newest(state.claim)

@@ -85,6 +85,7 @@ __all__ = [
 
 FORMAT_VERSION = 3
 CHECKSUM_MODULUS = 1 << 64
+_KEPT_OVERTAKEN = 8
 
 
 def event_checksum(events: Iterable[bytes]) -> int:
@@ -255,6 +256,7 @@ class SinkState:
         the transactions of void claims are keys even when nothing was staged.
     :ivar checkpoint: the engine's own id of the query in the last claim that had one.
     :ivar stream: of records of version 1: the stream they are of, or None if none of them says.
+    :ivar overtaken: the last drivers that another one has taken over from, also between two batches.
     """
 
     last_done: int | None = None
@@ -264,6 +266,7 @@ class SinkState:
     leftovers: Mapping[UUID, frozenset[UUID]] = field(default_factory=dict)
     checkpoint: str | None = None
     stream: str | None = None
+    overtaken: tuple[UUID, ...] = ()
 
     @property
     def is_blank(self) -> bool:
@@ -277,6 +280,12 @@ class SinkState:
 
     def _left(self, txn: UUID, ids: frozenset[UUID]) -> dict[UUID, frozenset[UUID]]:
         return {**self.leftovers, txn: self.leftovers.get(txn, frozenset()) | ids}
+
+    def _overtaken_by(self, session: UUID) -> tuple[UUID, ...]:
+        """The drivers that have to stop once that one has claimed or finished a batch."""
+        before = {self.last_session} if self.claim is None else {self.last_session, self.claim.session}
+        new = sorted(each for each in before if each is not None and each not in self.overtaken)
+        return tuple(each for each in (*self.overtaken, *new) if each != session)[-_KEPT_OVERTAKEN:]
 
     def after(self, record: Preparing | Staging | Prepared | Done) -> SinkState:
         """The state once ``record`` is appended.
@@ -297,6 +306,7 @@ class SinkState:
                     claim=Claim(record.batch, record.txn, record.session, void=void, began=record.began),
                     leftovers=leftovers,
                     checkpoint=record.checkpoint or self.checkpoint,
+                    overtaken=self._overtaken_by(record.session),
                 )
             case Staging():
                 if claim is not None and claim.txn == record.txn and claim.prepared is None:
@@ -320,6 +330,7 @@ class SinkState:
                     last_session=record.session,
                     claim=None,
                     leftovers={} if record.tidied else self._left(record.txn, losers),
+                    overtaken=self._overtaken_by(record.session),
                 )
         assert_never(record)
 
@@ -678,6 +689,7 @@ def _dump_state(state: SinkState) -> dict[str, Any]:
         "checkpoint": state.checkpoint,
         "old_stream": state.stream,
         "leftovers": {txn.hex: _hexes(ids) for txn, ids in state.leftovers.items()},
+        "overtaken": [each.hex for each in state.overtaken] or None,
         "claim": None
         if claim is None
         else {
@@ -726,4 +738,5 @@ def _load_state(body: Mapping[str, Any]) -> SinkState:
         },
         checkpoint=body.get("checkpoint"),
         stream=None if stream is None else str(stream),
+        overtaken=tuple(UUID(hex=each) for each in body.get("overtaken", ())),
     )

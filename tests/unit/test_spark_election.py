@@ -450,8 +450,10 @@ def test_a_run_that_was_overtaken_cannot_take_back_the_batch() -> None:
         elected(server, older).claim(0)
     elected(server, newer).settle(0, staged(server, newer))
     assert server.stream == whole_batch(QUERY, 0)
-    # the next batch is anybody's again
-    assert claimed(elected(server, older), 1) in server.txns
+    # nor any later one
+    with pytest.raises(FencedError):
+        elected(server, older).claim(1)
+    assert claimed(elected(server, uuid4()), 1) in server.txns
 
 
 def test_what_tasks_found_differently_is_not_committed() -> None:
@@ -562,7 +564,9 @@ def test_a_query_moves_between_the_two_sinks() -> None:
     session = uuid4()
     elected(server, session).settle(1, staged(server, session, 1))
     Driver(server).run(2)
-    assert elected(server, session).claim(2) is None
+    assert elected(server).claim(2) is None
+    with pytest.raises(FencedError):
+        elected(server, session).claim(2)
     assert server.stream == [e for b in range(3) for e in whole_batch(QUERY, b)]
 
 
@@ -740,6 +744,48 @@ def test_an_overtaken_driver_without_rows_takes_nothing_back() -> None:
         elected(server, older).settle(0, [Attempted("empty")] * PARTITIONS)
     elected(server, newer).settle(0, attempts)
     assert server.stream == whole_batch(QUERY, 0)
+
+
+@pytest.mark.parametrize("finished", [False, True])
+@pytest.mark.parametrize("compacted", [False, True])
+def test_a_driver_that_stood_still_between_two_batches_is_refused(finished: bool, compacted: bool) -> None:
+    # Its next batch may have other rows than the one that the other driver wrote under that number.
+    server, older, newer = Server(), uuid4(), uuid4()
+
+    def stop(reached: str) -> None:
+        if finished and reached == "committed":
+            raise Crash
+
+    attempts = staged(server, older)
+    try:
+        elected(server, older, hook=stop).settle(0, attempts)
+    except Crash:
+        assert elected(server, newer).claim(0) is None
+    elected(server, newer).settle(1, staged(server, newer, 1))
+    if compacted:
+        journal = elected(server)._journal
+        journal._compact_after = 1
+        journal.refresh()
+        assert journal.compact()
+    for batch in (1, 2):
+        with pytest.raises(FencedError):
+            elected(server, older).claim(batch)
+        with pytest.raises(FencedError):
+            elected(server, older).settle(batch, [Attempted("empty")] * PARTITIONS)
+    assert elected(server, newer).claim(1) is None
+    assert elected(server, uuid4()).claim(1) is None
+    elected(server, newer).settle(2, staged(server, newer, 2))
+    assert server.stream == [event for batch in range(3) for event in whole_batch(QUERY, batch)]
+
+
+def test_sessions_that_were_overtaken_are_few() -> None:
+    server = Server()
+    for batch in range(30):
+        session = uuid4()
+        elected(server, session).settle(batch, staged(server, session, batch))
+    journal = elected(server)._journal
+    journal.refresh()
+    assert len(journal.sink_state.overtaken) == 8
 
 
 def test_an_attempt_of_an_older_run_that_comes_late_gives_way() -> None:
