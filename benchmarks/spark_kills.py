@@ -1,7 +1,8 @@
 """Kills Spark drivers in every way, and counts what is lost or doubled: ``python -m benchmarks.spark_kills``.
 
 Drivers are processes of their own, the server is a real one, standalone. A reader looks at the stream all the
-time. ``--rounds`` is how many drivers are killed at random moments, ``--only`` a part of a case's name.
+time. ``--sink connector`` kills drivers of the official Scala connector. ``--rounds`` is how many drivers are
+killed at random moments, ``--only`` a part of a case's name.
 Prints a line for each case, then JSON, then a table in Markdown.
 """
 
@@ -20,10 +21,12 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from benchmarks.connector_env import connector_java, connector_python
 from pravega_wire import PravegaConfig
 from pravega_wire.sync import PravegaClient, open_client
 from pravega_wire.testing import standalone
 from tests.spark.kill_cases import Case, cases
+from tests.spark.kill_connector import Connector, connector_cases
 from tests.spark.kill_reading import ReadJob, killed_at_calls, killed_at_random_reading
 from tests.spark.killing import Job, NotShownError
 
@@ -111,7 +114,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.spark_kills", description=__doc__.splitlines()[0]
     )
-    parser.add_argument("--sink", choices=["foreachBatch", "writeStream"], default="foreachBatch")
+    parser.add_argument(
+        "--sink", choices=["foreachBatch", "writeStream", "connector"], default="foreachBatch"
+    )
+    parser.add_argument("--spark-connector", type=Path, help="jar of the Scala connector")
+    parser.add_argument("--connector-python", type=Path, help="with PySpark 3.5; default: one is made")
     parser.add_argument("--source", action="store_true", help="kill queries that read, not those that write")
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--seed", type=int, default=1)
@@ -122,8 +129,15 @@ def main() -> int:
         help="Java's shared archive of Spark's classes (java -XX:ArchiveClassesAtExit)",
     )
     arguments = parser.parse_args()
+    if (arguments.sink == "connector") != (arguments.spark_connector is not None):
+        parser.error("--sink connector needs --spark-connector with its jar, and nothing else does")
     rows: list[dict[str, Any]] = []
     seed, rounds, archive = arguments.seed, arguments.rounds, arguments.archive
+    connector = None
+    if arguments.sink == "connector":
+        python = arguments.connector_python or connector_python()
+        connector = Connector(arguments.spark_connector.resolve(), python, connector_java())
+    found = cases(seed, rounds) if connector is None else connector_cases(connector, seed, rounds)
     with standalone() as server, tempfile.TemporaryDirectory() as folder:
         scope = f"kills-{uuid4().hex[:8]}"
         config = PravegaConfig.from_defaults(controller_uri=server.controller_uri, scope=scope, env={})
@@ -131,7 +145,7 @@ def main() -> int:
             client.create_scope(scope)
             todo: list[tuple[str, Callable[..., dict[str, Any]]]] = [
                 (case.name, partial(run_case, client, case, form=arguments.sink, archive=archive))
-                for case in cases(seed, rounds)
+                for case in found
             ]
             if arguments.source:
                 reading = {

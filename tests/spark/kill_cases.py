@@ -49,6 +49,8 @@ def killed_at_random(job: Job, seed: int, rounds: int) -> None:
             driver.kill(victim)
             job.kills += 1
             driver.ended()
+    if not job.kills:
+        raise NotShownError("the input was stored before a driver was killed")
     job.run_to_end()
 
 
@@ -72,12 +74,16 @@ def worker_dies(job: Job, how: str) -> None:
             # the writer behind the stalled rows has registered its staging segments: it is in the middle, too
             wait_for(lambda: staged(job), "an attempt that stages")
             workers = driver.python_workers()
+            if not workers:
+                raise NotShownError("there were no Python workers")
             for pid in workers:
                 os.kill(pid, signal.SIGKILL)
             Path(job.plan.marker).touch()
         job.kills += 1
         if driver.ended() != 0:
             raise AssertionError(f"a lost worker ended the query:\n{driver.output[-3000:]}")
+        if not any(note["what"] == "second" for note in driver.heard):
+            raise NotShownError("the task of the lost worker was not tried again")
 
 
 ON_A_CLUSTER = FEW_ROWS_AT_A_TIME | {
@@ -206,6 +212,9 @@ def two_drivers_at_once(job: Job) -> None:
         one.until("batch")
         other.until("batch")
         ends = [(driver, driver.ended()) for driver in (one, other)]
+    begun = [{note["batch"] for note in each.heard if note["what"] == "batch"} for each, _ in ends]
+    if not set.intersection(*begun):
+        raise NotShownError(f"no batch was begun by both drivers: {begun}")
     for driver, status in ends:
         if status != 0 and "FencedError" in driver.output:
             job.errors.append("FencedError")
@@ -305,7 +314,7 @@ def cases(seed: int, rounds: int) -> list[Case]:
                 3,
                 rows,
             )
-            for step in ("staged", "prepared")
+            for step in ("staged", "prepared", "done")
         ),
         Case("two drivers at once", two_drivers_at_once, 6, rows),
         Case("scaled in a batch", scaled_in_a_batch, 5, rows),

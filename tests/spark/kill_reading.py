@@ -216,6 +216,8 @@ def killed_at_calls(job: ReadJob) -> None:
 
         job.disturb(killed, step=step, act="self")
     job.finish()
+    if not job.verdict().run_again:
+        raise NotShownError("no batch ran again")
 
 
 def killed_at_random_reading(job: ReadJob, seed: int, rounds: int) -> None:

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,7 +27,7 @@ from spark_adapter.ledger import Done, LedgerState, Prepared, Preparing, SinkKey
 from tests.spark.helpers import ledger_records, read_all, staging_left
 from tests.spark.kill_hooks import Plan, Victim, command_of, end, session_members
 
-__all__ = ["Driver", "Job", "Looker", "NotShownError", "Verdict", "batch_of"]
+__all__ = ["Driver", "Job", "Looker", "NotShownError", "Program", "Verdict", "batch_of"]
 
 ROOT = Path(__file__).resolve().parents[2]
 KEYS = 12
@@ -58,13 +58,28 @@ def number_of(event: str) -> int:
 # --- processes ------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Program:
+    """What a driver runs: a module of this project, in some Python, with some environment variables."""
+
+    module: str = "tests.spark.kill_driver"
+    python: str = sys.executable
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
 class Driver:
     """One run of a driver's process and what it tells.
 
     :ivar heard: every line so far. :ivar process: the Python process; it leads a session of its own.
     """
 
-    def __init__(self, plan: Plan, folder: Path) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        folder: Path,
+        program: Program = Program(),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.plan = plan
         self.heard: list[dict[str, Any]] = []
         self.log = folder / f"driver-{uuid4().hex[:8]}.log"
@@ -77,11 +92,12 @@ class Driver:
         file = self.log.with_suffix(".json")
         file.write_text(plan.to_json())
         python_path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+        own = {"PYTHONPATH": python_path, "PYSPARK_PYTHON": program.python}
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.spark.kill_driver", str(file)],
+                [program.python, "-m", program.module, str(file)],
                 cwd=ROOT,
-                env={**os.environ, "PYTHONPATH": python_path, "PYSPARK_PYTHON": sys.executable},
+                env={**os.environ, **own, **program.environment, **(environment or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -242,6 +258,8 @@ class Looker(threading.Thread):
         return [batch for batch in touched if self._counts[batch] % self._job.rows]
 
     def _state_of(self, client: PravegaClient, batch: int) -> str:
+        if not self._job.has_ledger:
+            return "without a ledger"
         self._txns = {
             record.batch: record.txn
             for record in ledger_records(client, self._job.ledger)
@@ -302,6 +320,7 @@ class Job:
     """A query from files to a stream that is run by drivers that may be killed.
 
     :param batches: files, each of them a micro-batch. :param rows: events of each.
+    :param program: another one than ours keeps no ledger, which is not looked at then.
     """
 
     def __init__(
@@ -313,9 +332,12 @@ class Job:
         rows: int = 240,
         segments: int = 2,
         archive: str = "",
+        program: Program | None = None,
         **options: Any,
     ) -> None:
         self.client, self.config, self.folder = client, client.config, folder
+        self.program = program or Program()
+        self.has_ledger = program is None
         self.batches, self.rows = batches, rows
         name = uuid4().hex[:10]
         self.stream, self.ledger = f"data-{name}", f"ledger-{name}"
@@ -366,9 +388,10 @@ class Job:
                 self.looker.finish()
 
     @contextmanager
-    def driver(self, **changes: Any) -> Iterator[Driver]:
+    def driver(self, environment: Mapping[str, str] | None = None, **changes: Any) -> Iterator[Driver]:
         """Start a driver; what is left of it in the end is killed."""
-        with Driver(replace(self.plan, **changes), self.folder) as driver:
+        plan = replace(self.plan, **changes)
+        with Driver(plan, self.folder, self.program, environment) as driver:
             self.drivers.append(driver)
             yield driver
 
@@ -420,6 +443,8 @@ class Job:
         # what is still in the stream must be what was seen, but for what was truncated
         if Counter(now) - counted:
             verdict.foreign += sum((Counter(now) - counted).values())
+        if not self.has_ledger:
+            return verdict
         verdict.staging_left = len(staging_left(self.client, self.stream, self.ledger))
         verdict.open_transactions = len(self._open_transactions())
         verdict.ledger = self._ledger_fault()
