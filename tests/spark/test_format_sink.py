@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -18,9 +21,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pravega_wire import PravegaConfig
-from pravega_wire.errors import StreamNotFoundError
+from pravega_wire.errors import RetriesExhaustedError, StreamNotFoundError
 from pravega_wire.sync import PravegaClient
-from spark_adapter import register
+from spark_adapter import PravegaDataSource, register
 from spark_adapter.clients import client_for
 from spark_adapter.ledger import Done, Preparing, Staging
 from spark_adapter.options import config_options
@@ -311,3 +314,34 @@ def test_killed_drivers(
     source.run(options)
     assert_exactly(client, stream, [0, 1])
     assert staging_left(client, stream, ledger) == []
+
+
+def test_what_a_user_sees_of_a_job_that_fails_when_it_may_be_visible(
+    spark: SparkSession, client: PravegaClient, options: dict[str, str], stream: str
+) -> None:
+    def fail(reached: str) -> None:
+        if reached == "committed":
+            raise RetriesExhaustedError("no answer")
+
+    class Failing(PravegaDataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "failing"
+
+        def writer(self, schema: Any, overwrite: bool) -> Any:
+            sink = super().writer(schema, overwrite)
+            sink._plan = replace(sink._plan, hook=fail)
+            return sink
+
+    spark.dataSource.register(Failing)
+    frame = frame_of(spark, 0)
+    with pytest.raises(PySparkException) as failed:
+        frame.write.format("failing").options(**options).mode("append").save()
+    seen = str(failed.value)
+    assert "no answer" in seen
+    assert f"on stream spark/{stream}, which is COMMITT" in seen
+    assert "a job without job_id writes all its rows again" in seen
+    found = re.search(r"The job's rows are in transaction ([0-9a-f-]{36})", seen)
+    assert found is not None
+    client.wait_committed(stream, UUID(found[1]))
+    assert_exactly(client, stream, [0])
