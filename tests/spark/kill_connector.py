@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -105,7 +106,7 @@ def killed_at_random(job: Job, seed: int, rounds: int) -> None:
 def connector_cases(connector: Connector, seed: int, rounds: int) -> list[Case]:
     """All cases, with the connector's programs and settings."""
     options = {"program": connector.program, "settings": {"spark.jars": os.fspath(connector.jar)}}
-    found = [
+    found: list[tuple[str, Callable[[Job], None], int]] = [
         ("killed before the commit log", partial(killed_before_the_commit_log, connector=connector), 3),
         ("last commit log entry deleted", commit_log_lost, 3),
         ("killed at random", partial(killed_at_random, seed=seed, rounds=rounds), 2 * rounds + 2),

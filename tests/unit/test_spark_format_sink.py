@@ -222,6 +222,7 @@ def test_a_job_that_may_be_visible_when_it_fails_says_what_to_do(
         assert said in notes
         assert f"transaction {messages[0].did.txn} on stream s/t" in notes
     # what is PREPARED is left alone by Spark's abort, what is not is undone
+    assert messages[0].did.txn is not None
     assert (client.server.txns[messages[0].did.txn].status.name == "ABORTED") == (broken == "merge_staging")
 
 
