@@ -1,32 +1,206 @@
 """Writers under faults: each event is stored once, in order, and every caller gets an answer.
 
-``live`` runs the product's writers on a simulated stream (``append_simulation``). That it would notice a
-fault is shown by putting some into :mod:`pravega_wire.protocol.append`.
+``AppendMachine`` drives the appending protocol alone, a call at a time, so that a fault comes down to few
+steps. ``live`` runs the product's writers on a simulated stream (``append_simulation``). That they would
+notice a fault is shown by putting some into :mod:`pravega_wire.protocol.append`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from types import ModuleType, SimpleNamespace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 from unittest.mock import patch
+from uuid import uuid4
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
-from pravega_wire.protocol import append
-from pravega_wire.protocol.append import Appends, Durable, Place, Resumed, Stored
+from pravega_wire.errors import UnexpectedReplyError
+from pravega_wire.protocol import append, codec
+from pravega_wire.protocol import commands as c
+from pravega_wire.protocol.append import Appends, Durable, Place, Promise, Resumed, Stored, hand_over
+from pravega_wire.protocol.events import frame_event
 from pravega_wire.segment import appender as appender_module
 from pravega_wire.segment.appender import Ack
 from pravega_wire.stream import routing as routing_module
-from tests.property.append_simulation import Broken, live
+from tests.property.append_simulation import Broken, events_in, live
 
 
 @settings(max_examples=400, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_each_event_is_stored_once_in_order_whatever_happens(seed: int) -> None:
     live(seed)
+
+
+# --- the protocol alone ---------------------------------------------------------------------------
+
+
+class Peer:
+    """A segment, its store, and the connection of one writer to it.
+
+    :ivar data: what is stored.
+    :ivar number: of the last event stored.
+    :ivar wire: frames on their way to the store.
+    :ivar replies: acknowledgements on their way back.
+    :ivar seen: the last number that the store has seen on this connection.
+    """
+
+    appends_class: ClassVar[Any] = Appends
+
+    def __init__(self, name: str) -> None:
+        self.appends: Appends[Promise] = self.appends_class(name, uuid4(), Promise)
+        self.data: list[bytes] = []
+        self.number = 0
+        self.seen = 0
+        self.wire: list[c.AppendBlockEnd] = []
+        self.replies: list[c.DataAppended] = []
+
+    def send(self, parts: Iterable[bytes | memoryview]) -> None:
+        frame = b"".join(parts)
+        body = memoryview(frame)[codec.HEADER.size :]
+        self.wire.append(cast("c.AppendBlockEnd", codec.decode_body(c.AppendBlockEnd.CODE, body)))
+
+    def connect(self) -> None:
+        self.seen = self.number
+        for parts in self.appends.set_up(self.number or -(2**63), 1, 0.0).frames:
+            self.send(parts)
+
+    def pump(self) -> None:
+        while (sent := self.appends.next_frame(1, 0.0)) is not None:
+            self.send([sent[0]])
+
+    def arrive(self) -> None:
+        block = self.wire.pop(0)
+        assert block.last_event_number > self.seen, "a block goes out again that the store has"
+        previous, self.seen = self.seen, block.last_event_number
+        self.number = block.last_event_number
+        self.data += events_in(bytes(block.data))
+        self.replies.append(
+            c.DataAppended(block.writer_id, block.last_event_number, previous or -(2**63), 1, 0)
+        )
+
+    def reply(self) -> None:
+        reply = self.replies.pop(0)
+        self.appends.acknowledge(reply, 0.0)
+
+    def lose(self, arriving: int) -> None:
+        """Lose the connection. :param arriving: frames that the store still gets."""
+        while self.wire and arriving:
+            self.arrive()
+            arriving -= 1
+        self.wire.clear()
+        self.replies.clear()
+        self.appends.disconnect()
+
+
+class AppendMachine(RuleBasedStateMachine):
+    """One writer, on a stream that is only split: each segment has the keys of one letter, or of all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.peers: dict[str, Peer] = {"": Peer("whole")}
+        self.ended: list[Peer] = []
+        self.written: dict[str, list[bytes]] = {"a": [], "b": []}
+        self.waiting: list[Promise] = []
+
+    def peer(self, key: Place) -> Peer:
+        return self.peers.get(str(key)) or self.peers[""]
+
+    @rule(key=st.sampled_from("ab"), count=st.integers(1, 3), atomic=st.booleans())
+    def put(self, key: str, count: int, atomic: bool) -> None:
+        at = len(self.written[key])
+        events = [b"%s%d" % (key.encode(), at + number) for number in range(count)]
+        self.written[key] += events
+        framed = list(map(frame_event, events))
+        size = sum(map(len, framed))
+        appends = self.peer(key).appends
+        if atomic:
+            block = appends.put_atomic(framed, [key] * count, size, count)
+        else:
+            block = appends.room(size)
+            block.put(framed, [key] * count, size, count)
+        self.waiting.append(block.ack)
+        if block.size >= appends.due_at:
+            self.peer(key).pump()
+
+    @rule(key=st.sampled_from("ab"))
+    def flush(self, key: str) -> None:
+        peer = self.peer(key)
+        ack = Promise()
+        peer.appends.flush(ack)
+        peer.pump()
+        ack.settle()
+        self.waiting.append(ack)
+
+    @rule(key=st.sampled_from("ab"))
+    def arrive(self, key: str) -> None:
+        if self.peer(key).wire:
+            self.peer(key).arrive()
+
+    @rule(key=st.sampled_from("ab"), joined=st.booleans())
+    def reply(self, key: str, joined: bool) -> None:
+        peer = self.peer(key)
+        if joined and len(peer.replies) > 1:
+            first, second = peer.replies[:2]
+            peer.replies[:2] = [replace(second, previous_event_number=first.previous_event_number)]
+        if peer.replies:
+            peer.reply()
+            peer.pump()
+
+    @rule(key=st.sampled_from("ab"), arriving=st.integers(0, 4))
+    def lose(self, key: str, arriving: int) -> None:
+        self.peer(key).lose(arriving)
+
+    @rule(key=st.sampled_from("ab"))
+    def connect(self, key: str) -> None:
+        peer = self.peer(key)
+        if not peer.appends.ready:
+            peer.connect()
+            peer.pump()
+
+    @precondition(lambda self: "" in self.peers)
+    @rule(arriving=st.integers(0, 4))
+    def split(self, arriving: int) -> None:
+        old = self.peers[""]
+        if not old.appends.ready:
+            # Only a store that was asked can say that the segment is sealed.
+            return
+        while old.wire and arriving:
+            old.arrive()
+            arriving -= 1
+        # What came before the seal is acknowledged before it is reported; or the connection was lost.
+        while old.replies:
+            old.reply()
+        old.appends.disconnect()
+        if old.appends.in_doubt:
+            old.appends.sealed(old.number, 0.0)
+        self.peers = {"a": Peer("first"), "b": Peer("second")}
+        self.ended.append(old)
+        hand_over([old.appends], lambda place: self.peer(place).appends)
+
+    def teardown(self) -> None:
+        for peer in self.peers.values():
+            if not peer.appends.ready:
+                peer.connect()
+            peer.appends.force()
+            peer.pump()
+            while peer.wire or peer.replies:
+                while peer.wire:
+                    peer.arrive()
+                peer.reply()
+                peer.pump()
+        assert all(each.done and each.error is None for each in self.waiting)
+        for key, written in self.written.items():
+            stored = [event for peer in [*self.ended, *self.peers.values()] for event in peer.data]
+            assert [event for event in stored if event.startswith(key.encode())] == written
+
+
+TestAppendMachine = AppendMachine.TestCase
+TestAppendMachine.settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
 
 
 # --- faults ---------------------------------------------------------------------------------------
@@ -119,3 +293,14 @@ def test_a_fault_is_found(module: object, name: str, fault: object) -> None:
     with patch.object(module, name, fault), pytest.raises(Broken):
         for seed in range(400):
             live(seed)
+
+
+@pytest.mark.parametrize(
+    "fault", [ResendsWhatIsStored, TakesSentForStored, DoesNotResend, RestartsNumbers, SettlesOneBlock]
+)
+def test_a_fault_of_the_protocol_is_found(fault: type) -> None:
+    run = settings(
+        max_examples=1000, stateful_step_count=40, database=None, phases=[Phase.generate], derandomize=True
+    )
+    with patch.object(Peer, "appends_class", fault), pytest.raises((AssertionError, UnexpectedReplyError)):
+        run_state_machine_as_test(AppendMachine, settings=run)
