@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 
 from pravega_wire import PravegaConfig
 from spark_adapter import ForeachBatchSink
-from tests.spark.kill_hooks import Notes, Plan, Scene, once
+from tests.spark.kill_hooks import PLAN, SESSION, Notes, Plan, Scene, once
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,8 @@ def session_for(plan: Plan) -> SparkSession:
         .config("spark.sql.codegen.wholeStage", "false")
         .config("spark.sql.adaptive.enabled", "false")
     )
+    for name in (PLAN, SESSION):
+        builder = builder.config(f"spark.executorEnv.{name}", os.environ[name])
     for name, value in plan.settings.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
@@ -209,7 +211,8 @@ def run(plan: Plan) -> None:
 
 
 def main() -> None:
-    os.environ["SPARK_KILLS_PLAN"] = sys.argv[1]  # for the Python processes of Spark's
+    # for the Python processes of Spark's, also those of a cluster's executors
+    os.environ |= {PLAN: sys.argv[1], SESSION: str(os.getsid(0))}
     run(Plan.read(sys.argv[1]))
 
 

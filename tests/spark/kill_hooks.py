@@ -2,7 +2,8 @@
 
 Spark runs parts of a query in Python processes of their own: planning a source, tasks, the commit of a sink.
 All of them belong to the session (of the operating system) of the driver that a harness has started; that is
-how they find each other, and how a harness finds them.
+how they find each other, and how a harness finds them. Executors of a cluster do not: they get the driver's
+session by an environment variable.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self
 
-__all__ = ["Notes", "Plan", "Scene", "Victim", "command_of", "end", "session_members"]
+__all__ = ["PLAN", "SESSION", "Notes", "Plan", "Scene", "Victim", "command_of", "end", "session_members"]
+
+PLAN, SESSION = "SPARK_KILLS_PLAN", "SPARK_KILLS_SESSION"
+"""Environment variables of a driver's processes: the plan's file, and the operating system's session."""
 
 Victim = Literal["self", "python", "jvm", "group"]
 
@@ -77,7 +81,7 @@ class Plan:
     @classmethod
     def of_this_process(cls) -> Self | None:
         """The plan of the driver that this process belongs to."""
-        path = os.environ.get("SPARK_KILLS_PLAN")
+        path = os.environ.get(PLAN)
         return None if path is None else cls.read(path)
 
 
@@ -121,7 +125,8 @@ class Scene:
                 signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
             case "self" | "python" | "jvm" | "group":
                 self.notes("killed", step=step)
-                end(plan.act, os.getsid(0))
+                # an executor of a cluster is in another session than its driver
+                end(plan.act, int(os.environ.get(SESSION) or os.getsid(0)))
 
     def note_transactions(self) -> None:
         """Tell which transactions this process begins: some never get into a ledger."""
