@@ -7,6 +7,11 @@ from typing import Final
 from uuid import UUID
 
 __all__ = [
+    "FINAL_MIX",
+    "MURMUR_C1",
+    "MURMUR_C2",
+    "MURMUR_H1",
+    "MURMUR_H2",
     "ROUTING_SEED",
     "TABLE_SEED",
     "container_of_segment",
@@ -19,8 +24,12 @@ __all__ = [
 ]
 
 _MASK: Final = 0xFFFFFFFFFFFFFFFF
-_C1: Final = 0x87C37B91114253D5
-_C2: Final = 0x4CF5AD432745937F
+MURMUR_C1: Final = 0x87C37B91114253D5
+MURMUR_C2: Final = 0x4CF5AD432745937F
+MURMUR_H1: Final = 0x52DCE729
+MURMUR_H2: Final = 0x38495AB5
+FINAL_MIX: Final = (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53)
+"""Constants of the hash, for :mod:`pravega_wire.stream.arrow_keys` as well."""
 
 
 def java_string_hash(text: str) -> int:
@@ -34,9 +43,9 @@ def java_string_hash(text: str) -> int:
 
 def _final_mix(k: int) -> int:
     k ^= k >> 33
-    k = (k * 0xFF51AFD7ED558CCD) & _MASK
+    k = (k * FINAL_MIX[0]) & _MASK
     k ^= k >> 33
-    k = (k * 0xC4CEB9FE1A85EC53) & _MASK
+    k = (k * FINAL_MIX[1]) & _MASK
     return k ^ (k >> 33)
 
 
@@ -50,21 +59,21 @@ def murmur3_x64_128(data: bytes, seed: int) -> tuple[int, int]:
     whole = length & ~15
     from_bytes = int.from_bytes
     for start in range(0, whole, 16):
-        k1 = from_bytes(data[start : start + 8], "little") * _C1 & _MASK
-        k1 = ((k1 << 31 | k1 >> 33) & _MASK) * _C2 & _MASK
+        k1 = from_bytes(data[start : start + 8], "little") * MURMUR_C1 & _MASK
+        k1 = ((k1 << 31 | k1 >> 33) & _MASK) * MURMUR_C2 & _MASK
         h1 ^= k1
-        h1 = ((((h1 << 27 | h1 >> 37) & _MASK) + h2) * 5 + 0x52DCE729) & _MASK
-        k2 = from_bytes(data[start + 8 : start + 16], "little") * _C2 & _MASK
-        k2 = ((k2 << 33 | k2 >> 31) & _MASK) * _C1 & _MASK
+        h1 = ((((h1 << 27 | h1 >> 37) & _MASK) + h2) * 5 + MURMUR_H1) & _MASK
+        k2 = from_bytes(data[start + 8 : start + 16], "little") * MURMUR_C2 & _MASK
+        k2 = ((k2 << 33 | k2 >> 31) & _MASK) * MURMUR_C1 & _MASK
         h2 ^= k2
-        h2 = ((((h2 << 31 | h2 >> 33) & _MASK) + h1) * 5 + 0x38495AB5) & _MASK
+        h2 = ((((h2 << 31 | h2 >> 33) & _MASK) + h1) * 5 + MURMUR_H2) & _MASK
     rest = length - whole
     if rest > 8:
-        k2 = from_bytes(data[whole + 8 :], "little") * _C2 & _MASK
-        h2 ^= ((k2 << 33 | k2 >> 31) & _MASK) * _C1 & _MASK
+        k2 = from_bytes(data[whole + 8 :], "little") * MURMUR_C2 & _MASK
+        h2 ^= ((k2 << 33 | k2 >> 31) & _MASK) * MURMUR_C1 & _MASK
     if rest:
-        k1 = from_bytes(data[whole : whole + 8], "little") * _C1 & _MASK
-        h1 ^= ((k1 << 31 | k1 >> 33) & _MASK) * _C2 & _MASK
+        k1 = from_bytes(data[whole : whole + 8], "little") * MURMUR_C1 & _MASK
+        h1 ^= ((k1 << 31 | k1 >> 33) & _MASK) * MURMUR_C2 & _MASK
     h1 ^= length
     h2 ^= length
     h1 = (h1 + h2) & _MASK

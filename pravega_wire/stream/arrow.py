@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from random import random
 from types import NoneType
 from typing import Any
 
 from pravega_wire.errors import InvalidArgumentError
+from pravega_wire.hashing import routing_key_position
 from pravega_wire.protocol.append import too_large
 from pravega_wire.protocol.events import EVENT_HEADER
 
@@ -20,6 +22,8 @@ __all__ = [
 
 _ROWS = 65_536
 _BYTES = 8 * 1024 * 1024
+_MANY_KEYS = 1024
+_FEW_SEGMENTS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,13 +143,14 @@ def bounded_rows(events: Any) -> Iterator[slice]:
 
 
 def by_segment(
-    keys: Any, position_of: Callable[[str], float], segment_at: Callable[[float], int], *, positions: bool
+    keys: Any, position_of: Callable[[str], float], highs: Sequence[float], *, positions: bool
 ) -> tuple[Any, list[tuple[int, int]], memoryview[float] | None]:
     """Sort rows by the segments that their routing keys lead to, without an object for each row.
 
     :param keys: an array from :func:`key_column`; where it is null, the row goes anywhere.
-    :param position_of: from a key to its position in the key space; called once for each key.
-    :param segment_at: number of the segment of a position. :param positions: whether they are wanted.
+    :param position_of: from a key to its position in the key space; called once for each key, or not at all
+        where it is the usual one and there are many keys.
+    :param highs: of the segments' parts of the key space. :param positions: whether they are wanted.
     :returns: the rows in their new order as an array of indices, in which those of one segment keep theirs,
         or None if they all go to one; number and count of rows of each segment, in that order; and the
         position of each row in that order, or None.
@@ -154,16 +159,16 @@ def by_segment(
     import pyarrow.compute as pc
 
     encoded = keys.dictionary_encode()
-    known = [float(position_of(key)) for key in encoded.dictionary.to_pylist()]
+    known = _positions_of_keys(encoded.dictionary, position_of)
     codes = encoded.indices
     if codes.null_count:
         # Each event without a key goes anywhere.
         first, nulls = len(known), codes.null_count
-        known += [random() for _ in range(nulls)]
+        known = pa.concat_arrays([known, pa.array([random() for _ in range(nulls)], pa.float64())])
         codes = pc.replace_with_mask(
             codes, pc.is_null(codes), pa.array(range(first, first + nulls), codes.type)
         )
-    segments = pa.array(map(segment_at, known), pa.int32()).take(codes)
+    segments = _segments_at(known, highs).take(codes)
     counted = sorted((each["values"], each["counts"]) for each in segments.value_counts().to_pylist())
     order = None
     if len(counted) > 1:
@@ -172,9 +177,32 @@ def by_segment(
         codes = codes.take(order) if positions else codes
     if not positions:
         return order, counted, None
-    column = pa.array(known, pa.float64()).take(codes)
+    column = known.take(codes)
     view = memoryview(column.buffers()[1]).cast("d")[column.offset : column.offset + len(column)]
     return order, counted, view
+
+
+def _positions_of_keys(keys: Any, position_of: Callable[[str], float]) -> Any:
+    """Positions of different keys, as an array of float64."""
+    import pyarrow as pa
+
+    from pravega_wire.stream import arrow_keys
+
+    # Fewer keys than that are remembered, so that most of them cost a look into a dictionary.
+    if position_of is routing_key_position and len(keys) >= _MANY_KEYS and arrow_keys.are_hashable(keys):
+        return arrow_keys.positions_of(keys)
+    return pa.array([float(position_of(key)) for key in keys.to_pylist()], pa.float64())
+
+
+def _segments_at(positions: Any, highs: Sequence[float]) -> Any:
+    """Numbers of the segments of positions, as an array of int32."""
+    import pyarrow as pa
+
+    from pravega_wire.stream import arrow_keys
+
+    if len(highs) <= _FEW_SEGMENTS:
+        return arrow_keys.segments_of(positions, highs)
+    return pa.array([bisect_left(highs, each) for each in positions.to_pylist()], pa.int32())
 
 
 def frame_arrow(events: Any, longest: int) -> Iterator[FramedEvents]:

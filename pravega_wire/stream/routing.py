@@ -11,7 +11,6 @@ import math
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
-from functools import partial
 from itertools import chain, islice
 from random import random
 from struct import Struct
@@ -418,7 +417,7 @@ class RoutedWriter:
                 await self._write_framed(framed, slice(0, len(framed)), None, None, ack)
             return
         order, counted, positions = by_segment(
-            keys, self._position_of, partial(bisect_left, self._highs), positions=self._has_successors
+            keys, self._position_of, self._highs, positions=self._has_successors
         )
         if order is not None:
             events = events.take(order)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from struct import pack, unpack_from
@@ -10,16 +11,17 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 import trio
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pravega_wire.errors import ClosedError, InvalidArgumentError
-from pravega_wire.hashing import routing_key_position
+from pravega_wire.hashing import hash_to_range, routing_key_position
 from pravega_wire.metrics import Counters
 from pravega_wire.protocol.append import Block, Place, PlaceRun, Promise
 from pravega_wire.segment.appender import SegmentAppender
 from pravega_wire.segment.store import SegmentStores, SegmentTarget
 from pravega_wire.stream.arrow import by_segment, frame_arrow, key_column, one_array
+from pravega_wire.stream.arrow_keys import are_hashable, positions_of, segments_of
 from pravega_wire.stream.routing import Route, RoutedWriter
 from pravega_wire.types import ScopedStream
 
@@ -63,9 +65,7 @@ def test_events_are_framed_whatever_the_array(
 )
 def test_rows_are_sorted_by_segment_and_stay_in_order(keys: list[str | None], highs: list[float]) -> None:
     column = key_column(keys, len(keys))
-    order, counted, positions = by_segment(
-        column, routing_key_position, lambda position: bisect_left(highs, position), positions=True
-    )
+    order, counted, positions = by_segment(column, routing_key_position, highs, positions=True)
     rows = list(range(len(keys))) if order is None else order.to_pylist()
     assert sorted(rows) == list(range(len(keys)))
     assert positions is not None
@@ -81,6 +81,36 @@ def test_rows_are_sorted_by_segment_and_stay_in_order(keys: list[str | None], hi
         first += count
     assert first == len(keys)
     assert [segment for segment, _ in counted] == sorted({segment for segment, _ in counted})
+
+
+ascii_text = st.text(st.characters(codec="ascii"), max_size=40)
+
+
+@given(keys=st.lists(ascii_text, min_size=1, max_size=20), copies=st.integers(1, 30), highs=bounds)
+@example(keys=["", "a" * 7, "a" * 8, "a" * 9, "\0", "a\0", "a" * 16], copies=200, highs=[0.5, math.inf])
+def test_keys_are_hashed_all_at_once_as_they_are_one_by_one(
+    keys: list[str], copies: int, highs: list[float]
+) -> None:
+    many = [key + "x" * (number % 3) for number in range(copies) for key in keys]
+    # a slice, as a column's keys may be one of a larger array
+    column = pa.array(["before", *many, "behind"])[1:-1]
+    assert are_hashable(column)
+    positions = positions_of(column)
+    assert positions.to_pylist() == list(map(hash_to_range, many))
+    assert segments_of(positions, highs).to_pylist() == [
+        bisect_left(highs, each) for each in positions.to_pylist()
+    ]
+
+
+@pytest.mark.parametrize("name", ["key", "\u00fcber", "\U0001f600"])
+def test_many_different_keys_lead_where_each_of_them_does(name: str) -> None:
+    keys = [f"{name}-{number}" for number in range(3000)]
+    highs = [0.2, 0.4, 0.9, math.inf]
+    order, counted, positions = by_segment(pa.array(keys), routing_key_position, highs, positions=True)
+    assert positions is not None
+    assert list(positions) == [hash_to_range(keys[row]) for row in order.to_pylist()]
+    segments = [segment for segment, count in counted for _ in range(count)]
+    assert segments == [bisect_left(highs, each) for each in positions]
 
 
 class Writer(RoutedWriter):
