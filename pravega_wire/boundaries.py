@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any, Final
 
-from pravega_wire.checks import check_bytes
+from pravega_wire.checks import check_bytes, check_text
 from pravega_wire.errors import InvalidArgumentError
 from pravega_wire.types import ScopedStream, SegmentRange
 
@@ -120,7 +120,7 @@ class BoundaryIndex:
             yield SegmentRange(whole.stream, whole.segment_id, at, stop)
             at = stop
 
-    def to_json(self) -> str:
+    def to_text(self) -> str:
         """A JSON object: ``version`` 1, ``stream``, ``segment_id``, ``start``, ``end``, ``spacing`` and
         ``steps``, the distance of each mark from the one before it (of the first from ``start``)."""
         steps = [high - low for low, high in pairwise((self.start, *self.marks))]
@@ -136,13 +136,13 @@ class BoundaryIndex:
         return json.dumps(fields, separators=(",", ":"))
 
     @classmethod
-    def from_json(cls, text: str | bytes) -> BoundaryIndex:
-        """From :meth:`to_json`.
+    def from_text(cls, text: str) -> BoundaryIndex:
+        """From :meth:`to_text`.
 
         :raises InvalidArgumentError: not such a text.
         """
         try:
-            found: dict[str, Any] = json.loads(text)
+            found: dict[str, Any] = json.loads(check_text("the text of an index of boundaries", text))
             if found["version"] != _FORMAT:
                 raise InvalidArgumentError(f"index of boundaries: version {found['version']!r} is not known")
             numbers = [found[name] for name in ("segment_id", "start", "end", "spacing")]
@@ -154,5 +154,5 @@ class BoundaryIndex:
             return cls(ScopedStream.parse(found["stream"]), segment_id, start, end, spacing, marks)
         except InvalidArgumentError:
             raise
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise InvalidArgumentError(f"not the text of an index of boundaries: {error!r}") from error

@@ -1,17 +1,21 @@
 """Where a reader stands, where an event lies, and how far time has come. All immutable and picklable.
 
-Text forms are those of the Java classes of the same names; binary forms are in
+Text forms of pointers and versions are those of the Java classes of the same names. Java has none for
+positions and checkpoints, whose texts are JSON here. Binary forms are in
 :mod:`pravega_wire.protocol.formats` (both: client formats v0.13.0, "Small public types").
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Self
 
+from pravega_wire.checks import check_text
 from pravega_wire.errors import InvalidArgumentError
 from pravega_wire.types import SEGMENT_READ, StreamCut
 
@@ -35,6 +39,43 @@ _POINTER = re.compile(r"(?s)(?P<segment>.+):(?P<offset>[0-9]{1,19})-(?P<length>[
 _VERSION = re.compile(r"(-?[0-9]{1,19}):(-?[0-9]{1,19})\Z")
 
 
+_FORMAT: Final = 1
+"""Of the JSON texts of positions and checkpoints."""
+
+
+def _json(fields: dict[str, Any]) -> str:
+    return json.dumps(fields, separators=(",", ":"))
+
+
+def _object(what: str, text: str) -> dict[str, Any]:
+    """The fields of a JSON text of our version."""
+    found = json.loads(check_text(f"the text of {what}", text))
+    if found["version"] != _FORMAT:
+        raise InvalidArgumentError(f"the text of {what}: version {found['version']!r} is not known")
+    return dict(found)
+
+
+@contextmanager
+def _reading(what: str) -> Iterator[None]:
+    """Odd texts raise one error."""
+    try:
+        yield
+    except InvalidArgumentError:
+        raise
+    except (ValueError, TypeError, LookupError, RecursionError) as error:
+        raise InvalidArgumentError(f"that is not the text of {what}: {error!r}") from error
+
+
+def _range_of(numbers: list[Any]) -> KeyRange | None:
+    """The range of no numbers or two."""
+    if not numbers:
+        return None
+    low, high = numbers
+    if type(low) not in (int, float) or type(high) not in (int, float):
+        raise InvalidArgumentError(f"the text of a position: {low!r}..{high!r} is not a range of keys")
+    return float(low), float(high)
+
+
 def _check_range(what: str, key_range: KeyRange | None) -> None:
     if key_range is not None and not 0.0 <= key_range[0] <= key_range[1] <= 1.0:
         raise InvalidArgumentError(f"{what}: {key_range[0]}..{key_range[1]} is no part of the key space")
@@ -42,7 +83,7 @@ def _check_range(what: str, key_range: KeyRange | None) -> None:
 
 @dataclass(frozen=True, slots=True, order=True)
 class EventPointer:
-    """Where one event lies; ``str()`` gives ``segment:offset-length``.
+    """Where one event lies. Its text, also by ``str()``, is ``segment:offset-length``.
 
     :param segment: full name of the segment.
     :param start_offset: of the event's header, bytes. :param length: of the event with its 8 bytes of header.
@@ -59,19 +100,23 @@ class EventPointer:
                 f"{self.length} bytes from offset {self.start_offset} of {self.segment} are no event"
             )
 
+    def to_text(self) -> str:
+        """``segment:offset-length``, as Java's ``EventPointer.toString()``."""
+        return f"{self.segment}:{self.start_offset}-{self.length}"
+
     @classmethod
-    def parse(cls, text: str) -> Self:
-        """From ``str()``, or Java's ``EventPointer.toString()``.
+    def from_text(cls, text: str) -> Self:
+        """From :meth:`to_text`.
 
         :raises InvalidArgumentError: not such a text.
         """
-        match = _POINTER.match(text)
+        match = _POINTER.match(check_text("the text of an event pointer", text))
         if match is None:
             raise InvalidArgumentError(f"{text!r} is not of the form segment:offset-length")
         return cls(match["segment"], int(match["offset"]), int(match["length"]))
 
     def __str__(self) -> str:
-        return f"{self.segment}:{self.start_offset}-{self.length}"
+        return self.to_text()
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +177,28 @@ class Position:
         """Segment name to range, None where that is not known."""
         return {each.segment: each.key_range for each in self.owned}
 
+    def to_text(self) -> str:
+        """A JSON object: ``version`` 1 and ``segments``, each ``[name, offset]``.
+
+        Where the range of keys is known it is ``[name, offset, low, high]``.
+        """
+        segments = [[each.segment, each.offset, *(each.key_range or ())] for each in self.owned]
+        return _json({"version": _FORMAT, "segments": segments})
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """From :meth:`to_text`.
+
+        :raises InvalidArgumentError: not such a text.
+        """
+        with _reading("a position"):
+            owned = []
+            for name, offset, *key_range in _object("a position", text)["segments"]:
+                if not isinstance(name, str) or type(offset) is not int or len(key_range) not in (0, 2):
+                    raise InvalidArgumentError(f"the text of a position: {name!r} at {offset!r}")
+                owned.append(OwnedSegment(name, offset, _range_of(key_range)))
+            return cls(tuple(owned))
+
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
@@ -150,6 +217,22 @@ class Checkpoint:
             if one.stream == other.stream:
                 raise InvalidArgumentError(f"checkpoint {self.name!r} has stream {one.stream} twice")
         object.__setattr__(self, "cuts", ordered)
+
+    def to_text(self) -> str:
+        """A JSON object: ``version`` 1, ``name``, and ``cuts``, the texts of the cuts."""
+        return _json({"version": _FORMAT, "name": self.name, "cuts": [cut.to_text() for cut in self.cuts]})
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """From :meth:`to_text`.
+
+        :raises InvalidArgumentError: not such a text.
+        """
+        with _reading("a checkpoint"):
+            found = _object("a checkpoint", text)
+            if not isinstance(found["name"], str):
+                raise InvalidArgumentError(f"the text of a checkpoint: {found['name']!r} is not a name")
+            return cls(found["name"], tuple(StreamCut.from_text(each) for each in found["cuts"]))
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -200,7 +283,7 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True)
 class KeyValueVersion:
-    """Version of an entry of a key-value table; ``str()`` gives ``segmentId:version``.
+    """Version of an entry of a key-value table. Its text, also by ``str()``, is ``segmentId:version``.
 
     :param segment_id: of the table's segment that holds the entry; the smallest int64 means any.
     :param version: of the entry in its segment; -1: it must not exist, the smallest int64: no condition.
@@ -219,16 +302,20 @@ class KeyValueVersion:
             if not _INT64_MIN <= value <= _INT64_MAX:
                 raise InvalidArgumentError(f"{value} does not fit in 64 bits")
 
+    def to_text(self) -> str:
+        """``segmentId:version``, as Java's ``Version.toString()``."""
+        return f"{self.segment_id}:{self.version}"
+
     @classmethod
-    def parse(cls, text: str) -> Self:
-        """From ``str()``, or Java's ``Version.toString()``.
+    def from_text(cls, text: str) -> Self:
+        """From :meth:`to_text`.
 
         :raises InvalidArgumentError: not such a text.
         """
-        match = _VERSION.match(text)
+        match = _VERSION.match(check_text("the text of a version", text))
         if match is None:
             raise InvalidArgumentError(f"{text!r} is not of the form segmentId:version")
         return cls(int(match[1]), int(match[2]))
 
     def __str__(self) -> str:
-        return f"{self.segment_id}:{self.version}"
+        return self.to_text()

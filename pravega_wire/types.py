@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import gzip
+import re
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from operator import index
 from types import MappingProxyType
 from typing import Any, Final, Self
 
-from pravega_wire.checks import check_count
+from pravega_wire.checks import check_count, check_text
 from pravega_wire.errors import InvalidArgumentError, InvalidStreamCutError
 from pravega_wire.naming import (
     epoch_of,
@@ -25,6 +26,8 @@ from pravega_wire.naming import (
 from pravega_wire.naming import segment_id as make_segment_id
 
 __all__ = ["CutOrder", "Revision", "ScopedStream", "SegmentRange", "StreamCut"]
+
+_REVISION: Final = re.compile(r"(?s)(?P<segment>.*):(?P<offset>-?[0-9]{1,19}):(?P<index>-?[0-9]{1,10})\Z")
 
 SEGMENT_READ: Final = -1
 """Offset in a cut that means: the whole segment was read."""
@@ -208,6 +211,10 @@ class StreamCut:
 
         :raises InvalidStreamCutError: not such a text.
         """
+        if not isinstance(text, str):
+            raise InvalidStreamCutError(
+                f"the text of a stream cut must be a string, not {type(text).__name__}"
+            )
         shown = text if len(text) <= 60 else f"{text[:60]}..."
         try:
             packed = base64.b64decode(text.strip(), validate=True)
@@ -274,13 +281,14 @@ class Revision:
 
     @classmethod
     def from_text(cls, text: str) -> Self:
-        """From :meth:`to_text`; :class:`InvalidArgumentError` for anything else."""
-        segment, _, rest = text.rpartition(":")
-        segment, _, offset = segment.rpartition(":")
-        try:
-            return cls(segment, int(offset), int(rest))
-        except ValueError as error:
-            raise InvalidArgumentError(f"{text!r} is not the text of a revision") from error
+        """From :meth:`to_text`.
+
+        :raises InvalidArgumentError: not such a text.
+        """
+        match = _REVISION.match(check_text("the text of a revision", text))
+        if match is None:
+            raise InvalidArgumentError(f"{text!r} is not the text of a revision")
+        return cls(match["segment"], int(match["offset"]), int(match["index"]))
 
     def __lt__(self, other: Revision) -> bool:
         return (self.offset, self.event_at_offset) < (other.offset, other.event_at_offset)

@@ -98,7 +98,7 @@ def test_an_extended_index_is_that_of_one_pass(
     raw, bounds = stored(lengths)
     middle = bounds[data.draw(st.integers(0, len(lengths)))]
     part = scanned(raw, first, BASE, middle, spacing)
-    kept = BoundaryIndex.from_json(part.to_json())
+    kept = BoundaryIndex.from_text(part.to_text())
     assert kept == part == pickle.loads(pickle.dumps(part))
     assert scanned(raw, second, middle, bounds[-1], spacing, kept) == scanned(
         raw, first, BASE, bounds[-1], spacing
@@ -168,7 +168,7 @@ def test_marks_that_do_not_ascend_are_refused(marks: tuple[int, ...]) -> None:
 )
 def test_other_texts_are_refused(text: str) -> None:
     with pytest.raises(InvalidArgumentError):
-        BoundaryIndex.from_json(text)
+        BoundaryIndex.from_text(text)
 
 
 @given(

@@ -347,7 +347,7 @@ def event_pointer(vector: Vector) -> None:
 def event_pointer_text(vector: Vector) -> None:
     value = pointer_of(vector["fields"])
     assert str(value) == vector["text"]
-    assert EventPointer.parse(vector["text"]) == value
+    assert EventPointer.from_text(vector["text"]) == value
 
 
 @check("checkpoint")
@@ -489,7 +489,7 @@ def test_table_key_version(version: int, text: str) -> None:
 )
 def test_key_value_version_text(version: KeyValueVersion, text: str) -> None:
     assert str(version) == text
-    assert KeyValueVersion.parse(text) == version
+    assert KeyValueVersion.from_text(text) == version
 
 
 @pytest.mark.parametrize(
@@ -592,13 +592,13 @@ def test_bytes_that_make_no_sense() -> None:
 @pytest.mark.parametrize("text", ["", "s/t/0:5", "s/t/0:-5-6", "s/t/0:5-6x", ":5-6", "s/t/0:5_0-6"])
 def test_what_is_no_event_pointer(text: str) -> None:
     with pytest.raises(InvalidArgumentError):
-        EventPointer.parse(text)
+        EventPointer.from_text(text)
 
 
 @pytest.mark.parametrize("text", ["", "5", "5:", "5:7:9", "5:x", "9223372036854775808:0"])
 def test_what_is_no_key_value_version(text: str) -> None:
     with pytest.raises(InvalidArgumentError):
-        KeyValueVersion.parse(text)
+        KeyValueVersion.from_text(text)
 
 
 def test_values_are_equal_whatever_their_order_and_can_be_shipped() -> None:
