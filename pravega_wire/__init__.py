@@ -1,8 +1,14 @@
 """A pure-Python client of Pravega, async on trio; :mod:`pravega_wire.sync` is its blocking twin."""
 
+from pravega_wire import _public
 from pravega_wire.boundaries import BoundaryIndex, LeadingPart
 from pravega_wire.config import Credentials, PravegaConfig
-from pravega_wire.controller.types import KeyValueTableConfiguration, SegmentWithRange, TxnStatus
+from pravega_wire.controller.types import (
+    KeyValueTableConfiguration,
+    SegmentWithRange,
+    Successors,
+    TxnStatus,
+)
 from pravega_wire.cuts import LayoutSegment, StreamLayout
 from pravega_wire.errors import PravegaError
 from pravega_wire.event_time import EventTimeOrder, WatermarkAssigner
@@ -28,6 +34,8 @@ from pravega_wire.positions import (
 from pravega_wire.protocol.events import EventBatch
 from pravega_wire.protocol.records import VersionedSerializer, VersionedUnionSerializer
 from pravega_wire.segment.appender import Ack
+from pravega_wire.segment.reader import EventRangeReader
+from pravega_wire.stream.batch import StreamReader
 from pravega_wire.stream.byte_stream import ByteStreamReader, ByteStreamWriter
 from pravega_wire.stream.client import PravegaClient, StreamInfo, open_client
 from pravega_wire.stream.event_reader import Event, EventReader, ReachedCheckpoint, SegmentEvents
@@ -46,7 +54,7 @@ from pravega_wire.stream.key_value_table import (
 from pravega_wire.stream.opening import Opening
 from pravega_wire.stream.reader_group import ReaderGroup
 from pravega_wire.stream.resumable import ResumableWriter
-from pravega_wire.stream.revisioned import RevisionedStream
+from pravega_wire.stream.revisioned import RevisionedStream, RevisionReader
 from pravega_wire.stream.synchronizer import StateFormat, StateSynchronizer
 from pravega_wire.stream.together import RangesReader
 from pravega_wire.stream.transaction import StagedBytes, StagingWriter, Transaction
@@ -65,6 +73,7 @@ __all__ = [
     "Event",
     "EventBatch",
     "EventPointer",
+    "EventRangeReader",
     "EventReader",
     "EventTimeOrder",
     "EventWriter",
@@ -94,6 +103,7 @@ __all__ = [
     "RetentionPolicy",
     "RetentionType",
     "Revision",
+    "RevisionReader",
     "RevisionedStream",
     "ScalingPolicy",
     "ScopedStream",
@@ -108,6 +118,8 @@ __all__ = [
     "StreamCut",
     "StreamInfo",
     "StreamLayout",
+    "StreamReader",
+    "Successors",
     "TableEntry",
     "TableFamily",
     "TableIterator",
@@ -126,3 +138,5 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+_public.publish(__name__, __all__, but=("pravega_wire.errors", "pravega_wire.metrics"))

@@ -4,6 +4,8 @@ In a segment each event is a header of eight bytes and its payload, so a place b
 found only by following the headers from another one (client formats v0.13.0, "Event framing in a stream
 segment"). :class:`BoundaryIndex` keeps what such a pass has found. Events never change, and a stream that is
 made anew under the same name gets other segment ids, so it stays true.
+
+Not public: :mod:`pravega_wire` exports what users need of it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Checks of arguments and settings that many places share: each names what is wrong, and what is wanted."""
+"""Checks of arguments and settings that many places share: each names what is wrong, and what is wanted.
+
+Not public.
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,8 @@ Each setting is taken from the first place that has it: an explicit argument, a 
 for instance Spark's configuration, where keys carry the prefix ``spark.``), an environment
 variable, the built-in default. Program arguments count as explicit ones. The object is immutable and
 picklable, so it can be shipped to worker processes; ``repr`` never shows a secret.
+
+Not public: :mod:`pravega_wire` exports what users need of it.
 """
 
 from __future__ import annotations

@@ -7,6 +7,8 @@ can be compared, joined, and turned into ranges to read.
 The key space is divided at every border that any segment has. In each part the segments follow each other
 in the order of their epochs (controller facts v0.13.0, "Names, ids, ranges"), so there a cut is a place in a
 row of bytes, and places in a row can be compared.
+
+Not public: :mod:`pravega_wire` exports what users need of it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """What programs make of event times: watermarks out of time windows, and events in the order of their times.
 
 Nothing here talks to a server; both facades use it.
+
+Not public: :mod:`pravega_wire` exports what users need of it.
 """
 
 from __future__ import annotations
@@ -64,6 +66,9 @@ class WatermarkAssigner:
         self._next = clock()
         self._watermark: int | None = None
 
+    def __repr__(self) -> str:
+        return f"<WatermarkAssigner at {self._watermark} ms, {len(self._progress)} streams>"
+
     @property
     def watermark(self) -> int | None:
         """No event that follows is older, unless it is late; None before anything is known."""
@@ -119,6 +124,9 @@ class EventTimeOrder(Generic[T]):
         self._heap: list[tuple[int, int, T]] = []
         self._count = 0
         self._watermark: int | None = None
+
+    def __repr__(self) -> str:
+        return f"<EventTimeOrder, {len(self)} events held>"
 
     def __len__(self) -> int:
         """Number of events held."""

@@ -1,4 +1,7 @@
-"""What a reader group reads and how, and what is known about one. All immutable and picklable."""
+"""What a reader group reads and how, and what is known about one. All immutable and picklable.
+
+Not public: :mod:`pravega_wire` exports what users need of it.
+"""
 
 from __future__ import annotations
 

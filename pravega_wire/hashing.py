@@ -1,4 +1,7 @@
-"""Hashes that decide where data goes (client formats v0.13.0, "Hashing"): murmur3 x64 128."""
+"""Hashes that decide where data goes (client formats v0.13.0, "Hashing"): murmur3 x64 128.
+
+Not public.
+"""
 
 from __future__ import annotations
 

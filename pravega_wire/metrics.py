@@ -31,18 +31,14 @@ __all__ = [
     "ClientMetrics",
     "ClientOpened",
     "ControllerCalled",
-    "Counters",
     "DataSkipped",
     "EventsRead",
     "Observation",
     "Observer",
-    "ReadCounts",
     "ReaderMetrics",
     "Reconnecting",
     "SegmentSucceeded",
-    "WriteCounts",
     "WriterMetrics",
-    "check_observer",
 ]
 
 log = logging.getLogger(__name__)

@@ -1,4 +1,7 @@
-"""Names and ids of streams and segments (wire protocol v0.13.0, "Names and ids")."""
+"""Names and ids of streams and segments (wire protocol v0.13.0, "Names and ids").
+
+Not public.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""How a stream scales and what it keeps (controller facts v0.13.0, "Streams")."""
+"""How a stream scales and what it keeps (controller facts v0.13.0, "Streams").
+
+Not public: :mod:`pravega_wire` exports what users need of it.
+"""
 
 from __future__ import annotations
 

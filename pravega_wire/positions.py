@@ -3,6 +3,8 @@
 Text forms of pointers and versions are those of the Java classes of the same names. Java has none for
 positions and checkpoints, whose texts are JSON here. Binary forms are in
 :mod:`pravega_wire.protocol.formats` (both: client formats v0.13.0, "Small public types").
+
+Not public: :mod:`pravega_wire` exports what users need of it.
 """
 
 from __future__ import annotations

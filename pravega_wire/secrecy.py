@@ -1,4 +1,7 @@
-"""Keeps secrets out of the messages of errors."""
+"""Keeps secrets out of the messages of errors.
+
+Not public.
+"""
 
 from __future__ import annotations
 

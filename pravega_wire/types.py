@@ -1,4 +1,7 @@
-"""Values that users hold: streams, cuts, ranges, revisions. All immutable and picklable."""
+"""Values that users hold: streams, cuts, ranges, revisions. All immutable and picklable.
+
+Not public: :mod:`pravega_wire` exports what users need of it.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,4 @@
-"""The controller: one typed method for each call, and delegation tokens."""
+"""The controller: one typed method for each call, and delegation tokens.
+
+Not public.
+"""

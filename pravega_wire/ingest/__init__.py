@@ -1,5 +1,6 @@
 """Exactly-once ingestion: what was in the files or the source is in the stream once, whatever crashes."""
 
+from pravega_wire import _public
 from pravega_wire.ingest.engine import IfUnknown, Observer, Progress, Stage
 from pravega_wire.ingest.files import FileIngester, LeftOut, OnChanged
 from pravega_wire.ingest.samples import Parse, Sample, byte_lines, csv_rows, lines
@@ -38,3 +39,5 @@ __all__ = [
     "csv_rows",
     "lines",
 ]
+
+_public.publish(__name__, __all__)

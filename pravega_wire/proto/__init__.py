@@ -1,1 +1,4 @@
-"""The controller's messages, generated from ``controller.proto`` by ``scripts/gen_proto.py``."""
+"""The controller's messages, generated from ``controller.proto`` by ``scripts/gen_proto.py``.
+
+Not public.
+"""

@@ -1,1 +1,4 @@
-"""One segment each: requests to the segment store, appending, reading."""
+"""One segment each: requests to the segment store, appending, reading.
+
+Not public.
+"""

@@ -55,6 +55,11 @@ class Ack(Promise):
         super().__init__(pending)
         self._event: trio.Event | None = None
 
+    def __repr__(self) -> str:
+        if self._error is not None:
+            return f"<Ack failed: {type(self._error).__name__}>"
+        return "<Ack done>" if self.done else "<Ack pending>"
+
     async def wait(self) -> None:
         """Wait until every event is stored. Cancelling this changes nothing for the events.
 

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 import trio
 
-from pravega_wire.errors import ClosedError, ConcurrentUseError
+from pravega_wire.errors import ClosedError, ConcurrentUseError, PravegaError
 
-__all__ = ["OneAtATime", "Waiters"]
+__all__ = ["OneAtATime", "Waiters", "state_of"]
 
 
 class OneAtATime:
@@ -31,6 +31,13 @@ class OneAtATime:
 
     def __exit__(self, *exc: object) -> None:
         self._taken = False
+
+
+def state_of(opened: bool, error: PravegaError | None) -> str:
+    """A word for ``repr``: what a writer is, by whether it was opened and the error that its calls raise."""
+    if error is not None:
+        return "closed" if isinstance(error, ClosedError) else f"failed: {type(error).__name__}"
+    return "open" if opened else "not opened"
 
 
 class Waiters:

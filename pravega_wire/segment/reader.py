@@ -267,6 +267,10 @@ class EventRangeReader:
         self._ended = False
         self._closed = False
 
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "at its end" if self._ended else "open"
+        return f"<EventRangeReader of {self._reader.target.name}, {state}>"
+
     def __aiter__(self) -> Self:
         return self
 

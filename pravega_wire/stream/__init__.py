@@ -1,1 +1,4 @@
-"""What users hold: the client, writers, transactions, batch reads, revisioned streams."""
+"""What users hold: the client, writers, transactions, batch reads, revisioned streams.
+
+Not public: :mod:`pravega_wire` exports what users need of it.
+"""

@@ -480,6 +480,13 @@ class StreamReader:
         self._waiters = Waiters("the reader is closed")
         self._alone = OneAtATime("another task is reading with this reader")
 
+    def __repr__(self) -> str:
+        if self._waiters.closed:
+            state = "closed"
+        else:
+            state = "not begun" if self._ranges is None else f"open, {len(self._ranges)} more ranges"
+        return f"<StreamReader, {state}>"
+
     def __aiter__(self) -> Self:
         return self
 

@@ -26,7 +26,7 @@ from pravega_wire.protocol.append import BLOCK_BYTES
 from pravega_wire.protocol.commands import StreamSegmentInfo
 from pravega_wire.segment.appender import SegmentAppender, flush
 from pravega_wire.segment.following import FollowingReader
-from pravega_wire.segment.handles import OneAtATime, Waiters
+from pravega_wire.segment.handles import OneAtATime, Waiters, state_of
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.reader import RangeReader
 from pravega_wire.stream.core import ClientCore
@@ -337,6 +337,10 @@ class ByteStreamWriter(trio.abc.SendStream):
         self._reported = True
         self._fail(ClosedError(f"the writer of byte stream {self.stream} is closed"))
 
+    def __repr__(self) -> str:
+        state = state_of(self._appender is not None, self._error)
+        return f"<ByteStreamWriter of {self.stream}, {state}, {self._outstanding} bytes not stored yet>"
+
     def __await__(self) -> Generator[Any, Any, Self]:
         return self.open().__await__()
 
@@ -517,6 +521,12 @@ class ByteStreamReader(trio.abc.ReceiveStream):
         if self._reader is not None:
             self._reader.close()
         await trio.lowlevel.checkpoint()
+
+    def __repr__(self) -> str:
+        if self._waiters.closed:
+            return f"<ByteStreamReader of {self.stream}, closed>"
+        state = "not opened" if self._reader is None else f"open, at offset {self.offset}"
+        return f"<ByteStreamReader of {self.stream}, {state}>"
 
     def __await__(self) -> Generator[Any, Any, Self]:
         return self.open().__await__()

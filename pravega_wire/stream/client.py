@@ -204,6 +204,10 @@ class PravegaClient:
         self._core = core
         self._txn_segments: dict[tuple[ScopedStream, UUID], list[SegmentWithRange]] = {}
 
+    def __repr__(self) -> str:
+        state = "closed" if self._core.closed else "open"
+        return f"<PravegaClient of {self.config.controller_uri}, {state}>"
+
     @property
     def _operation_timeout(self) -> float:
         return self._core.config.operation_timeout

@@ -291,6 +291,15 @@ class EventReader(Generic[T]):
         self._left = False
         self._closed = False
 
+    def __repr__(self) -> str:
+        if self._closed or self._left:
+            state = "closed"
+        elif self._nursery is None:
+            state = "not entered"
+        else:
+            state = f"open, {len(self.segments)} segments"
+        return f"<EventReader {self.reader_id} of {self.group}, {state}>"
+
     # --- joining and leaving --------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:

@@ -26,6 +26,7 @@ from pravega_wire.errors import (
 from pravega_wire.hashing import routing_key_position
 from pravega_wire.protocol.append import too_large
 from pravega_wire.segment.appender import Ack, SegmentAppender
+from pravega_wire.segment.handles import state_of
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.store import Backoff
 from pravega_wire.stream.core import ClientCore
@@ -295,6 +296,12 @@ class EventWriter(RoutedWriter):
         finally:
             self._noting.cancel()
             self._stop()
+
+    def __repr__(self) -> str:
+        return (
+            f"<{type(self).__name__} of {self.stream}, {state_of(self._opened, self._error)}, "
+            f"{self.events_acknowledged} of {self.events_written} events stored>"
+        )
 
     def __await__(self) -> Generator[Any, Any, Self]:
         return self.open().__await__()

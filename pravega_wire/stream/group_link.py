@@ -430,6 +430,12 @@ class GroupLink:
             )
         return state
 
+    @property
+    def reader_count(self) -> int:
+        """Readers in the group, by the state as it was fetched last; 0 where there is none."""
+        state = self._synchronizer.state
+        return 0 if state is None else len(state.assigned)
+
     async def fetch(self) -> GroupState:
         """Read what others wrote."""
         with self._deletion():

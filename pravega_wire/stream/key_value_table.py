@@ -304,6 +304,9 @@ class KeyValueTable(Generic[P, S, V]):
             segments.append(_Segment(each.segment_id, each.high, table))
         return cls(core, name, configuration, segments, primary_keys, secondary_keys, values)
 
+    def __repr__(self) -> str:
+        return f"<KeyValueTable {self._name}, {len(self._segments)} partitions>"
+
     @property
     def name(self) -> ScopedStream:
         """Scope and name of the table."""
@@ -923,6 +926,9 @@ class TableIterator(Generic[T]):
         """Where to go on after what was given out so far: give it to another iterator as ``after``."""
         return self._position
 
+    def __repr__(self) -> str:
+        return f"<TableIterator of {self._table}>"
+
     def __aiter__(self) -> Self:
         return self
 
@@ -1008,6 +1014,9 @@ class TableFamily(Generic[P, S, V]):
     def __init__(self, table: KeyValueTable[P, S, V], primary: P) -> None:
         self._table = table
         self._primary = primary
+
+    def __repr__(self) -> str:
+        return f"<TableFamily {self._primary!r:.80} of {self._table.name}>"
 
     @property
     def primary(self) -> P:
@@ -1129,6 +1138,9 @@ class TableMapping(Generic[K, V]):
         self._primary = primary
         self._to_key = to_key
         self.of_key = of_key
+
+    def __repr__(self) -> str:
+        return f"<TableMapping of {self._table.name}>"
 
     def listing(self, page_size: int = DEFAULT_PAGE_SIZE) -> TableIterator[TableKey[Any, Any]]:
         """The table's keys that the mapping has."""

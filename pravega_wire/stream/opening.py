@@ -35,6 +35,9 @@ class Opening(Generic[T_co]):
         self._coroutine = coroutine
         self._opened: AbstractAsyncContextManager[Any] | None = None
 
+    def __repr__(self) -> str:
+        return f"<Opening by {getattr(self._coroutine, '__qualname__', 'a function')}>"
+
     def __await__(self) -> Generator[Any, Any, T_co]:
         return self._coroutine.__await__()
 

@@ -157,6 +157,11 @@ class ReaderGroup:
 
     def __init__(self, link: GroupLink) -> None:
         self._link = link
+        self._closed = False
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"open, {self._link.reader_count} readers"
+        return f"<ReaderGroup {self.name}, {state}>"
 
     @property
     def _operation_timeout(self) -> float:
@@ -643,6 +648,7 @@ class ReaderGroup:
 
     async def aclose(self) -> None:
         """Give the connections back. Readers have their own."""
+        self._closed = True
         await self._link.aclose()
 
     async def __aenter__(self) -> Self:

@@ -67,6 +67,9 @@ class RevisionedStream(Generic[T]):
             f"revisioned stream {stream} is closed; what a call was writing at that time may be stored"
         )
 
+    def __repr__(self) -> str:
+        return f"<RevisionedStream {self.stream}, {'closed' if self._waiters.closed else 'open'}>"
+
     @property
     def _operation_timeout(self) -> float:
         return self._core.config.operation_timeout
@@ -299,6 +302,9 @@ class RevisionReader(Generic[T]):
         self._serializer = serializer
         self._batch: list[tuple[int, bytes]] = []
         self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<RevisionReader of {self._segment}>"
 
     def __aiter__(self) -> Self:
         return self

@@ -112,6 +112,11 @@ class StateSynchronizer(Generic[S, I, U]):
         self._reading_for: CallingThread | None = None
         self._readers: set[RevisionReader[bytes]] = set()
 
+    def __repr__(self) -> str:
+        state = "closed" if self._log._waiters.closed else "open"
+        at = "not initialized" if self._revision is None else f"at offset {self._revision.offset}"
+        return f"<StateSynchronizer on {self.stream}, {state}, {at}>"
+
     @property
     def _operation_timeout(self) -> float:
         return self._log._operation_timeout

@@ -61,6 +61,15 @@ class RangesReader:
         self._closed = False
         self._failure: PravegaError | None = None
 
+    def __repr__(self) -> str:
+        if self._closed:
+            state = "closed"
+        elif self._failure is not None:
+            state = f"failed: {type(self._failure).__name__}"
+        else:
+            state = "open" if self._started else "not begun"
+        return f"<RangesReader, {state}>"
+
     def __aiter__(self) -> Self:
         return self
 

@@ -30,6 +30,7 @@ from pravega_wire.errors import (
 from pravega_wire.metrics import WriterMetrics
 from pravega_wire.naming import segment_name, transaction_segment_name
 from pravega_wire.segment.appender import Ack, SegmentAppender
+from pravega_wire.segment.handles import state_of
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.store import SegmentTarget
 from pravega_wire.stream.arrow import is_arrow, key_column
@@ -168,7 +169,8 @@ class Transaction:
         return self.txn_id.int >> 96
 
     def __repr__(self) -> str:
-        return f"<Transaction {self.txn_id} on {self.stream}>"
+        state = "open" if self._open else "closed"
+        return f"<Transaction {self.txn_id} on {self.stream}, {state}>"
 
     # --- lease ----------------------------------------------------------------------------------
 
@@ -569,6 +571,12 @@ class StagingWriter(_TransactionWriter):
                 await self.flush()
         finally:
             self._stop()
+
+    def __repr__(self) -> str:
+        return (
+            f"<StagingWriter {self.staging_id} of {self.stream}, {state_of(self._opened, self._error)}, "
+            f"{self.events_acknowledged} of {self.events_written} events stored>"
+        )
 
     async def __aenter__(self) -> Self:
         return await self.open()

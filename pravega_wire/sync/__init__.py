@@ -5,6 +5,7 @@ calls into it. There is no second copy of the logic. A client may be used from s
 neither crosses a fork nor a pickle: ship the :class:`PravegaConfig` and open another.
 """
 
+from pravega_wire import _public
 from pravega_wire.sync.client import (
     Ack,
     ByteStreamReader,
@@ -47,3 +48,5 @@ __all__ = [
     "Transaction",
     "open_client",
 ]
+
+_public.publish(__name__, __all__)

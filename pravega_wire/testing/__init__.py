@@ -12,6 +12,7 @@ As pytest fixtures: ``pravega_server``, ``pravega_cluster``, ``pravega_scope``,
 plugin). From the shell: ``python -m pravega_wire.testing standalone``.
 """
 
+from pravega_wire import _public
 from pravega_wire.testing.jars import client_classpath, server_classpath
 from pravega_wire.testing.java import JavaRuntime, compile_java, find_java
 from pravega_wire.testing.proxy import FaultProxy
@@ -36,3 +37,5 @@ __all__ = [
     "server_classpath",
     "standalone",
 ]
+
+_public.publish(__name__, __all__)

@@ -1,1 +1,4 @@
-"""The only place that opens sockets: connections, pools, retries (trio)."""
+"""The only place that opens sockets: connections, pools, retries (trio).
+
+Not public.
+"""
