@@ -47,7 +47,7 @@ def entry_of(row: list[str]) -> Entry | None:
     primary, secondary, value, version = row
     second = b"" if secondary == "-" else base64.b64decode(secondary)
     key = TableKey(base64.b64decode(primary), second)
-    return TableEntry(key, base64.b64decode(value), KeyValueVersion.parse(version))
+    return TableEntry(key, base64.b64decode(value), KeyValueVersion.from_text(version))
 
 
 def listed(java: JavaPeer, table: str) -> list[Entry]:
@@ -77,7 +77,7 @@ def test_both_see_one_table(
     versions = {key: table.insert(key, b"python %d" % n) for n, key in enumerate(mine)}
     for number, key in enumerate(theirs):
         text = java.value("insert", "t", *words(key), b64(b"java %d" % number))
-        versions[key] = KeyValueVersion.parse(text)
+        versions[key] = KeyValueVersion.from_text(text)
     expected = [
         *(TableEntry(key, b"python %d" % n, versions[key]) for n, key in enumerate(mine)),
         *(TableEntry(key, b"java %d" % n, versions[key]) for n, key in enumerate(theirs)),
@@ -92,7 +92,7 @@ def test_both_see_one_table(
     text = java.value("put", "t", *words(ours), b64(b"java"), versions[ours])
     with pytest.raises(TableKeyBadVersionError):
         table.put(ours, b"no", versions[ours])
-    table.put(ours, b"python", KeyValueVersion.parse(text))
+    table.put(ours, b"python", KeyValueVersion.from_text(text))
     newer = table.put(java_key, b"python", versions[java_key])
     with pytest.raises(JavaPeerError) as refused:
         java.call("put", "t", *words(java_key), b64(b"no"), versions[java_key])
@@ -112,7 +112,7 @@ def test_both_see_one_table(
 def test_batches_and_values_of_every_size(client: PravegaClient, java: JavaPeer) -> None:
     client.create_key_value_table("t", KeyValueTableConfiguration(2, 2, 4))
     table = client.key_value_table("t")
-    versions = [KeyValueVersion.parse(text) for [text] in java.call("batch", "t", b64(b"aa"), 200)]
+    versions = [KeyValueVersion.from_text(text) for [text] in java.call("batch", "t", b64(b"aa"), 200)]
     assert [entry.version for entry in table.family(b"aa").entries()] == versions
     made = table.update_many([Insert((b"bb", b"%04d" % n), b"%04d" % n) for n in range(256)])
     table.update_many([Remove((b"aa", b"%04d" % n), versions[n]) for n in range(100)])
