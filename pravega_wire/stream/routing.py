@@ -157,6 +157,9 @@ class RoutedWriter:
     """Routes events to appenders. The base of the public writers; not used by itself.
 
     Subclasses open the routes with :meth:`_set_routes` and may override :meth:`sealed`.
+
+    :ivar events_written: events accepted so far.
+    :ivar bytes_written: bytes of their payloads.
     """
 
     _has_successors = True

@@ -505,7 +505,7 @@ class StagingWriter(_TransactionWriter):
         *,
         max_outstanding_bytes: int = DEFAULT_MAX_OUTSTANDING_BYTES,
     ) -> None:
-        self.staging_id = staging_id or uuid4()
+        self.staging_id: UUID = staging_id or uuid4()
         super().__init__(core, stream, segments, self.staging_id, max_outstanding_bytes=max_outstanding_bytes)
         self._opened = False
         self._sent = {appender: StagedBytes(0, 0) for appender in self._appenders()}

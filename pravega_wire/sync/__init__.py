@@ -5,7 +5,7 @@ calls into it. There is no second copy of the logic. A client may be used from s
 neither crosses a fork nor a pickle: ship the :class:`PravegaConfig` and open another.
 """
 
-from pravega_wire import _public
+# Made by scripts/gen_facades.py. Do not edit it.
 from pravega_wire.sync.client import (
     Ack,
     ByteStreamReader,
@@ -13,6 +13,7 @@ from pravega_wire.sync.client import (
     EventBatches,
     EventReader,
     EventWriter,
+    KeyValueTable,
     PravegaClient,
     RangesReader,
     ReaderGroup,
@@ -20,11 +21,13 @@ from pravega_wire.sync.client import (
     RevisionedStream,
     StagingWriter,
     StateSynchronizer,
+    TableFamily,
+    TableIterator,
+    TableMapping,
     Transaction,
     open_client,
 )
 from pravega_wire.sync.direct import DirectReader
-from pravega_wire.sync.key_value_table import KeyValueTable, TableFamily, TableIterator, TableMapping
 
 __all__ = [
     "Ack",

@@ -1,66 +1,87 @@
-"""Blocking mirrors of the classes in ``pravega_wire.stream``: one line a method, no logic.
+"""The blocking client: the async classes, called from threads.
 
-The documentation of each method is that of its async twin; a test compares names and signatures.
+Made by ``scripts/gen_facades.py`` from ``pravega_wire.segment.appender``, ``pravega_wire.segment.reader``,
+``pravega_wire.stream.batch``, ``pravega_wire.stream.byte_stream``, ``pravega_wire.stream.client``,
+``pravega_wire.stream.event_reader``, ``pravega_wire.stream.event_writer``,
+``pravega_wire.stream.key_value_table``, ``pravega_wire.stream.reader_group``,
+``pravega_wire.stream.resumable``, ``pravega_wire.stream.revisioned``, ``pravega_wire.stream.routing``,
+``pravega_wire.stream.synchronizer``, ``pravega_wire.stream.together``, ``pravega_wire.stream.transaction``
+and ``pravega_wire.sync.bases``. Do not edit it: run ``python scripts/gen_facades.py``.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Generic, Self, TypeVar, overload
+from functools import partial
+from typing import Any, Generic, TypeVar, cast, overload
 from uuid import UUID
 
-import trio
-
 from pravega_wire.boundaries import DEFAULT_PIECE_BYTES, DEFAULT_SPACING, BoundaryIndex, LeadingPart
-from pravega_wire.config import ControllerUri, Credentials, PravegaConfig
-from pravega_wire.controller.types import (
-    KeyValueTableConfiguration,
-    SegmentWithRange,
-    Successors,
-    TxnStatus,
-)
+from pravega_wire.config import PravegaConfig
+from pravega_wire.controller.types import KeyValueTableConfiguration, SegmentWithRange, Successors, TxnStatus
 from pravega_wire.cuts import StreamLayout
-from pravega_wire.errors import ClosedError, PravegaError
-from pravega_wire.groups import ReaderGroupConfig
+from pravega_wire.event_time import WatermarkAssigner
+from pravega_wire.groups import (
+    OnlineReaders,
+    OutstandingCheckpoint,
+    ReaderGroupConfig,
+    ReaderGroupMetrics,
+    TimeWindow,
+)
 from pravega_wire.hashing import routing_key_position
 from pravega_wire.metrics import ClientMetrics, Observer, WriterMetrics
 from pravega_wire.policies import StreamConfiguration
-from pravega_wire.positions import EventPointer, Watermark
+from pravega_wire.positions import Checkpoint, EventPointer, KeyValueVersion, Position, Watermark
 from pravega_wire.protocol.events import EventBatch
-from pravega_wire.segment.appender import Ack as AsyncAck
-from pravega_wire.segment.reader import EventRangeReader
-from pravega_wire.serializers import BytesSerializer, Serializer
-from pravega_wire.stream import client as twin
-from pravega_wire.stream.arrow import is_arrow
-from pravega_wire.stream.batch import Bound, OnTruncated, StreamReader
+from pravega_wire.segment.reader import EventRangeReader as AsyncEventRangeReader
+from pravega_wire.serializers import Serializer
+from pravega_wire.stream import batch
+from pravega_wire.stream.batch import Bound, OnTruncated
+from pravega_wire.stream.batch import StreamReader as AsyncStreamReader
+from pravega_wire.stream.client import PravegaClient as AsyncPravegaClient
 from pravega_wire.stream.client import StreamInfo, StreamName
-from pravega_wire.stream.event_reader import SegmentEvents
+from pravega_wire.stream.event_reader import DEFAULT_BUFFERED_BYTES, Event, ReachedCheckpoint, SegmentEvents
+from pravega_wire.stream.event_reader import EventReader as AsyncEventReader
 from pravega_wire.stream.event_writer import EventWriter as AsyncEventWriter
+from pravega_wire.stream.key_value_table import DEFAULT_PAGE_SIZE, Modification, TableEntry, TableKey
 from pravega_wire.stream.key_value_table import KeyValueTable as AsyncKeyValueTable
+from pravega_wire.stream.key_value_table import TableFamily as AsyncTableFamily
+from pravega_wire.stream.key_value_table import TableIterator as AsyncTableIterator
+from pravega_wire.stream.reader_group import ReaderGroup as AsyncReaderGroup
 from pravega_wire.stream.resumable import ResumableWriter as AsyncResumableWriter
 from pravega_wire.stream.revisioned import RevisionedStream as AsyncRevisionedStream
-from pravega_wire.stream.revisioned import RevisionReader
-from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES, Partitioner, check_lengths
+from pravega_wire.stream.revisioned import RevisionReader as AsyncRevisionReader
+from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES, Partitioner
+from pravega_wire.stream.routing import RoutedWriter as AsyncRoutedWriter
 from pravega_wire.stream.synchronizer import StateSynchronizer as AsyncStateSynchronizer
 from pravega_wire.stream.synchronizer import Synchronized
-from pravega_wire.stream.together import RangesReader as AsyncRangesReader
-from pravega_wire.stream.transaction import (
-    DEFAULT_LEASE_MS,
-    StagedBytes,
+from pravega_wire.stream.transaction import DEFAULT_LEASE_MS, StagedBytes
+from pravega_wire.stream.transaction import StagingWriter as AsyncStagingWriter
+from pravega_wire.stream.transaction import Transaction as AsyncTransaction
+from pravega_wire.sync.bases import (
+    Ack,
+    ByteStreamReader,
+    ByteStreamWriter,
+    Closable,
+    EventBatchesBase,
+    EventReaderBase,
+    Handle,
+    KeyValueTableBase,
+    PravegaClientBase,
+    RangesReaderBase,
+    ReaderGroupBase,
+    ResumableWriterBase,
+    RevisionedStreamBase,
+    RevisionReaderBase,
+    RoutedWriterBase,
+    TableIteratorBase,
+    TableMapping,
+    TransactionBase,
+    blocking,
+    listed,
+    opened_client,
 )
-from pravega_wire.stream.transaction import (
-    StagingWriter as AsyncStagingWriter,
-)
-from pravega_wire.stream.transaction import (
-    Transaction as AsyncTransaction,
-)
-from pravega_wire.sync.byte_stream import ByteStreamReader, ByteStreamWriter
-from pravega_wire.sync.feeding import Feed, Placing, is_plain, plain_keys
-from pravega_wire.sync.key_value_table import KeyValueTable
-from pravega_wire.sync.portal import Line, Named, Portal
-from pravega_wire.sync.reader_group import EventReader, ReaderGroup, listed
 from pravega_wire.transport.pool import AddressMap
 from pravega_wire.types import Revision, ScopedStream, SegmentRange, StreamCut
 
@@ -71,6 +92,7 @@ __all__ = [
     "EventBatches",
     "EventReader",
     "EventWriter",
+    "KeyValueTable",
     "PravegaClient",
     "RangesReader",
     "ReaderGroup",
@@ -78,19 +100,18 @@ __all__ = [
     "RevisionedStream",
     "StagingWriter",
     "StateSynchronizer",
+    "TableFamily",
+    "TableIterator",
+    "TableMapping",
     "Transaction",
     "open_client",
 ]
 
-log = logging.getLogger(__name__)
-
-_INTERRUPTED_SECONDS = 0.5
-
-T = TypeVar("T")
-S = TypeVar("S")
 I = TypeVar("I")  # noqa: E741
-U = TypeVar("U")
 P = TypeVar("P")
+S = TypeVar("S")
+T = TypeVar("T")
+U = TypeVar("U")
 V = TypeVar("V")
 
 
@@ -103,542 +124,35 @@ def open_client(
     address_map: AddressMap | None = None,
     observer: Observer | None = None,
 ) -> Iterator[PravegaClient]:
-    """Open a blocking client: ``with open_client("tcp://localhost:9090", scope="demo") as client``.
+    """Open a client: ``with open_client(config) as client``.
 
-    Arguments as :func:`pravega_wire.open_client`; the observer is called in the client's thread.
+    No connection is made before the first call. Leaving the context closes everything; what a
+    writer has not flushed by then is lost, so leave writers' contexts first.
+
+    The observer is called in the client's thread.
+
+    :param config: default :meth:`PravegaConfig.from_defaults`.
+    :param address_map: translates segment-store addresses that the controller gives,
+        ``(host, port) -> (host, port)``, where they cannot be reached as they are.
+    :param observer: is called while things happen; see :mod:`pravega_wire.metrics`.
     """
-    portal = Portal("pravega client")
-    try:
-        client = portal.enter(
-            twin.open_client(
-                config, scope=scope, credentials=credentials, address_map=address_map, observer=observer
-            )
-        )
-        try:
-            yield PravegaClient(portal, client.value)
-        finally:
-            try:
-                # What is still open would lose its client in the middle of its work.
-                portal.break_off(but=client)
-            finally:
-                client.leave()
-    finally:
-        portal.close()
+    with opened_client(config, address_map=address_map, observer=observer) as (portal, client):
+        yield PravegaClient(portal, client)
 
 
-class _Acks:
-    """Several acknowledgements as one."""
+class PravegaClient(PravegaClientBase):
+    """Scopes, streams, writers, transactions and reads. Made by :func:`open_client`.
 
-    def __init__(self, acks: Sequence[AsyncAck]) -> None:
-        self.all = acks
+    Every method may be cancelled; the client stays usable. Methods that change something on the
+    controller may have had their effect when they are cancelled or fail on the way back.
 
-    async def wait(self) -> None:
-        """Wait for all of them."""
-        for each in self.all:
-            await each.wait()
-        if not self.all:
-            await trio.lowlevel.checkpoint()
-
-
-class Ack:
-    """Blocking twin of :class:`pravega_wire.Ack`."""
-
-    def __init__(self, line: Line, *acks: AsyncAck) -> None:
-        # The writer's: closing that ends waiting as well.
-        self._portal = line
-        self._twin = _Acks(acks)
-
-    @property
-    def done(self) -> bool:
-        """True once the events are stored or have failed."""
-        return all(each.done for each in self._twin.all)
-
-    @property
-    def error(self) -> PravegaError | None:
-        """Why the events were not stored, or None."""
-        return next((each.error for each in self._twin.all if each.error is not None), None)
-
-    def wait(self, *, timeout: float | None = None) -> None:
-        """Wait until every event is stored.
-
-        :param timeout: seconds. The events stay queued and may still be stored; it may be waited again.
-        """
-        self._portal.within(timeout, self._twin.wait)
-
-
-class EventBatches:
-    """``for batch in batches``: blocking twin of the batch readers. Close it if not read through."""
-
-    def __init__(self, portal: Portal | Line, reader: EventRangeReader | StreamReader) -> None:
-        self._portal = Line(portal)
-        self._twin = reader
-
-    def __iter__(self) -> Iterator[EventBatch]:
-        while (batch := self.next_batch()) is not None:
-            yield batch
-
-    def next_batch(self, *, timeout: float | None = None) -> EventBatch | None:
-        """The next events, or None after the last."""
-        return self._portal.within(timeout, self._twin.next_batch)
-
-    def close(self, *, timeout: float | None = None) -> None:
-        """Give the connection back."""
-        self._portal.close(timeout, self._twin.aclose)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-
-class RangesReader:
-    """Blocking twin of :class:`pravega_wire.RangesReader`. Close it if not read through."""
-
-    def __init__(self, portal: Portal | Line, reader: AsyncRangesReader) -> None:
-        self._portal = Line(portal)
-        self._twin = reader
-
-    def __iter__(self) -> Iterator[SegmentEvents]:
-        while (batch := self.next_batch()) is not None:
-            yield batch
-
-    def next_batch(self, *, timeout: float | None = None) -> SegmentEvents | None:
-        """The next events, or None after the last."""
-        return self._portal.within(timeout, self._twin.next_batch)
-
-    def close(self, *, timeout: float | None = None) -> None:
-        """Give the connections back."""
-        self._portal.close(timeout, self._twin.aclose)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-
-class _Writer:
-    """What the blocking writers share."""
-
-    def __init__(
-        self,
-        portal: Portal | Line,
-        writer: AsyncEventWriter | AsyncStagingWriter | AsyncTransaction,
-        placing: Placing | None = None,
-    ) -> None:
-        self._portal = Line(portal, writer.stream)
-        self._writer = writer
-        self._placing = Placing(routing_key_position) if placing is None else placing
-
-    def write_event(
-        self, event: bytes, routing_key: str | None = None, *, timeout: float | None = None
-    ) -> Ack:
-        """Append one event. Each call crosses a thread: prefer :meth:`write_events` for many.
-
-        :param timeout: seconds to wait for room; the event is queued all the same, and may be stored.
-        """
-        key = self._placing.key(routing_key)
-        return Ack(self._portal, self._portal.within(timeout, self._writer.write_event, event, key))
-
-    def write_events(
-        self,
-        events: Iterable[bytes],
-        routing_keys: Iterable[str | None] | str | None = None,
-        *,
-        timeout: float | None = None,
-    ) -> Ack:
-        """Append many events in one call.
-
-        Iterables are read in this thread, while the client's thread writes what they gave so far: an event
-        waits some 20 ms at most for the next ones. They may use the client themselves. When one of them
-        raises, the events before that are written, and what it raised leaves this call.
-
-        :param timeout: seconds for all of it. The events that were queued until then stay so and may be
-            stored; how many they are, ``events_written`` of the writer tells. An iterable was read further
-            than that, also when Ctrl-C ends this call: to write the rest, make a new iterable without the
-            events that were written. An iterable that blocks is not interrupted by it.
-        """
-        check_lengths(events, routing_keys)
-        keys: Any = routing_keys
-        write: Callable[..., Awaitable[AsyncAck]] = self._writer.write_events
-        if keys is None or isinstance(keys, str) or not is_arrow(events):
-            keys = self._placing.keys(keys)
-        else:
-            keys = keys if plain_keys(keys) else list(keys)
-            write = self._placing.of_array(write, events, keys)
-        if is_plain(events) and plain_keys(keys):
-            writing = Named(self._writer.write_events, write)
-            return Ack(self._portal, self._portal.within(timeout, writing, events, keys))
-        one_key = keys if isinstance(keys, str) else None
-        feed = Feed(events, None if keys is None or one_key is not None else keys, one_key)
-        feeding = Named(self._writer.write_events, feed.write_to)
-        return Ack(self._portal, *self._portal.within(timeout, feeding, self._writer.write_events))
-
-    def flush(self, *, timeout: float | None = None) -> None:
-        """Wait until every event written before this call is stored.
-
-        :param timeout: seconds. The events stay queued and may still be stored; flush again to know.
-        """
-        self._portal.within(timeout, self._writer.flush)
-
-    def close(self, *, timeout: float | None = None) -> None:
-        """End the writer (an event or staging writer flushes first).
-
-        :param timeout: seconds for the flush. After it the writer is closed as well; whether the events
-            without an acknowledgement are stored is not known.
-        """
-        self._portal.finish(timeout, self._writer.aclose)
-
-
-class _RoutedWriter(_Writer):
-    """What the blocking writers with counters share."""
-
-    def __init__(
-        self,
-        portal: Portal | Line,
-        writer: AsyncEventWriter | AsyncStagingWriter,
-        placing: Placing | None = None,
-    ) -> None:
-        super().__init__(portal, writer, placing)
-        self._routed = writer
-
-    @property
-    def segments(self) -> list[str]:
-        """Full names of the segments being written now, in the order of their key ranges."""
-        return self._routed.segments
-
-    def metrics(self) -> WriterMetrics:
-        """Counters and latencies since the writer was opened."""
-        return self._routed.metrics()
-
-    def write_batch(
-        self, events: Iterable[bytes], routing_key: str | None = None, *, timeout: float | None = None
-    ) -> Ack:
-        """Append events as one: stored all together and next to each other, or not at all.
-
-        :param timeout: seconds to wait for room; the events are queued all the same, and may be stored.
-        """
-        key = self._placing.key(routing_key)
-        return Ack(self._portal, self._portal.within(timeout, self._routed.write_batch, list(events), key))
-
-    @property
-    def outstanding_bytes(self) -> int:
-        """Bytes, with event headers, that are not acknowledged yet."""
-        return self._routed.outstanding_bytes
-
-    @property
-    def events_written(self) -> int:
-        """Events accepted so far."""
-        return self._routed.events_written
-
-    @property
-    def events_acknowledged(self) -> int:
-        """Events that are known to be stored."""
-        return self._routed.events_acknowledged
-
-
-class EventWriter(_RoutedWriter):
-    """Blocking twin of :class:`pravega_wire.EventWriter`."""
-
-    def __init__(
-        self, portal: Portal | Line, writer: AsyncEventWriter, placing: Placing | None = None
-    ) -> None:
-        super().__init__(portal, writer, placing)
-        self._twin = writer
-
-    def note_time(self, timestamp: int, *, timeout: float | None = None) -> None:
-        """Tell the controller that everything up to this event time (milliseconds) was written."""
-        self._portal.within(timeout, self._twin.note_time, timestamp)
-
-    def __enter__(self) -> Self:
-        self._portal.call(self._twin.open)
-        return self
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        self._portal.finish(None, self._twin.__aexit__, kind, error, trace)
-
-
-class ResumableWriter(EventWriter):
-    """Blocking twin of :class:`pravega_wire.ResumableWriter`."""
-
-    def __init__(self, portal: Portal | Line, writer: AsyncResumableWriter, placing: Placing) -> None:
-        super().__init__(portal, writer, placing)
-        self._resumable = writer
-
-    @property
-    def writer_id(self) -> UUID:
-        """The caller's id."""
-        return self._resumable.writer_id
-
-    @property
-    def next_event_number(self) -> int:
-        """Number that the next event gets."""
-        return self._resumable.next_event_number
-
-    @property
-    def events_skipped(self) -> int:
-        """Events that were stored already."""
-        return self._resumable.events_skipped
-
-    @property
-    def last_stored(self) -> int:
-        """Every event up to this number was stored when the writer was opened; 0 for none."""
-        return self._resumable.last_stored
-
-    def last_stored_of(self, routing_key: str) -> int:
-        """Of this key every event up to this number was stored when the writer was opened, and none after."""
-        key = self._placing.key(routing_key)
-        return self._resumable.last_stored_of(routing_key if key is None else key)
-
-
-class StagingWriter(_RoutedWriter):
-    """Blocking twin of :class:`pravega_wire.StagingWriter`."""
-
-    def __init__(self, portal: Portal | Line, writer: AsyncStagingWriter) -> None:
-        super().__init__(portal, writer)
-        self._twin = writer
-
-    @property
-    def staging_id(self) -> UUID:
-        """Names the attempt."""
-        return self._twin.staging_id
-
-    def contents(self, *, timeout: float | None = None) -> dict[int, StagedBytes]:
-        """Flush; then what each segment holds, by the id of the transaction's segment, without empty ones."""
-        return self._portal.within(timeout, self._twin.contents)
-
-    def __enter__(self) -> Self:
-        self._portal.call(self._twin.open)
-        return self
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        self._portal.finish(None, self._twin.__aexit__, kind, error, trace)
-
-
-class Transaction(_Writer):
-    """Blocking twin of :class:`pravega_wire.Transaction`."""
-
-    def __init__(self, portal: Portal | Line, transaction: AsyncTransaction) -> None:
-        super().__init__(portal, transaction)
-        self._twin = transaction
-
-    @property
-    def txn_id(self) -> UUID:
-        """Id of the transaction."""
-        return self._twin.txn_id
-
-    @property
-    def epoch(self) -> int:
-        """Epoch in which the transaction began."""
-        return self._twin.epoch
-
-    def metrics(self) -> WriterMetrics:
-        """Counters of what was written through this object."""
-        return self._twin.metrics()
-
-    def ping(self, lease_ms: int | None = None, *, timeout: float | None = None) -> None:
-        """Renew the lease now."""
-        self._portal.within(timeout, self._twin.ping, lease_ms)
-
-    def commit(self, timestamp: int | None = None, *, timeout: float | None = None) -> None:
-        """Flush, then make the events visible together.
-
-        :param timeout: seconds. If the limit was reached while it was still flushing, the commit has not been
-            sent: call this again inside the block, as leaving the block aborts the transaction. Otherwise it
-            may be committed all the same: :meth:`status` tells, to commit it again is harmless, and leaving
-            the block does not abort it.
-        """
-        self._portal.within(timeout, self._twin.commit, timestamp)
-
-    def abort(self, *, timeout: float | None = None) -> None:
-        """Drop the events.
-
-        :param timeout: seconds. It may be aborted all the same; its lease ends it otherwise.
-        """
-        self._portal.within(timeout, self._twin.abort)
-
-    def status(self, *, timeout: float | None = None) -> TxnStatus:
-        """State of the transaction now."""
-        return self._portal.within(timeout, self._twin.status)
-
-    def wait_committed(self, *, timeout: float | None = None) -> None:
-        """Wait until readers see the events.
-
-        :param timeout: seconds. The transaction stays as it is, and may be waited for again.
-        """
-        self._portal.within(timeout, self._twin.wait_committed)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
-        if kind is None or issubclass(kind, Exception):
-            self._portal.finish(None, self._twin.__aexit__, kind, error, trace)
-            return
-        # After Ctrl-C nobody wants to wait for a server that does not answer: the lease ends it as well.
-        try:
-            self._portal.finish(_INTERRUPTED_SECONDS, self._twin.__aexit__, kind, error, trace)
-        except PravegaError as failure:
-            log.info("%s was not aborted: %s", self.txn_id, failure)
-
-
-class RevisionedStream(Generic[T]):
-    """Blocking twin of :class:`pravega_wire.RevisionedStream`."""
-
-    def __init__(
-        self, portal: Portal | Line, stream: AsyncRevisionedStream[bytes], serializer: Serializer[T]
-    ) -> None:
-        self._portal = Line(portal, stream.stream)
-        self._twin = stream
-        # Values are made of bytes, and bytes of them, in the caller's thread.
-        self._serializer = serializer
-
-    def fetch_latest_revision(self, *, timeout: float | None = None) -> Revision:
-        """The revision after the newest value."""
-        return self._portal.within(timeout, self._twin.fetch_latest_revision)
-
-    def fetch_oldest_revision(self, *, timeout: float | None = None) -> Revision:
-        """The revision that reading everything starts from."""
-        return self._portal.within(timeout, self._twin.fetch_oldest_revision)
-
-    def read_from(self, start: Revision, *, timeout: float | None = None) -> Iterator[tuple[Revision, T]]:
-        """Values after ``start``, up to the newest at the time of this call.
-
-        :param timeout: seconds for each answer of the store.
-        """
-        return self._values(timeout, self._portal.within(timeout, self._twin.read_from, start))
-
-    def read_range(
-        self, start: Revision, end: Revision, *, timeout: float | None = None
-    ) -> Iterator[tuple[Revision, T]]:
-        """Values after ``start`` up to and with the one that produced ``end``; ``timeout`` as above."""
-        return self._values(timeout, self._portal.within(timeout, self._twin.read_range, start, end))
-
-    def _values(self, timeout: float | None, reader: RevisionReader[bytes]) -> Iterator[tuple[Revision, T]]:
-        try:
-            while (found := self._portal.within(timeout, reader.next_value)) is not None:
-                revision, payload = found
-                yield revision, self._serializer.deserialize(payload)
-        finally:
-            try:
-                self._portal.call(reader.aclose)
-            except ClosedError:
-                # With the client, which has ended everything.
-                pass
-
-    def write_conditionally(
-        self, latest: Revision, value: T, *, timeout: float | None = None
-    ) -> Revision | None:
-        """Append ``value`` if ``latest`` is still the newest revision.
-
-        :param timeout: seconds. The value may be stored all the same; reading from ``latest`` tells.
-        """
-        payload = self._serializer.serialize(value)
-        return self._portal.within(timeout, self._twin.write_conditionally, latest, payload)
-
-    def write_unconditionally(self, value: T, *, timeout: float | None = None) -> Revision:
-        """Append ``value`` whatever was written before.
-
-        :param timeout: seconds. The value may be stored all the same.
-        """
-        payload = self._serializer.serialize(value)
-        return self._portal.within(timeout, self._twin.write_unconditionally, payload)
-
-    def wait_beyond(self, revision: Revision, *, timeout: float | None = None) -> None:
-        """Wait until there is a value after ``revision``, or what was there is truncated."""
-        self._portal.within(timeout, self._twin.wait_beyond, revision)
-
-    def get_mark(self, *, timeout: float | None = None) -> Revision | None:
-        """The mark, or None when none was set."""
-        return self._portal.within(timeout, self._twin.get_mark)
-
-    def compare_and_set_mark(
-        self, expected: Revision | None, new: Revision | None, *, timeout: float | None = None
-    ) -> bool:
-        """Move the mark if it is still ``expected``."""
-        return self._portal.within(timeout, self._twin.compare_and_set_mark, expected, new)
-
-    def truncate_to(self, revision: Revision, *, timeout: float | None = None) -> None:
-        """Forget the values before ``revision``."""
-        self._portal.within(timeout, self._twin.truncate_to, revision)
-
-    def close(self, *, timeout: float | None = None) -> None:
-        """Give the connection back."""
-        self._portal.close(timeout, self._twin.aclose)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-
-class StateSynchronizer(Generic[S, I, U]):
-    """Blocking twin of :class:`pravega_wire.StateSynchronizer`.
-
-    Functions given to it run in the caller's thread.
+    A method that does not answer within the configuration's ``operation_timeout`` raises
+    :class:`RetriesExhaustedError`, whose cause is the last failure, or :class:`PravegaTimeoutError`. Reading,
+        listing, dividing ranges and :meth:`stream_layout` take as long as there is something to read: the
+        limit is for each of their requests.
     """
 
-    def __init__(self, portal: Portal | Line, synchronizer: AsyncStateSynchronizer[S, I, U]) -> None:
-        self._portal = Line(portal, synchronizer.stream)
-        self._twin = synchronizer
-
-    @property
-    def state(self) -> S | None:
-        """The state as of the last fetch or update; None before anybody has initialized it."""
-        return self._twin.state
-
-    @property
-    def revision(self) -> Revision | None:
-        """Up to where :attr:`state` has everything."""
-        return self._twin.revision
-
-    def wait_for_updates(self, *, timeout: float | None = None) -> S | None:
-        """Wait until there is more than was fetched, and fetch it; returns the state."""
-        return self._portal.within(timeout, self._twin.wait_for_updates)
-
-    def fetch_updates(self, *, timeout: float | None = None) -> S | None:
-        """Apply what others wrote; returns the state, None when nobody has initialized it."""
-        return self._portal.within(timeout, self._twin.fetch_updates)
-
-    def initialize(self, initial: I, *, timeout: float | None = None) -> bool:
-        """Write the first state; False, with the state fetched, when somebody has done that before."""
-        return self._portal.within(timeout, self._twin.initialize, initial)
-
-    def update(self, generate: Callable[[S], Sequence[U] | None], *, timeout: float | None = None) -> S:
-        """Change the state by updates that were made for exactly this state."""
-        return self._portal.within(timeout, self._twin.update, generate)
-
-    def update_unconditionally(self, updates: Sequence[U], *, timeout: float | None = None) -> None:
-        """Write updates that are right for any state; they show with the next fetch."""
-        self._portal.within(timeout, self._twin.update_unconditionally, updates)
-
-    def compact(self, summarize: Callable[[S], I | None], *, timeout: float | None = None) -> None:
-        """Write the state as a new beginning, and drop what nobody needs any more."""
-        self._portal.within(timeout, self._twin.compact, summarize)
-
-    def bytes_since_compaction(self, *, timeout: float | None = None) -> int:
-        """Bytes a process that joins now has to read."""
-        return self._portal.within(timeout, self._twin.bytes_since_compaction)
-
-    def close(self, *, timeout: float | None = None) -> None:
-        """Give the connection back."""
-        self._portal.close(timeout, self._twin.aclose)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-
-class PravegaClient:
-    """Blocking twin of :class:`pravega_wire.PravegaClient`. Made by :func:`open_client`."""
-
-    def __init__(self, portal: Portal | Line, client: twin.PravegaClient) -> None:
-        self._portal = Line(portal)
-        self._twin = client
+    _twin: AsyncPravegaClient
 
     @property
     def config(self) -> PravegaConfig:
@@ -646,24 +160,48 @@ class PravegaClient:
         return self._twin.config
 
     def metrics(self) -> ClientMetrics:
-        """What the client has done so far. Also after it was closed."""
+        """What the client has done so far. Also after it was closed, and from any thread."""
         return self._twin.metrics()
 
     def create_scope(self, scope: str, *, timeout: float | None = None) -> bool:
-        """Create a scope; False when it exists already."""
-        return self._portal.within(timeout, self._twin.create_scope, scope)
+        """Create a scope; False when it exists already.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        :raises InvalidArgumentError: illegal name.
+        """
+        return self._call(timeout, self._twin.create_scope, scope)
 
     def delete_scope(self, scope: str, *, recursive: bool = False, timeout: float | None = None) -> bool:
-        """Delete a scope; False when it did not exist."""
-        return self._portal.within(timeout, self._twin.delete_scope, scope, recursive=recursive)
+        """Delete a scope; False when it did not exist (with ``recursive`` a 0.13.0 server does not tell).
+
+        Without ``recursive`` the scope is listed first, and the controller is asked only if it is empty: a
+        0.13.0 controller breaks a scope that it refuses to delete. Make nothing in a scope while it is being
+        deleted: what is made between the listing and the deletion still breaks it.
+
+        :param recursive: with every stream, group and table in it.
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        :raises ScopeNotEmptyError: it is not empty and ``recursive`` is false; nothing has happened to it.
+        :raises ScopeBrokenError: the controller does not get on with deleting what is in it.
+        """
+        return self._call(timeout, self._twin.delete_scope, scope, recursive=recursive)
 
     def scope_exists(self, scope: str, *, timeout: float | None = None) -> bool:
-        """Whether the scope exists."""
-        return self._portal.within(timeout, self._twin.scope_exists, scope)
+        """Whether the scope exists.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        """
+        return self._call(timeout, self._twin.scope_exists, scope)
 
     def list_scopes(self, *, timeout: float | None = None) -> list[str]:
-        """Names of all scopes."""
-        return self._portal.within(timeout, self._twin.list_scopes)
+        """Names of all scopes that the credentials allow to see.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        """
+        return self._call(timeout, self._twin.list_scopes)
 
     def create_stream(
         self,
@@ -672,26 +210,54 @@ class PravegaClient:
         *,
         timeout: float | None = None,
     ) -> bool:
-        """Create a stream; False when it exists already."""
-        return self._portal.within(timeout, self._twin.create_stream, stream, configuration)
+        """Create a stream; False when it exists already (its configuration is left alone).
+
+        :param configuration: or a number for so many fixed segments.
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        :raises ScopeNotFoundError: no such scope. :raises InvalidArgumentError: illegal name.
+        :raises ScopeBrokenError: the scope cannot hold another stream with tags, or is being deleted.
+        """
+        return self._call(timeout, self._twin.create_stream, stream, configuration)
 
     def update_stream(
         self, stream: StreamName, configuration: StreamConfiguration, *, timeout: float | None = None
     ) -> None:
-        """Replace the whole configuration of a stream."""
-        self._portal.within(timeout, self._twin.update_stream, stream, configuration)
+        """Replace the whole configuration of a stream.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        :raises StreamNotFoundError: no such stream. :raises StreamSealedError: it is sealed.
+        :raises ScopeBrokenError: the controller cannot enter the tags: see there.
+        """
+        self._call(timeout, self._twin.update_stream, stream, configuration)
 
     def seal_stream(self, stream: StreamName, *, timeout: float | None = None) -> None:
-        """Allow no more appends."""
-        self._portal.within(timeout, self._twin.seal_stream, stream)
+        """Allow no more appends; harmless when it is sealed already.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        :raises StreamNotFoundError: no such stream.
+        """
+        self._call(timeout, self._twin.seal_stream, stream)
 
     def delete_stream(self, stream: StreamName, *, seal: bool = False, timeout: float | None = None) -> bool:
-        """Delete a sealed stream with its data; False when it did not exist."""
-        return self._portal.within(timeout, self._twin.delete_stream, stream, seal=seal)
+        """Delete a sealed stream with its data; False when it did not exist.
+
+        :param seal: seal it first.
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        :raises StreamNotSealedError: it is not sealed and ``seal`` is false.
+        """
+        return self._call(timeout, self._twin.delete_stream, stream, seal=seal)
 
     def stream_exists(self, stream: StreamName, *, timeout: float | None = None) -> bool:
-        """Whether the stream exists."""
-        return self._portal.within(timeout, self._twin.stream_exists, stream)
+        """Whether the stream exists.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        """
+        return self._call(timeout, self._twin.stream_exists, stream)
 
     def list_streams(
         self,
@@ -701,52 +267,111 @@ class PravegaClient:
         internal: bool = False,
         timeout: float | None = None,
     ) -> list[ScopedStream]:
-        """Streams of a scope."""
-        return self._portal.within(timeout, self._twin.list_streams, scope, tag=tag, internal=internal)
+        """Streams of a scope.
+
+        :param scope: default the configuration's. :param tag: only streams with this tag.
+        :param internal: also streams that Pravega made itself (``_MARK...``, ``_RG...``).
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        :raises ScopeNotFoundError: no such scope.
+        """
+        return self._call(timeout, self._twin.list_streams, scope, tag=tag, internal=internal)
 
     def stream_configuration(
         self, stream: StreamName, *, timeout: float | None = None
     ) -> StreamConfiguration:
-        """Scaling policy, retention policy and tags."""
-        return self._portal.within(timeout, self._twin.stream_configuration, stream)
+        """Scaling policy, retention policy and tags.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        :raises StreamNotFoundError: no such stream.
+        """
+        return self._call(timeout, self._twin.stream_configuration, stream)
 
     def stream_info(self, stream: StreamName, *, timeout: float | None = None) -> StreamInfo:
-        """Configuration, head and tail of a stream."""
-        return self._portal.within(timeout, self._twin.stream_info, stream)
+        """Configuration, head and tail of a stream.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        :raises StreamNotFoundError: no such stream.
+        """
+        return self._call(timeout, self._twin.stream_info, stream)
 
     def head(self, stream: StreamName, *, timeout: float | None = None) -> StreamCut:
-        """The oldest position that can be read."""
-        return self._portal.within(timeout, self._twin.head, stream)
+        """The oldest position that can be read.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        """
+        return self._call(timeout, self._twin.head, stream)
 
     def tail(self, stream: StreamName, *, timeout: float | None = None) -> StreamCut:
-        """The position after the newest event."""
-        return self._portal.within(timeout, self._twin.tail, stream)
+        """The position after the newest event.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        """
+        return self._call(timeout, self._twin.tail, stream)
 
     def stream_layout(self, stream: StreamName, *, timeout: float | None = None) -> StreamLayout:
-        """All segments that the stream has had, to calculate with cuts offline."""
-        return self._portal.within(timeout, self._twin.stream_layout, stream)
+        """All segments that the stream has had, with key ranges and lengths, to calculate with cuts offline.
+
+        It asks the controller once for each epoch and the stores once for each segment. Credentials have to
+        allow writing, as the server demands it for an epoch's segments.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        :raises StreamNotFoundError: no such stream.
+        """
+        return self._call(timeout, self._twin.stream_layout, stream)
 
     def truncate_stream(self, stream: StreamName, cut: StreamCut, *, timeout: float | None = None) -> None:
-        """Drop everything before a cut."""
-        self._portal.within(timeout, self._twin.truncate_stream, stream, cut)
+        """Drop everything before a cut; reads before it fail afterwards.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        :raises InvalidStreamCutError: the cut is of another stream.
+        :raises StreamSealedError: the stream is sealed.
+        """
+        self._call(timeout, self._twin.truncate_stream, stream, cut)
 
     def active_segments(self, stream: StreamName, *, timeout: float | None = None) -> list[SegmentWithRange]:
-        """Segments that take appends now."""
-        return self._portal.within(timeout, self._twin.active_segments, stream)
+        """Segments that take appends now, with their key ranges; none of a sealed stream.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        """
+        return self._call(timeout, self._twin.active_segments, stream)
 
     def epoch_segments(
         self, stream: StreamName, epoch: int, *, timeout: float | None = None
     ) -> list[SegmentWithRange]:
-        """Segments that were active in an epoch."""
-        return self._portal.within(timeout, self._twin.epoch_segments, stream, epoch)
+        """Segments that were active in an epoch (0 is the stream's first).
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        """
+        return self._call(timeout, self._twin.epoch_segments, stream, epoch)
 
     def watermarks(self, stream: StreamName, *, timeout: float | None = None) -> list[Watermark]:
-        """The watermarks made from the times that writers noted, oldest first."""
-        return self._portal.within(timeout, self._twin.watermarks, stream)
+        """The watermarks that the controller has made from the times that writers noted, oldest first.
+
+        They say where in the stream which time was written (:meth:`EventWriter.note_time`); none when no
+        writer has noted any.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        :raises StreamNotFoundError: there is no such stream.
+        """
+        return self._call(timeout, self._twin.watermarks, stream)
 
     def successors(self, stream: StreamName, segment_id: int, *, timeout: float | None = None) -> Successors:
-        """Segments that follow a sealed segment."""
-        return self._portal.within(timeout, self._twin.successors, stream, segment_id)
+        """Segments that follow a sealed segment, each with all its predecessors.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        """
+        return self._call(timeout, self._twin.successors, stream, segment_id)
 
     def scale_stream(
         self,
@@ -756,24 +381,17 @@ class PravegaClient:
         *,
         timeout: float | None = None,
     ) -> None:
-        """Replace active segments by new ones; returns when it is done."""
-        self._portal.within(timeout, self._twin.scale_stream, stream, seal, new_ranges)
+        """Replace active segments by new ones; returns when it is done.
 
-    def read_ranges(
-        self,
-        ranges: Iterable[SegmentRange],
-        *,
-        at_once: int = 4,
-        max_buffered_bytes: int = 32 * 1024 * 1024,
-        ordered: bool = True,
-    ) -> RangesReader:
-        """Several ranges read at the same time: ``for batch in client.read_ranges(ranges)``."""
-        return RangesReader(
-            self._portal,
-            self._twin.read_ranges(
-                list(ranges), at_once=at_once, max_buffered_bytes=max_buffered_bytes, ordered=ordered
-            ),
-        )
+        :param seal: ids of active segments to seal.
+        :param new_ranges: ``(low, high)`` pairs that cover exactly the sealed segments' ranges.
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        :raises InvalidArgumentError: nothing to seal, or ranges that are empty or overlap.
+        :raises ScaleConflictError: the ranges do not fit, a segment is not active, or another
+            scale is running.
+        """
+        self._call(timeout, self._twin.scale_stream, stream, seal, new_ranges)
 
     def event_writer(
         self,
@@ -784,18 +402,30 @@ class PravegaClient:
         note_time_every: float | None = None,
         large_events: bool = False,
     ) -> EventWriter:
-        """A writer of events; use it as a context manager. The partitioner runs in the writing thread."""
-        placing = Placing(partitioner)
+        """A writer of events: ``with client.event_writer("s/t") as writer``.
+
+        The partitioner runs in the thread that writes.
+
+        :param max_outstanding_bytes: what it may hold unacknowledged before a write waits.
+        :param partitioner: routing key to position in the key space; the default is the hash that all clients
+            of Pravega use. Another one keeps order per key as well, but only among writers that use the same.
+        :param note_time_every: seconds between time notes with the wall clock's time, for watermarks; None
+            leaves that to :meth:`EventWriter.note_time`.
+        :param large_events: take events over 8 MiB as well (up to 2 GiB): each goes to a segment of its own
+            first and is merged when it is whole, so readers see all of it or nothing. Writing one waits until
+            it is stored.
+        """
         return EventWriter(
             self._portal,
-            self._twin.event_writer(
-                stream,
-                max_outstanding_bytes=max_outstanding_bytes,
-                partitioner=placing.for_writer,
-                note_time_every=note_time_every,
-                large_events=large_events,
+            *(
+                self._event_writer(
+                    stream,
+                    max_outstanding_bytes=max_outstanding_bytes,
+                    partitioner=partitioner,
+                    note_time_every=note_time_every,
+                    large_events=large_events,
+                )
             ),
-            placing,
         )
 
     def resumable_writer(
@@ -808,28 +438,48 @@ class PravegaClient:
         partitioner: Partitioner = routing_key_position,
         note_time_every: float | None = None,
     ) -> ResumableWriter:
-        """A writer of a numbered sequence of events that another process can resume."""
-        placing = Placing(partitioner)
+        """A writer of a numbered sequence of events that another process may go on with.
+
+        ::
+
+            with client.resumable_writer("s/t", writer_id) as writer:
+                for event, key in source(start_after=writer.last_stored):
+                    writer.write_event(event, key)
+
+        The partitioner runs in the thread that writes.
+
+        :param writer_id: names the sequence; keep it where the next process finds it.
+        :param first_event_number: number of the first event that will be written, from 1; default: the one
+            after the last that is known to be stored. Starting earlier is harmless, starting later leaves
+            events out.
+        """
         return ResumableWriter(
             self._portal,
-            self._twin.resumable_writer(
-                stream,
-                writer_id,
-                first_event_number=first_event_number,
-                max_outstanding_bytes=max_outstanding_bytes,
-                partitioner=placing.for_writer,
-                note_time_every=note_time_every,
+            *(
+                self._resumable_writer(
+                    stream,
+                    writer_id,
+                    first_event_number=first_event_number,
+                    max_outstanding_bytes=max_outstanding_bytes,
+                    partitioner=partitioner,
+                    note_time_every=note_time_every,
+                )
             ),
-            placing,
         )
 
     def begin_transaction(
         self, stream: StreamName, *, lease_ms: int = DEFAULT_LEASE_MS, timeout: float | None = None
     ) -> Transaction:
-        """Begin a transaction."""
+        """Begin a transaction.
+
+        :param lease_ms: milliseconds (10 000 to 600 000 on a server with default limits) after
+            which the server aborts it unless it was renewed; renewed in the background.
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        :raises StreamNotFoundError: no such stream. :raises StreamSealedError: it is sealed.
+        """
         return Transaction(
-            self._portal,
-            self._portal.within(timeout, self._twin.begin_transaction, stream, lease_ms=lease_ms),
+            self._portal, self._call(timeout, self._twin.begin_transaction, stream, lease_ms=lease_ms)
         )
 
     def transaction(
@@ -840,43 +490,78 @@ class PravegaClient:
         lease_ms: int = DEFAULT_LEASE_MS,
         timeout: float | None = None,
     ) -> Transaction:
-        """Take up an open transaction by its id."""
+        """Take up an open transaction by its id, also in another process than it was begun in.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        :raises TransactionNotOpenError: it is committed or aborted (or about to be).
+        :raises TransactionUnknownError: the controller does not know it.
+        """
         return Transaction(
-            self._portal,
-            self._portal.within(timeout, self._twin.transaction, stream, txn_id, lease_ms=lease_ms),
+            self._portal, self._call(timeout, self._twin.transaction, stream, txn_id, lease_ms=lease_ms)
         )
 
     def transaction_status(
         self, stream: StreamName, txn_id: UUID, *, timeout: float | None = None
     ) -> TxnStatus:
-        """State of a transaction."""
-        return self._portal.within(timeout, self._twin.transaction_status, stream, txn_id)
+        """State of a transaction; ``UNKNOWN`` when the controller does not know it.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        """
+        return self._call(timeout, self._twin.transaction_status, stream, txn_id)
 
     def commit_transaction(
         self, stream: StreamName, txn_id: UUID, *, timestamp: int | None = None, timeout: float | None = None
     ) -> None:
-        """Commit by id."""
-        self._portal.within(timeout, self._twin.commit_transaction, stream, txn_id, timestamp=timestamp)
+        """Commit by id. Harmless when it is committing or committed already.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        :raises TransactionAbortedError: it was aborted. :raises TransactionUnknownError: unknown.
+        """
+        self._call(timeout, self._twin.commit_transaction, stream, txn_id, timestamp=timestamp)
 
     def abort_transaction(self, stream: StreamName, txn_id: UUID, *, timeout: float | None = None) -> None:
-        """Abort by id."""
-        self._portal.within(timeout, self._twin.abort_transaction, stream, txn_id)
+        """Abort by id. Harmless when it is aborting or aborted already.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        :raises TransactionNotOpenError: it is committed. :raises TransactionUnknownError: unknown.
+        """
+        self._call(timeout, self._twin.abort_transaction, stream, txn_id)
 
     def wait_committed(self, stream: StreamName, txn_id: UUID, *, timeout: float | None = None) -> None:
-        """Wait until readers see a committing transaction's events."""
-        self._portal.within(timeout, self._twin.wait_committed, stream, txn_id)
+        """Wait until readers see a committing transaction's events.
+
+        :param timeout: seconds. The transaction stays as it is, and may be waited for again.
+        :raises TransactionAbortedError: it was aborted. :raises TransactionUnknownError: unknown.
+        :raises PravegaTimeoutError: as :meth:`Transaction.wait_committed`.
+        """
+        self._call(timeout, self._twin.wait_committed, stream, txn_id)
 
     def completed_transactions(
         self, stream: StreamName, *, timeout: float | None = None
     ) -> dict[UUID, TxnStatus]:
-        """Transactions that have ended and are still remembered, with how they ended."""
-        return self._portal.within(timeout, self._twin.completed_transactions, stream)
+        """Transactions that have ended and are still remembered (at most 500), with how they ended.
+
+        A 0.13.0 server forgets them all once transactions of a second stream have ended: use
+
+        :meth:`transaction_status` for those whose ids are known.
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        """
+        return self._call(timeout, self._twin.completed_transactions, stream)
 
     def ping_transaction(
         self, stream: StreamName, txn_id: UUID, *, lease_ms: int, timeout: float | None = None
     ) -> bool:
-        """Renew the lease of an open transaction by id; False when it is not open any more."""
-        return self._portal.within(timeout, self._twin.ping_transaction, stream, txn_id, lease_ms=lease_ms)
+        """Renew the lease of an open transaction by id; False when it is not open any more.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        """
+        return self._call(timeout, self._twin.ping_transaction, stream, txn_id, lease_ms=lease_ms)
 
     def staging_writer(
         self,
@@ -886,10 +571,15 @@ class PravegaClient:
         *,
         timeout: float | None = None,
     ) -> StagingWriter:
-        """A writer whose events wait beside a transaction; use it as a context manager."""
+        """A writer whose events wait beside a transaction; use it as a context manager.
+
+        :param txn_id: the transaction they may be merged into; its epoch decides their segments.
+        :param staging_id: names this attempt; it must not have been used before.
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        """
         return StagingWriter(
-            self._portal,
-            self._portal.within(timeout, self._twin.staging_writer, stream, txn_id, staging_id),
+            self._portal, self._call(timeout, self._twin.staging_writer, stream, txn_id, staging_id)
         )
 
     def merge_staging(
@@ -897,15 +587,25 @@ class PravegaClient:
     ) -> dict[int, int]:
         """Move staged events into an open transaction, in the order of the ids.
 
-        :returns: length in bytes of each segment of the transaction after that, by its id.
+        Sending it again is harmless: what was merged already counts as done.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        :returns: length in bytes of each segment of the transaction after that, by its id; nothing where no
+            ids were given.
+        :raises NoSuchSegmentError: the transaction is not open any more.
         """
-        return self._portal.within(timeout, self._twin.merge_staging, stream, txn_id, staging_ids)
+        return self._call(timeout, self._twin.merge_staging, stream, txn_id, staging_ids)
 
     def delete_staging(
         self, stream: StreamName, txn_id: UUID, staging_ids: Sequence[UUID], *, timeout: float | None = None
     ) -> None:
-        """Delete staged events that were not merged."""
-        self._portal.within(timeout, self._twin.delete_staging, stream, txn_id, staging_ids)
+        """Delete staged events that were not merged; missing ones are fine.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        """
+        self._call(timeout, self._twin.delete_staging, stream, txn_id, staging_ids)
 
     def segment_ranges(
         self,
@@ -917,8 +617,24 @@ class PravegaClient:
         max_range_bytes: int | None = None,
         timeout: float | None = None,
     ) -> list[SegmentRange]:
-        """What lies between two cuts, as one range for each segment that has data there."""
-        return self._portal.within(
+        """What lies between two cuts, as one range for each segment that has data there.
+
+        Ranges are values: they can be pickled, shipped, and read again with the same result. They
+        come in the order of their segment ids, which keeps the order of each routing key.
+
+        :param start, end: a cut, its text, ``"earliest"`` or ``"latest"``; resolved now.
+        :param on_truncated: what to do when data between the cuts is gone: ``"fail"`` or
+            ``"skip_to_head"``.
+        :param max_range_bytes: divide larger ranges as :meth:`split_range` does (at its cost and with its
+            errors); the pieces of a segment come in their order.
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        :raises DataLossError: data between the cuts was truncated, or all of it before the end; unless
+            ``on_truncated`` is ``"skip_to_head"``, which then gives what is left, or nothing.
+        :raises InvalidStreamCutError: a cut of another stream, beyond a segment's end, or of a segment that
+            does not exist; or ``start`` is after ``end``.
+        """
+        return self._call(
             timeout,
             self._twin.segment_ranges,
             stream,
@@ -936,8 +652,23 @@ class PravegaClient:
         index: BoundaryIndex | None = None,
         timeout: float | None = None,
     ) -> list[SegmentRange]:
-        """Divide a range between events, so that several cores or workers can read one segment."""
-        return self._portal.within(timeout, self._twin.split_range, segment_range, max_bytes, index=index)
+        """Divide a range between events, so that several cores or workers can read one segment.
+
+        The pieces follow each other without a gap, from the range's start to its end; none is empty; only a
+        piece that is a single event has more than ``max_bytes`` bytes. A range within the limit is given back
+        without asking a server. Otherwise one pass over the range follows its headers: where events are large
+        it reads just them, where they are small it has to read every byte. (A 0.13.0 server keeps no index of
+        events; see ``docs/batch.md``.)
+
+        :param index: boundaries known from before; what they do not cover is looked at.
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        :raises TruncatedInputError: the range begins or ends in the middle of an event.
+        :raises DecodeError: the range holds no events, for instance it was written as a byte stream.
+        :raises DataLossError: it was truncated.
+        :raises InvalidArgumentError: it reaches beyond the segment's end, or the limit is not over 0.
+        """
+        return self._call(timeout, self._twin.split_range, segment_range, max_bytes, index=index)
 
     def boundary_index(
         self,
@@ -947,27 +678,79 @@ class PravegaClient:
         known: BoundaryIndex | None = None,
         timeout: float | None = None,
     ) -> BoundaryIndex:
-        """Look for boundaries between the events of a range, to keep and to divide it by."""
-        return self._portal.within(
-            timeout, self._twin.boundary_index, segment_range, spacing=spacing, known=known
-        )
+        """Look for boundaries between the events of a range, to keep and to divide it by any number of times.
 
-    def range_crc32(self, segment_range: SegmentRange, *, timeout: float | None = None) -> int:
-        """CRC-32 of the bytes of a range, event headers included."""
-        return self._portal.within(timeout, self._twin.range_crc32, segment_range)
+        :param spacing: bytes from one boundary to the next; pieces can be as small as this.
+        :param known: the index of an earlier, shorter range of the segment: only what came after it is looked
+            at, and the result covers both. It is not used when its spacing is another or when it does not
+            reach the range's start.
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        :raises InvalidArgumentError: ``known`` is of another segment. Others as :meth:`split_range`.
+        """
+        return self._call(timeout, self._twin.boundary_index, segment_range, spacing=spacing, known=known)
 
     def leading_parts(
-        self,
-        asked: Iterable[tuple[SegmentRange, int | None, int | None]],
-        *,
-        timeout: float | None = None,
+        self, asked: Iterable[tuple[SegmentRange, int | None, int | None]], *, timeout: float | None = None
     ) -> list[LeadingPart]:
-        """How many whole events of each range are within a limit, to read a stream in portions."""
-        return self._portal.within(timeout, self._twin.leading_parts, list(asked))
+        """How many whole events of each range are within a limit, to read a stream in portions.
+
+        A pass over the headers, of all ranges at the same time, reads no more than the limits allow.
+
+        :param asked: a range that begins at a boundary, the most bytes (event headers included) and the most
+            events that its part may have; None for no limit. An event over the limit of bytes is left out.
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        :returns: an answer for each, in the same order.
+        :raises TruncatedInputError: a range ends in the middle of an event.
+        :raises DecodeError: a range holds no events, or does not begin with one.
+        :raises DataLossError: it was truncated.
+        :raises InvalidArgumentError: it reaches beyond the segment's end, or a limit is negative.
+        """
+        return self._call(timeout, self._twin.leading_parts, listed(asked))
 
     def read_range(self, segment_range: SegmentRange) -> EventBatches:
-        """The events of a range: ``for batch in client.read_range(r)``."""
+        """The events of a range: ``for batch in client.read_range(r)``.
+
+        :raises DataLossError: (while reading) it was truncated meanwhile.
+        """
         return EventBatches(self._portal, self._twin.read_range(segment_range))
+
+    def range_crc32(self, segment_range: SegmentRange, *, timeout: float | None = None) -> int:
+        """CRC-32 (as :func:`zlib.crc32`) of the bytes of a range, event headers included.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        :raises DataLossError: it was truncated.
+        :raises InvalidArgumentError: it reaches beyond the segment's end.
+        """
+        return self._call(timeout, self._twin.range_crc32, segment_range)
+
+    def read_ranges(
+        self,
+        ranges: Iterable[SegmentRange],
+        *,
+        at_once: int = 4,
+        max_buffered_bytes: int = 32 * 1024 * 1024,
+        ordered: bool = True,
+    ) -> RangesReader:
+        """Several ranges read at the same time: ``with client.read_ranges(ranges) as batches``.
+
+        ``for batch in batches`` gives :class:`SegmentEvents`, as they arrive.
+
+        :param at_once: how many ranges are read at a time.
+        :param max_buffered_bytes: what they hold together of data that was received and not taken (at least
+            384 KiB for each, and an event that is larger than that as a whole).
+        :param ordered: keep the events of each routing key in order: pieces of one segment are read one after
+            the other, and a segment after all of earlier epochs. Without it everything is read at once.
+        :raises InvalidArgumentError: (on entering) a number is too small.
+        """
+        return RangesReader(
+            self._portal,
+            self._twin.read_ranges(
+                listed(ranges), at_once=at_once, max_buffered_bytes=max_buffered_bytes, ordered=ordered
+            ),
+        )
 
     def read_events(
         self,
@@ -977,14 +760,28 @@ class PravegaClient:
         *,
         on_truncated: OnTruncated = "raise",
     ) -> EventBatches:
-        """The events between two cuts, in order for each routing key."""
+        """The events between two cuts, in order for each routing key.
+
+        ``for batch in client.read_events("s/t")``; arguments and errors as
+
+        :meth:`segment_ranges`.
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        """
         return EventBatches(
-            self._portal, self._twin.read_events(stream, start, end, on_truncated=on_truncated)
+            self._portal,
+            self._call(timeout, self._twin.read_events, stream, start, end, on_truncated=on_truncated),
         )
 
     def fetch_event(self, pointer: EventPointer, *, timeout: float | None = None) -> bytes:
-        """One event, by where it lies."""
-        return self._portal.within(timeout, self._twin.fetch_event, pointer)
+        """One event, by where it lies (:attr:`Event.pointer`).
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        :raises DataLossError: it was truncated.
+        :raises InvalidArgumentError: there is no such event in that place.
+        """
+        return self._call(timeout, self._twin.fetch_event, pointer)
 
     def create_reader_group(
         self,
@@ -993,26 +790,43 @@ class PravegaClient:
         *,
         timeout: float | None = None,
     ) -> bool:
-        """Create a reader group; False when it exists already, with the same configuration."""
-        return self._portal.within(timeout, self._twin.create_reader_group, group, listed(config))
+        """Create a reader group; False when it exists already, with the same configuration.
+
+        :param group: ``"scope/group"``, or a name in the default scope.
+        :param config: or streams to read from their heads, and cuts to read from there on.
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        :raises ReaderGroupError: it exists with another configuration.
+        :raises ScopeNotFoundError, StreamNotFoundError, ScopeBrokenError: as named.
+        """
+        return self._call(timeout, self._twin.create_reader_group, group, listed(config))
 
     def reader_group(self, group: StreamName, *, timeout: float | None = None) -> ReaderGroup:
-        """A group, to make readers of it and to manage it; use it as a context manager."""
-        return ReaderGroup(self._portal, self._portal.within(timeout, self._twin.reader_group, group))
+        """A group, to make readers of it and to manage it: ``with client.reader_group("g")``.
 
-    def delete_reader_group(self, group: StreamName, *, timeout: float | None = None) -> bool:
-        """Delete a group and its state; its readers fail."""
-        return self._portal.within(timeout, self._twin.delete_reader_group, group)
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        :raises ReaderGroupNotFoundError: no such group.
+        """
+        return ReaderGroup(self._portal, self._call(timeout, self._twin.reader_group, group))
 
-    def reader_group_exists(self, group: StreamName, *, timeout: float | None = None) -> bool:
-        """Whether the reader group exists."""
-        return self._portal.within(timeout, self._twin.reader_group_exists, group)
+    def delete_reader_group(self, group: StreamName, *, timeout: float | None = None) -> None:
+        """Delete a group and its state; its readers fail.
 
-    def list_reader_groups(
-        self, scope: str | None = None, *, timeout: float | None = None
-    ) -> list[ScopedStream]:
-        """Names of the groups in a scope."""
-        return self._portal.within(timeout, self._twin.list_reader_groups, scope)
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        :raises ReaderGroupNotFoundError: no such group.
+        """
+        self._call(timeout, self._twin.delete_reader_group, group)
+
+    def list_reader_groups(self, scope: str | None = None, *, timeout: float | None = None) -> list[str]:
+        """Names of the groups in a scope (default: the default scope).
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        :raises ScopeNotFoundError: no such scope.
+        """
+        return self._call(timeout, self._twin.list_reader_groups, scope)
 
     @overload
     def revisioned_stream(
@@ -1027,60 +841,105 @@ class PravegaClient:
     def revisioned_stream(
         self, stream: StreamName, serializer: Serializer[T] | None = None, *, timeout: float | None = None
     ) -> RevisionedStream[T] | RevisionedStream[bytes]:
-        """A stream of one segment for optimistic concurrency."""
-        found = self._portal.within(timeout, self._twin.revisioned_stream, stream)
-        if serializer is None:
-            return RevisionedStream(self._portal, found, BytesSerializer())
-        return RevisionedStream(self._portal, found, serializer)
+        """A stream of one segment for optimistic concurrency.
+
+        The serializer runs in the thread that calls.
+
+        :param serializer: of the values; default: they are bytes.
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        :raises StreamNotFoundError: no such stream.
+        :raises InvalidArgumentError: it has more than one segment.
+        """
+        return RevisionedStream(self._portal, *(self._revisioned_stream(stream, serializer, timeout=timeout)))
 
     def byte_stream_writer(
         self, stream: StreamName, *, max_outstanding_bytes: int = DEFAULT_MAX_OUTSTANDING_BYTES
     ) -> ByteStreamWriter:
-        """A writer of bytes without events, as a file; use it as a context manager."""
+        """A writer of bytes without events: ``with client.byte_stream_writer("s/t") as writer``.
+
+        :param stream: of one segment. :param max_outstanding_bytes: what it may hold unacknowledged.
+        """
         return ByteStreamWriter(
-            self._portal,
-            self._twin.byte_stream_writer(stream, max_outstanding_bytes=max_outstanding_bytes),
+            self._portal, self._twin.byte_stream_writer(stream, max_outstanding_bytes=max_outstanding_bytes)
         )
 
     def byte_stream_reader(
         self, stream: StreamName, start: int = 0, *, follow: bool = True
     ) -> ByteStreamReader:
-        """A reader of a byte stream, as a file; use it as a context manager."""
+        """A reader of a byte stream: ``with client.byte_stream_reader("s/t") as reader``.
+
+        :param start: first offset in bytes.
+        :param follow: wait at the end for more, until the stream is sealed; otherwise what was stored when it
+            was opened is all.
+        """
         return ByteStreamReader(self._portal, self._twin.byte_stream_reader(stream, start, follow=follow))
 
     def state_synchronizer(
         self, stream: StreamName, format: Synchronized[S, I, U], *, timeout: float | None = None
     ) -> StateSynchronizer[S, I, U]:
-        """A state shared with other processes, on a stream of one segment."""
+        """A state shared with other processes, on a stream of one segment.
+
+        :param format: how the state is made, changed and written; :class:`StateFormat` is the simple one.
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        :raises StreamNotFoundError: no such stream.
+        :raises InvalidArgumentError: it has more than one segment.
+        """
         return StateSynchronizer(
-            self._portal, self._portal.within(timeout, self._twin.state_synchronizer, stream, format)
+            self._portal, self._call(timeout, self._twin.state_synchronizer, stream, format)
         )
 
     def create_key_value_table(
         self, table: StreamName, configuration: KeyValueTableConfiguration, *, timeout: float | None = None
     ) -> bool:
-        """Create a key-value table; False when it exists already."""
-        return self._portal.within(timeout, self._twin.create_key_value_table, table, configuration)
+        """Create a key-value table; False when it exists already (its configuration is left alone).
+
+        :param configuration: number of partitions and lengths of the keys; they cannot be changed later.
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        :raises ScopeNotFoundError, ScopeBrokenError: as named.
+        :raises InvalidArgumentError: illegal name or configuration.
+        """
+        return self._call(timeout, self._twin.create_key_value_table, table, configuration)
 
     def key_value_table_exists(self, table: StreamName, *, timeout: float | None = None) -> bool:
-        """Whether the key-value table exists."""
-        return self._portal.within(timeout, self._twin.key_value_table_exists, table)
+        """Whether the key-value table exists.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        """
+        return self._call(timeout, self._twin.key_value_table_exists, table)
 
     def key_value_table_configuration(
         self, table: StreamName, *, timeout: float | None = None
     ) -> KeyValueTableConfiguration:
-        """Number of partitions and lengths of the keys."""
-        return self._portal.within(timeout, self._twin.key_value_table_configuration, table)
+        """Number of partitions and lengths of the keys.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        :raises KeyValueTableNotFoundError: no such table.
+        """
+        return self._call(timeout, self._twin.key_value_table_configuration, table)
 
     def list_key_value_tables(
         self, scope: str | None = None, *, timeout: float | None = None
     ) -> list[ScopedStream]:
-        """Scope and name of each key-value table of a scope."""
-        return self._portal.within(timeout, self._twin.list_key_value_tables, scope)
+        """Scope and name of each key-value table of a scope, by default the configuration's.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        :raises ScopeNotFoundError: no such scope.
+        """
+        return self._call(timeout, self._twin.list_key_value_tables, scope)
 
     def delete_key_value_table(self, table: StreamName, *, timeout: float | None = None) -> bool:
-        """Delete a key-value table with its data; False when it did not exist."""
-        return self._portal.within(timeout, self._twin.delete_key_value_table, table)
+        """Delete a key-value table with its data; False when it did not exist.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        """
+        return self._call(timeout, self._twin.delete_key_value_table, table)
 
     @overload
     def key_value_table(
@@ -1130,18 +989,1480 @@ class PravegaClient:
         sole_writer: bool = False,
         timeout: float | None = None,
     ) -> KeyValueTable[Any, Any, Any]:
-        """A key-value table, to read and change its entries."""
-        found: AsyncKeyValueTable[Any, Any, Any] = self._portal.within(
-            timeout,
-            self._twin.key_value_table,  # type: ignore[arg-type]  # overloads do not go through
-            table,
-            values,
-            primary_keys=primary_keys,
-            secondary_keys=secondary_keys,
-            sole_writer=sole_writer,
+        """A key-value table, to read and change its entries.
+
+        :param values: serializer of the values; default: they are bytes.
+        :param primary_keys, secondary_keys: serializers of the keys; default: they are bytes. What they make
+            has the lengths that the table was created with; the order of iteration is that of these bytes.
+        :param sole_writer: promises that nobody else changes the keys that are changed through this object,
+            as long as it is used, and that no key is in two updates that are under way at the same time. Then
+            an update whose answer was lost is found out or made again; otherwise some end with
+            :class:`TableOutcomeUnknownError`.
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        :raises KeyValueTableNotFoundError: no such table.
+        """
+        return KeyValueTable(
+            self._portal,
+            self._call(
+                timeout,
+                cast("Any", self._twin.key_value_table),
+                table,
+                values,
+                primary_keys=primary_keys,
+                secondary_keys=secondary_keys,
+                sole_writer=sole_writer,
+            ),
         )
-        return KeyValueTable(self._portal, found)
 
     def segment_length(self, stream: StreamName, segment_id: int, *, timeout: float | None = None) -> int:
-        """Length of a segment in bytes, truncated data included."""
-        return self._portal.within(timeout, self._twin.segment_length, stream, segment_id)
+        """Length of a segment in bytes, truncated data included.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        :raises NoSuchSegmentError: it does not exist.
+        """
+        return self._call(timeout, self._twin.segment_length, stream, segment_id)
+
+
+class RoutedWriter(RoutedWriterBase):
+    """Routes events to appenders. The base of the public writers; not used by itself.
+
+    Subclasses open the routes with :meth:`_set_routes` and may override :meth:`sealed`.
+    """
+
+    _twin: AsyncRoutedWriter
+
+    @property
+    def events_written(self) -> int:
+        """Events accepted so far."""
+        return self._twin.events_written
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes of their payloads."""
+        return self._twin.bytes_written
+
+    @property
+    def segments(self) -> list[str]:
+        """Full names of the segments being written now, in the order of their key ranges."""
+        return self._twin.segments
+
+    def write_event(
+        self, event: bytes, routing_key: str | None = None, *, timeout: float | None = None
+    ) -> Ack:
+        """Append one event; returns as soon as it is accepted for sending.
+
+        Events with one routing key are stored in the order of these calls. Waits only while
+        ``max_outstanding_bytes`` are unacknowledged.
+
+        Each call crosses a thread: prefer :meth:`write_events` for many.
+
+        :param event: payload, at most 8 MiB; a ``bytearray`` or ``memoryview`` is copied.
+        :param routing_key: events with the same key stay in order; None spreads them.
+        :param timeout: seconds to wait for room; the event is queued all the same, and may be stored.
+        :returns: its ``wait()`` for the event to be durable.
+        :raises EventTooLargeError: over the limit; nothing was written.
+        :raises PravegaError: the writer has failed; the error says why.
+        """
+        return Ack(self._portal, *(self._write_event(event, routing_key, timeout=timeout)))
+
+    def write_events(
+        self,
+        events: Iterable[bytes],
+        routing_keys: Iterable[str | None] | str | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> Ack:
+        """Append many events in one call, in order; much faster than one call for each.
+
+        Iterables are read in this thread, while the client's thread writes what they gave so far: an event
+        waits some 20 ms at most for the next ones. They may use the client themselves. When one of them
+        raises, the events before that are written, and what it raised leaves this call.
+
+        :param events: payloads, any iterable (a generator is read as it is needed); or an Arrow array of
+            binary or string, which is written without a Python object for each event.
+        :param routing_keys: one key for all, or one for each event, or None to spread them.
+        :param timeout: seconds for all of it. The events that were queued until then stay so and may be
+            stored; how many they are, ``events_written`` of the writer tells. An iterable was read further
+            than that, also when Ctrl-C ends this call: to write the rest, make a new iterable without the
+            events that were written. An iterable that blocks is not interrupted by it.
+        :returns: one acknowledgement for all of them.
+        :raises EventTooLargeError: an event is over the limit. The events before it may have been
+            written, none after it.
+        :raises InvalidArgumentError: fewer or more keys than events. Nothing was written where both have a
+            length; of iterators it turns out on the way, at the end for more than a block of events.
+
+        An iterable whose items take long to make does not keep other threads from running for longer than
+        some of them take; one that blocks does. When it raises, what it gave before is written and will be
+        stored, and what it raised leaves this call.
+        """
+        return Ack(self._portal, *(self._write_events(events, routing_keys, timeout=timeout)))
+
+    def write_batch(
+        self, events: Iterable[bytes], routing_key: str | None = None, *, timeout: float | None = None
+    ) -> Ack:
+        """Append events as one: they are stored all together and next to each other, or not at all.
+
+        :param events: payloads, with 8 bytes for each at most 8 MiB in all.
+        :param routing_key: one for all of them; None picks a segment at random.
+        :param timeout: seconds to wait for room; the events are queued all the same, and may be stored.
+        :raises EventTooLargeError: over the limit; nothing was written.
+        """
+        return Ack(self._portal, *(self._write_batch(events, routing_key, timeout=timeout)))
+
+    def flush(self, *, timeout: float | None = None) -> None:
+        """Wait until every event written before this call is stored.
+
+        :param timeout: seconds. What was written stays queued and may still be stored; flush again to know.
+        :raises PravegaError: the writer failed; events may or may not be stored.
+        """
+        self._call(timeout, self._twin.flush)
+
+    @property
+    def outstanding_bytes(self) -> int:
+        """Bytes, with event headers, that are not acknowledged yet."""
+        return self._twin.outstanding_bytes
+
+    def metrics(self) -> WriterMetrics:
+        """Counters and latencies since the writer was opened."""
+        return self._twin.metrics()
+
+    @property
+    def events_acknowledged(self) -> int:
+        """Events that are known to be stored."""
+        return self._twin.events_acknowledged
+
+
+class EventWriter(RoutedWriter):
+    """Appends events to a stream. Made by :meth:`PravegaClient.event_writer`; a context manager.
+
+    Order per routing key holds through lost connections, segment stores that die, and scaling: what
+    was not acknowledged when a segment was sealed goes to its successors, in order, before
+    anything newer. Nothing acknowledged is lost and nothing is stored twice. Leaving the context
+    flushes.
+    """
+
+    _twin: AsyncEventWriter
+
+    def note_time(self, timestamp: int, *, timeout: float | None = None) -> None:
+        """Tell the controller that everything up to event time ``timestamp`` (milliseconds) was written.
+
+        Flushes first. From the times of all writers of a stream the controller makes its watermarks.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        :raises InvalidArgumentError: the writer notes the time by itself (``note_time_every``).
+        :raises ControllerError: the time is before one that was noted earlier.
+        """
+        self._call(timeout, self._twin.note_time, timestamp)
+
+    def close(self, *, timeout: float | None = None) -> None:
+        """Flush and end. Cancelled, or after a failure, it ends without flushing.
+
+        :param timeout: seconds for the flush. After it the writer is closed as well; whether the events
+            without an acknowledgement are stored is not known.
+        :raises PravegaError: the flush failed.
+        """
+        self._end(timeout, self._twin.close)
+
+
+class ResumableWriter(EventWriter, ResumableWriterBase):
+    """Appends a numbered sequence of events, across processes.
+
+    Made by :meth:`PravegaClient.resumable_writer`. Event ``n`` of the sequence is stored once, in whatever
+    process and however often it is written, as long as every process with this id writes the same events and
+    keys under the same numbers. Start again from the event after :attr:`last_stored`, or from any earlier
+    one: what is stored already is left out, and its acknowledgement is there at once. Two processes at the
+    same time do no harm.
+
+    It writes as :class:`EventWriter` does, but with a Python object for each event also of an Arrow array.
+    Events without a key are spread by their numbers. The numbers are kept by the segments; truncating a
+    stream so far that whole segments go, while no process with this id runs, may take them away.
+    """
+
+    _twin: AsyncResumableWriter
+
+    @property
+    def id(self) -> UUID:
+        """The caller's id."""
+        return self._twin.id
+
+    @property
+    def next_event_number(self) -> int:
+        """Number that the next event gets; the first event of a sequence has number 1."""
+        return self._twin.next_event_number
+
+    @property
+    def events_skipped(self) -> int:
+        """Events that were stored already."""
+        return self._twin.events_skipped
+
+    @property
+    def last_stored(self) -> int:
+        """Every event up to this number was stored when the writer was opened; 0 for none.
+
+        After :meth:`close` it is the last one that was written. After a process was killed it is the least
+        of the last numbers of the segments: later events may be stored as well, of keys whose segments had
+        more.
+        """
+        return self._twin.last_stored
+
+    def last_stored_of(self, routing_key: str) -> int:
+        """Of this key every event up to this number was stored when the writer was opened, and none after."""
+        return self._last_stored_of(routing_key)
+
+    def write_event(
+        self, event: bytes, routing_key: str | None = None, *, timeout: float | None = None
+    ) -> Ack:
+        """As :meth:`EventWriter.write_event`; the event gets the next number.
+
+        Each call crosses a thread: prefer :meth:`write_events` for many.
+
+        :param timeout: seconds to wait for room; the event is queued all the same, and may be stored.
+        """
+        return Ack(self._portal, *(self._write_event(event, routing_key, timeout=timeout)))
+
+    def write_batch(
+        self, events: Iterable[bytes], routing_key: str | None = None, *, timeout: float | None = None
+    ) -> Ack:
+        """As :meth:`EventWriter.write_batch`; each event gets a number.
+
+        :param timeout: seconds to wait for room; the events are queued all the same, and may be stored.
+        """
+        return Ack(self._portal, *(self._write_batch(events, routing_key, timeout=timeout)))
+
+    def write_events(
+        self,
+        events: Iterable[bytes],
+        routing_keys: Iterable[str | None] | str | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> Ack:
+        """As :meth:`EventWriter.write_events`; each event gets a number, in this order.
+
+        Iterables are read in this thread, while the client's thread writes what they gave so far: an event
+        waits some 20 ms at most for the next ones. They may use the client themselves. When one of them
+        raises, the events before that are written, and what it raised leaves this call.
+
+        :param timeout: seconds for all of it. The events that were queued until then stay so and may be
+            stored; how many they are, ``events_written`` of the writer tells. An iterable was read further
+            than that, also when Ctrl-C ends this call: to write the rest, make a new iterable without the
+            events that were written. An iterable that blocks is not interrupted by it.
+        """
+        return Ack(self._portal, *(self._write_events(events, routing_keys, timeout=timeout)))
+
+    def close(self, *, timeout: float | None = None) -> None:
+        """As :meth:`EventWriter.close`; leaves word that everything up to here is stored.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        """
+        self._end(timeout, self._twin.close)
+
+
+class Transaction(TransactionBase):
+    """One transaction on a stream. Made by :meth:`PravegaClient.begin_transaction`.
+
+    While it is open its lease is renewed in the background. As a context manager it aborts on the
+    way out unless it was committed.
+    """
+
+    _twin: AsyncTransaction
+
+    @property
+    def txn_id(self) -> UUID:
+        """Its id; another process resumes it by :meth:`PravegaClient.transaction`."""
+        return self._twin.txn_id
+
+    @property
+    def epoch(self) -> int:
+        """Epoch in which the transaction began (int)."""
+        return self._twin.epoch
+
+    def ping(self, lease_ms: int | None = None, *, timeout: float | None = None) -> None:
+        """Renew the lease now.
+
+        :param lease_ms: milliseconds from now (default: the transaction's lease).
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        :raises TransactionExpiredError: it was aborted. :raises TransactionNotOpenError: committed.
+        """
+        self._call(timeout, self._twin.ping, lease_ms)
+
+    def write_event(
+        self, event: bytes, routing_key: str | None = None, *, timeout: float | None = None
+    ) -> Ack:
+        """As :meth:`EventWriter.write_event`. Events without a key all go to one segment.
+
+        Each call crosses a thread: prefer :meth:`write_events` for many.
+
+        :param timeout: seconds to wait for room; the event is queued all the same, and may be stored.
+        :raises TransactionNotOpenError: committed or aborted, here or elsewhere.
+        """
+        return Ack(self._portal, *(self._write_event(event, routing_key, timeout=timeout)))
+
+    def write_events(
+        self,
+        events: Iterable[bytes],
+        routing_keys: Iterable[str | None] | str | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> Ack:
+        """As :meth:`EventWriter.write_events`; errors as :meth:`write_event`.
+
+        Iterables are read in this thread, while the client's thread writes what they gave so far: an event
+        waits some 20 ms at most for the next ones. They may use the client themselves. When one of them
+        raises, the events before that are written, and what it raised leaves this call.
+
+        :param timeout: seconds for all of it. The events that were queued until then stay so and may be
+            stored; how many they are, ``events_written`` of the writer tells. An iterable was read further
+            than that, also when Ctrl-C ends this call: to write the rest, make a new iterable without the
+            events that were written. An iterable that blocks is not interrupted by it.
+        """
+        return Ack(self._portal, *(self._write_events(events, routing_keys, timeout=timeout)))
+
+    def flush(self, *, timeout: float | None = None) -> None:
+        """Wait until all events written are stored (not yet visible): the first of two phases.
+
+        :param timeout: seconds. What was written stays queued and may still be stored; flush again to know.
+        :raises TransactionNotOpenError: committed or aborted elsewhere.
+        """
+        self._call(timeout, self._twin.flush)
+
+    def metrics(self) -> WriterMetrics:
+        """Counters of what was written through this object, whatever becomes of the transaction."""
+        return self._twin.metrics()
+
+    def commit(self, timestamp: int | None = None, *, timeout: float | None = None) -> None:
+        """Flush, then make the events visible together. Returns when the controller has recorded it.
+
+        Commit of a committed transaction is harmless. Readers see the events a moment later; see
+
+        :meth:`wait_committed`. On a 0.13.0 server a commit that races with somebody else's abort of the same
+            transaction may stay COMMITTING, so that readers never see the events; :meth:`wait_committed`
+            tells.
+
+        Cancelled while it was flushing, it has not sent the commit: call it again inside the ``with``
+        block, as leaving the block aborts. Cancelled later it may have committed, and leaving the block does
+        not abort.
+
+        :param timestamp: event time to note with the commit, milliseconds.
+        :param timeout: seconds. If the limit was reached while it was still flushing, the commit has not
+            been sent: call this again inside the block, as leaving the block aborts the transaction.
+            Otherwise it may be committed all the same: :meth:`status` tells, to commit it again is
+            harmless, and leaving the block does not abort it.
+        :raises TransactionAbortedError: it was aborted or its lease ran out; nothing is visible.
+        """
+        self._call(timeout, self._twin.commit, timestamp)
+
+    def abort(self, *, timeout: float | None = None) -> None:
+        """Drop the events. Harmless when it is aborted already.
+
+        :param timeout: seconds. It may be aborted all the same; its lease ends it otherwise.
+        :raises TransactionNotOpenError: it is committed.
+        """
+        self._call(timeout, self._twin.abort)
+
+    def status(self, *, timeout: float | None = None) -> TxnStatus:
+        """State of the transaction now.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        """
+        return self._call(timeout, self._twin.status)
+
+    def wait_committed(self, *, timeout: float | None = None) -> None:
+        """Wait until readers see the events.
+
+        :param timeout: seconds. The transaction stays as it is, and may be waited for again.
+        :raises TransactionAbortedError: it was aborted. :raises TransactionUnknownError: forgotten.
+        :raises PravegaTimeoutError: it is still COMMITTING after ``operation_timeout`` seconds. It may be
+            waited for again.
+        """
+        self._call(timeout, self._twin.wait_committed)
+
+    def close(self, *, timeout: float | None = None) -> None:
+        """Stop writing and renewing the lease, without an end: another process may resume it.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        """
+        self._end(timeout, self._twin.close)
+
+
+class StagingWriter(RoutedWriter):
+    """Writes events next to a transaction, to be merged into it later, or dropped.
+
+    Its segments are named like those of a transaction of their own,
+    ``<segment>#transaction.<staging id>``, and the controller knows nothing of them. Used where
+    several attempts may write the same data and only one of them shall count.
+    """
+
+    _twin: AsyncStagingWriter
+
+    @property
+    def staging_id(self) -> UUID:
+        """Names the attempt."""
+        return self._twin.staging_id
+
+    def contents(self, *, timeout: float | None = None) -> dict[int, StagedBytes]:
+        """Flush; then what each segment holds, by the id of the transaction's segment, without empty ones.
+
+        The ids are those of :attr:`Transaction.segments`: their epoch is the transaction's.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        :raises PravegaError: as :meth:`flush`.
+        :raises UnexpectedReplyError: a store says that a segment has another length.
+        """
+        return self._call(timeout, self._twin.contents)
+
+    def close(self, *, timeout: float | None = None) -> None:
+        """Flush and end.
+
+        :param timeout: seconds for the flush. After it the writer is closed as well; whether the events
+            without an acknowledgement are stored is not known.
+        """
+        self._end(timeout, self._twin.close)
+
+
+class EventBatches(EventBatchesBase):
+    """The events of a range, a batch at a time: ``for batch in reader``.
+
+    Close it (``close`` or ``with``) when it is not read to the end. One thread at a time.
+    """
+
+    _twin: AsyncEventRangeReader | AsyncStreamReader
+
+    def close(self, *, timeout: float | None = None) -> None:
+        """Give the connection back; a thread that waits for a batch gets :class:`ClosedError`.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        """
+        self._end(timeout, self._twin.aclose)
+
+    def next_batch(self, *, timeout: float | None = None) -> EventBatch | None:
+        """The next events (at least one), or None after the last.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        :raises TruncatedInputError: the range ends in the middle of an event.
+        :raises DecodeError: the bytes are not events. Others as :meth:`RangeReader.receive`.
+        """
+        return self._call(timeout, self._twin.next_batch)
+
+
+class RangesReader(RangesReaderBase):
+    """The events of several ranges, a batch of one segment at a time: ``for batch in reader``.
+
+    Made by :meth:`PravegaClient.read_ranges`. Use it from one thread.
+    """
+
+    def next_batch(self, *, timeout: float | None = None) -> SegmentEvents | None:
+        """The next events (at least one), or None after the last.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        :raises DataLossError: a range was truncated meanwhile; other errors as those of reading one range.
+            Every further call raises the same.
+        :raises ClosedError: the context was left.
+        """
+        return self._next_batch(timeout=timeout)
+
+
+class ReaderGroup(ReaderGroupBase):
+    """Readers that share the segments of some streams, each segment read by one of them.
+
+    Readers may be in any number of processes, in Python and in Java. Made by
+    :meth:`PravegaClient.reader_group`; close it (``close`` or ``with``). Properties tell what was
+    known at the last :meth:`refresh`, or the last call that had to ask.
+    """
+
+    _twin: AsyncReaderGroup
+
+    @property
+    def name(self) -> str:
+        """Full name, ``scope/group``."""
+        return self._twin.name
+
+    def refresh(self, *, timeout: float | None = None) -> None:
+        """Look what the readers have done.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        """
+        self._call(timeout, self._twin.refresh)
+
+    @property
+    def config(self) -> ReaderGroupConfig:
+        """The group's configuration."""
+        return self._twin.config
+
+    @property
+    def streams(self) -> tuple[ScopedStream, ...]:
+        """The streams that are read."""
+        return self._twin.streams
+
+    @property
+    def online_readers(self) -> OnlineReaders:
+        """Names of the readers that are in the group, with what each holds and when it last moved."""
+        return self._twin.online_readers
+
+    @property
+    def outstanding_checkpoints(self) -> tuple[OutstandingCheckpoint, ...]:
+        """The checkpoints that are not complete, oldest first, with the readers that have not answered.
+
+        Those that readers begin by themselves and those of :meth:`generate_stream_cuts` are among them.
+        """
+        return self._twin.outstanding_checkpoints
+
+    @property
+    def segment_distribution(self) -> dict[str, tuple[str, ...]]:
+        """Reader to the full names of its segments."""
+        return self._twin.segment_distribution
+
+    @property
+    def unassigned_segments(self) -> tuple[str, ...]:
+        """Full names of the segments that no reader has at the moment."""
+        return self._twin.unassigned_segments
+
+    def metrics(self, *, timeout: float | None = None) -> ReaderGroupMetrics:
+        """How the group does now.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        """
+        return self._call(timeout, self._twin.metrics)
+
+    def unread_bytes(self, *, timeout: float | None = None) -> int:
+        """Bytes from the last complete checkpoint (without one: from the known positions) to the end.
+
+        The end is that of the configuration, or what is stored now; 8 bytes of header count for each event.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        """
+        return self._call(timeout, self._twin.unread_bytes)
+
+    def stream_cuts(self, *, timeout: float | None = None) -> dict[ScopedStream, StreamCut]:
+        """Where the group is, by what the readers have told: up to a refresh and a checkpoint old.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        """
+        return self._call(timeout, self._twin.stream_cuts)
+
+    def last_checkpoint(self, *, timeout: float | None = None) -> dict[ScopedStream, StreamCut] | None:
+        """The cuts of the last complete checkpoint, automatic ones too; None before the first.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        """
+        return self._call(timeout, self._twin.last_checkpoint)
+
+    def time_window(self, stream: ScopedStream | str, *, timeout: float | None = None) -> TimeWindow:
+        """The event times that the group is at in a stream, by its watermarks (see :meth:`note_time`).
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        :raises InvalidArgumentError: the group does not read the stream.
+        """
+        return self._call(timeout, self._twin.time_window, stream)
+
+    @overload
+    def reader(
+        self,
+        reader_id: str,
+        *,
+        initial_delay: float = 0.0,
+        on_truncated: batch.OnTruncated = "fail",
+        on_checkpoint: Callable[[str], Awaitable[object] | object] | None = None,
+        max_buffered_bytes: int = DEFAULT_BUFFERED_BYTES,
+    ) -> EventReader[bytes]: ...
+
+    @overload
+    def reader(
+        self,
+        reader_id: str,
+        serializer: Serializer[T],
+        *,
+        initial_delay: float = 0.0,
+        on_truncated: batch.OnTruncated = "fail",
+        on_checkpoint: Callable[[str], Awaitable[object] | object] | None = None,
+        max_buffered_bytes: int = DEFAULT_BUFFERED_BYTES,
+    ) -> EventReader[T]: ...
+
+    def reader(
+        self,
+        reader_id: str,
+        serializer: Serializer[Any] | None = None,
+        *,
+        initial_delay: float = 0.0,
+        on_truncated: batch.OnTruncated = "fail",
+        on_checkpoint: Callable[[str], Awaitable[object] | object] | None = None,
+        max_buffered_bytes: int = DEFAULT_BUFFERED_BYTES,
+    ) -> EventReader[Any]:
+        """A reader of the group: ``with group.reader("one") as reader``.
+
+        The serializer and ``on_checkpoint`` run in the thread that reads.
+
+        :param reader_id: unique in the group. :param serializer: of the events; default: they are bytes.
+            For the others see :class:`EventReader`.
+        :raises InvalidArgumentError: illegal name, or a number out of its range.
+        """
+        return EventReader(
+            self._portal,
+            *(
+                self._reader(
+                    reader_id,
+                    serializer,
+                    initial_delay=initial_delay,
+                    on_truncated=on_truncated,
+                    on_checkpoint=on_checkpoint,
+                    max_buffered_bytes=max_buffered_bytes,
+                )
+            ),
+        )
+
+    def reader_offline(
+        self, reader_id: str, position: Position | None = None, *, timeout: float | None = None
+    ) -> None:
+        """Declare a reader dead: others take its segments.
+
+        :param position: where it has read to, if that is known. Without it the others read on from its last
+            checkpoint, or from where it took its segments: some events are then read again.
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        :raises ReaderGroupError: no reader of this name is in the group.
+        """
+        self._call(timeout, self._twin.reader_offline, reader_id, position)
+
+    def checkpoint(self, name: str | None = None, *, timeout: float | None = None) -> Checkpoint:
+        """Ask every reader where it is, and wait for their answers.
+
+        A reader gives the checkpoint to its user between two events, and counts as having reached it when it
+        is asked for the next one. A reader that is not asked for events never answers. When this call is
+        cancelled or out of time the checkpoint is withdrawn: readers that wait for the others continue, and
+        other checkpoints are not affected.
+
+        :param name: default: a random one. :param timeout: seconds; default: as long as it takes.
+        :raises CheckpointTimeoutError: not all readers have answered in time; it names those.
+        :raises CheckpointError: too many are outstanding, the name is taken, or it was cancelled.
+        """
+        return self._call(None, partial(self._twin.checkpoint, name, timeout=timeout))
+
+    def generate_stream_cuts(self, *, timeout: float | None = None) -> dict[ScopedStream, StreamCut]:
+        """Ask every reader where it is now, without their users noticing.
+
+        Each answers when it is asked for its next event. What is said of waiting, time and cancellation at
+
+        :meth:`checkpoint` holds here as well.
+
+        :param timeout: seconds; default: as long as it takes.
+        :raises CheckpointTimeoutError: not all readers have answered in time; it names those.
+        :raises CheckpointError: the group was reset meanwhile.
+        """
+        return self._call(None, partial(self._twin.generate_stream_cuts, timeout=timeout))
+
+    def cancel_outstanding_checkpoints(self, *, timeout: float | None = None) -> None:
+        """Give up the checkpoints that are not complete: who waits for one gets :class:`CheckpointError`.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        """
+        self._call(timeout, self._twin.cancel_outstanding_checkpoints)
+
+    def reset(
+        self,
+        to: Checkpoint | ReaderGroupConfig | Iterable[StreamCut] | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> ReaderGroupConfig:
+        """Begin again: readers fail with :class:`ReinitializationRequiredError`, and are to be made anew.
+
+        :param to: a checkpoint; cuts (streams without one begin at their heads); a configuration that
+            replaces the present one; or None for the last complete checkpoint (before the first: the same
+            start).
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        :returns: the new configuration.
+        :raises InvalidStreamCutError: a cut of a stream that the group does not read.
+        :raises StreamNotFoundError: a stream of the new configuration does not exist.
+        """
+        return self._call(timeout, self._twin.reset, listed(to))
+
+    def update_retention_stream_cut(self, cuts: Iterable[StreamCut], *, timeout: float | None = None) -> None:
+        """Allow the streams to drop what is before these cuts.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        :raises ReaderGroupError: the group's retention is not ``MANUAL_RELEASE_AT_USER_STREAM_CUT``.
+        :raises InvalidStreamCutError: a cut that is not one of the stream.
+        """
+        self._call(timeout, self._twin.update_retention_stream_cut, listed(cuts))
+
+    def segment_counts(self) -> Generator[int, None, None]:
+        """The number of segments that are being read or may be: now, and whenever it changes."""
+        return blocking(self._portal, self._twin.segment_counts())
+
+    def wait_for_end_of_data(self, *, timeout: float | None = None) -> None:
+        """Wait until everything was read that the group will ever read (end cuts, sealed streams).
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        """
+        self._call(timeout, self._twin.wait_for_end_of_data)
+
+    def close(self, *, timeout: float | None = None) -> None:
+        """Give the connections back. Readers have their own.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        """
+        self._end(timeout, self._twin.close)
+
+
+class EventReader(EventReaderBase[T]):
+    """One reader of a group: ``with group.reader("one") as reader: for event in reader: ...``
+
+    Events of one routing key come in order, each to one reader of the group. An event counts as read when the
+    *next* one is asked for: a reader that is left by an exception gives back the last event (or batch) it
+    gave out, and another reader gets it; left in the normal way, everything it gave out counts as read.
+
+    Everything that the group has to do (checkpoints, taking and giving segments) is done while an event is
+    asked for, as in Java: a reader that does not ask for long holds up the checkpoints of all.
+
+    Use it from one thread. Cancelling a call leaves the reader usable. Not every event is a trio checkpoint:
+    each batch that arrives and each wait is. To a caller who took events quickly, up to 16 come without a
+    look at the time; if he works on each of them for long without a checkpoint, the group waits for all 16.
+
+    :param initial_delay: seconds before the first segment is taken: readers that are started together share
+        the segments at once.
+    :param on_truncated: what to do when data that is next was truncated: ``"fail"`` raises
+        :class:`DataLossError` once, and the next call continues at the new head; ``"skip_to_head"``
+        continues there at once, and what is lost is logged, counted and reported to the client's observer
+        (:class:`pravega_wire.metrics.DataSkipped`).
+    :param on_checkpoint: called, and awaited if it gives an awaitable, with the names of checkpoints that
+        iteration comes across.
+    :param max_buffered_bytes: what is read ahead, all segments together; at least 256 KiB for each. What was
+        read before further segments came is kept.
+    """
+
+    _twin: AsyncEventReader[T]
+
+    def close(self, position: Position | None = None, *, timeout: float | None = None) -> None:
+        """Leave the group now; the context manager does it otherwise.
+
+        :param position: where this reader counts as having read to; default: everything it has given out.
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        """
+        self._end(timeout, self._twin.close, position)
+
+    @property
+    def position(self) -> Position:
+        """After the last event that was given out."""
+        return self._twin.position
+
+    @property
+    def acknowledged_position(self) -> Position:
+        """Before the last event, or batch, that was given out: it counts when the next is asked for."""
+        return self._twin.acknowledged_position
+
+    @property
+    def segments(self) -> tuple[str, ...]:
+        """Full names of the segments that this reader reads."""
+        return self._twin.segments
+
+    @property
+    def end_of_data(self) -> bool:
+        """True once the group has read everything it ever will."""
+        return self._twin.end_of_data
+
+    def time_window(self, stream: ScopedStream | str, *, timeout: float | None = None) -> TimeWindow:
+        """The event times that the group is at in a stream: see :meth:`ReaderGroup.time_window`.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        """
+        return self._call(timeout, self._twin.time_window, stream)
+
+    def watermark(self, assigner: WatermarkAssigner, *, timeout: float | None = None) -> int | None:
+        """Move a watermark on by the time windows of the group's streams, if that is due.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        :returns: the watermark when it has moved, None when it has not.
+        """
+        return self._watermark(assigner, timeout=timeout)
+
+    def read_event(self, timeout: float | None = None) -> Event[T] | ReachedCheckpoint | None:
+        """The next event, or a checkpoint that comes before it.
+
+        :param timeout: seconds to wait; default: until there is one. What is being done for the group is
+            finished first: milliseconds on a server that is well, ``operation_timeout`` at most.
+        :returns: None when the time is over, or :attr:`end_of_data`.
+        :raises ReinitializationRequiredError: the group was reset, or this reader declared dead: leave it,
+            and make a new one.
+        :raises DataLossError: events that are next were truncated.
+        :raises DecodeError: the bytes in the segment, or the serializer's, make no event.
+        """
+        return self._read_event(timeout)
+
+    def read_event_nowait(self) -> Event[T] | None:
+        """The next event if it is at hand; None when it takes :meth:`read_event`."""
+        return self._twin.read_event_nowait()
+
+    def events_nowait(self) -> Iterator[Event[T]]:
+        """Those of the next events that are at hand, until something takes :meth:`read_event`.
+
+        They need no ``await`` each, which is a quarter of what an event costs.
+        """
+        return self._twin.events_nowait()
+
+    def read_batch(self, timeout: float | None = None) -> SegmentEvents | ReachedCheckpoint | None:
+        """The next events of one segment, as many as have arrived; otherwise as :meth:`read_event`."""
+        return self._call(None, partial(self._twin.read_batch, timeout))
+
+    def batches(self) -> Generator[SegmentEvents, None, None]:
+        """All events, in batches: ``for batch in reader.batches()``."""
+        return self._batches()
+
+
+class RevisionedStream(RevisionedStreamBase[T]):
+    """Values in order, each appended only if the writer had seen everything before it.
+
+    A :class:`Revision` is the offset after the value that produced it. Made by
+    :meth:`PravegaClient.revisioned_stream`; the same format as the Java class of that name.
+
+    Any number of threads may use one. Once it is closed every method raises :class:`ClosedError`, also in
+    threads that are waiting at that time; a value that was being written may be stored.
+    """
+
+    _twin: AsyncRevisionedStream[bytes]
+
+    def fetch_latest_revision(self, *, timeout: float | None = None) -> Revision:
+        """The revision after the newest value.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        """
+        return self._call(timeout, self._twin.fetch_latest_revision)
+
+    def fetch_oldest_revision(self, *, timeout: float | None = None) -> Revision:
+        """The revision that reading everything starts from.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        """
+        return self._call(timeout, self._twin.fetch_oldest_revision)
+
+    def read_from(self, start: Revision, *, timeout: float | None = None) -> RevisionReader[T]:
+        """Values after ``start``, up to the newest at the time of this call.
+
+        :param timeout: seconds for each answer of the store.
+        :raises DataLossError: values after ``start`` were truncated.
+        """
+        return RevisionReader(self._portal, *(self._read_from(start, timeout=timeout)))
+
+    def read_range(
+        self, start: Revision, end: Revision, *, timeout: float | None = None
+    ) -> RevisionReader[T]:
+        """Values after ``start`` up to and with the one that produced ``end``.
+
+        :param timeout: seconds for each answer of the store.
+        :raises DataLossError: values after ``start`` were truncated.
+        """
+        return RevisionReader(self._portal, *(self._read_range(start, end, timeout=timeout)))
+
+    def wait_beyond(self, revision: Revision, *, timeout: float | None = None) -> None:
+        """Wait until there is a value after ``revision``, or what was there is truncated.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        :raises SealedStateError: the stream was sealed, so there will be none.
+        :raises ClosedError: this object is closed, or was closed meanwhile.
+        """
+        self._call(timeout, self._twin.wait_beyond, revision)
+
+    def write_conditionally(
+        self, latest: Revision, value: T, *, timeout: float | None = None
+    ) -> Revision | None:
+        """Append ``value`` if ``latest`` is still the newest revision.
+
+        :param timeout: seconds. The value may be stored all the same; reading from ``latest`` tells.
+        :returns: the new revision, or None when somebody else wrote meanwhile.
+        :raises SealedStateError: the stream was sealed.
+        :raises RetriesExhaustedError: no answer; whether the value is stored is not known.
+        """
+        return self._write_conditionally(latest, value, timeout=timeout)
+
+    def write_unconditionally(self, value: T, *, timeout: float | None = None) -> Revision:
+        """Append ``value`` whatever was written before; returns its revision.
+
+        :param timeout: seconds. The value may be stored all the same.
+        """
+        return self._write_unconditionally(value, timeout=timeout)
+
+    def get_mark(self, *, timeout: float | None = None) -> Revision | None:
+        """The mark, or None when none was set.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        """
+        return self._call(timeout, self._twin.get_mark)
+
+    def compare_and_set_mark(
+        self, expected: Revision | None, new: Revision | None, *, timeout: float | None = None
+    ) -> bool:
+        """Move the mark if it is still ``expected`` (None: not set); False when it is not.
+
+        When an answer was lost, a mark that is ``new`` counts as moved by this call.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        """
+        return self._call(timeout, self._twin.compare_and_set_mark, expected, new)
+
+    def truncate_to(self, revision: Revision, *, timeout: float | None = None) -> None:
+        """Forget the values before ``revision``; nothing happens when they are gone already.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        :raises InvalidArgumentError: the revision is beyond the end of the stream.
+        """
+        self._call(timeout, self._twin.truncate_to, revision)
+
+    def close(self, *, timeout: float | None = None) -> None:
+        """Give the connection back; threads that wait in a call get :class:`ClosedError`.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        """
+        self._end(timeout, self._twin.close)
+
+
+class RevisionReader(RevisionReaderBase[T]):
+    """``for revision, value in reader``; values in order."""
+
+    _twin: AsyncRevisionReader[bytes]
+
+    def next_value(self, *, timeout: float | None = None) -> tuple[Revision, T] | None:
+        """The next value with the revision it produced, or None after the last.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        :raises ClosedError: the reader is closed, or was closed meanwhile.
+        """
+        return self._next_value(timeout=timeout)
+
+    def next_values(self, *, timeout: float | None = None) -> list[tuple[Revision, T]]:
+        """The next values with their revisions, as many as have arrived; an empty list after the last.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        """
+        return self._next_values(timeout=timeout)
+
+    def close(self, *, timeout: float | None = None) -> None:
+        """Give the connection back.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        """
+        self._end(timeout, self._twin.aclose)
+
+
+class StateSynchronizer(Closable, Generic[S, I, U]):
+    """A state, known to every process that has a synchronizer on the same stream.
+
+    Updates are appended to a stream of one segment on condition that the writer had seen all earlier ones,
+    so all processes apply the same updates in the same order. Made by
+    :meth:`PravegaClient.state_synchronizer`; the same format and algorithm as the Java class of that name.
+
+    Several threads may use one: each record is applied once, whoever reads it first. Once it is closed every
+    method raises :class:`ClosedError`, also in threads that are waiting at that time.
+    """
+
+    _twin: AsyncStateSynchronizer[S, I, U]
+
+    @property
+    def state(self) -> S | None:
+        """The state as of the last fetch or update; None before anybody has initialized it."""
+        return self._twin.state
+
+    @property
+    def revision(self) -> Revision | None:
+        """Up to where :attr:`state` has everything."""
+        return self._twin.revision
+
+    def fetch_updates(self, *, timeout: float | None = None) -> S | None:
+        """Apply what others wrote; returns the state, None when nobody has initialized it.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        :raises CorruptedStateError: the stream holds something else than a state's records.
+        """
+        return self._call(timeout, self._twin.fetch_updates)
+
+    def wait_for_updates(self, *, timeout: float | None = None) -> S | None:
+        """Wait until there is more than was fetched, and fetch it; returns the state.
+
+        The store holds the question until something is written, so it comes at once.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        :raises ClosedError: this object is closed, or was closed meanwhile.
+        """
+        return self._call(timeout, self._twin.wait_for_updates)
+
+    def initialize(self, initial: I, *, timeout: float | None = None) -> bool:
+        """Write the first state; False, with the state fetched, when somebody has done that before.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        :raises CorruptedStateError: the stream holds updates, and no state that they are for.
+        """
+        return self._call(timeout, self._twin.initialize, initial)
+
+    def update(self, generate: Callable[[S], Sequence[U] | None], *, timeout: float | None = None) -> S:
+        """Change the state by updates that were made for exactly this state.
+
+        :param generate: gives the updates for a state, or nothing (None, empty) when there is nothing to do.
+            Called again with the newer state whenever somebody else was faster, so it has no side effects.
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        :returns: the state after the updates.
+        :raises InvalidArgumentError: nobody has initialized the state.
+        :raises RetriesExhaustedError: no answer; whether the updates are written shows the next fetch.
+        """
+        return self._call(timeout, self._twin.update, generate)
+
+    def update_unconditionally(self, updates: Sequence[U], *, timeout: float | None = None) -> None:
+        """Write updates that are right for any state; they show with the next fetch.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        """
+        self._call(timeout, self._twin.update_unconditionally, updates)
+
+    def compact(self, summarize: Callable[[S], I | None], *, timeout: float | None = None) -> None:
+        """Write the state as a new beginning, and drop what nobody needs any more.
+
+        What is before the *previous* beginning is truncated, so that a process that is about to read
+        from there is not cut off.
+
+        :param summarize: the initial state that makes this state, or None to leave things as they are; called
+            again when others write meanwhile.
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        :raises InvalidArgumentError: nobody has initialized the state.
+        """
+        self._call(timeout, self._twin.compact, summarize)
+
+    def bytes_since_compaction(self, *, timeout: float | None = None) -> int:
+        """Bytes a process that joins now has to read.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        """
+        return self._call(timeout, self._twin.bytes_since_compaction)
+
+    def close(self, *, timeout: float | None = None) -> None:
+        """Give the connection back; threads that wait in a call get :class:`ClosedError`.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        """
+        self._end(timeout, self._twin.close)
+
+
+class KeyValueTable(KeyValueTableBase, Generic[P, S, V]):
+    """A key-value table. Made by :meth:`PravegaClient.key_value_table`.
+
+    A key is a pair ``(primary, secondary)``, or the primary key alone in a table without secondary keys. As
+    bytes they have exactly the lengths that the table was created with.
+
+    A connection that is lost never makes an update happen twice. Where reading back does not tell whether it
+    happened once, it raises :class:`TableOutcomeUnknownError`.
+    """
+
+    _twin: AsyncKeyValueTable[P, S, V]
+
+    @property
+    def name(self) -> ScopedStream:
+        """Scope and name of the table."""
+        return self._twin.name
+
+    @property
+    def configuration(self) -> KeyValueTableConfiguration:
+        """Number of partitions and lengths of the keys."""
+        return self._twin.configuration
+
+    def get(self, key: P | tuple[P, S], *, timeout: float | None = None) -> TableEntry[P, S, V] | None:
+        """The entry of a key, None when there is none.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        :raises KeyValueTableNotFoundError: the table was deleted.
+        :raises TableKeyLengthError: the key does not have the table's length.
+        """
+        return self._call(timeout, self._twin.get, key)
+
+    def get_many(
+        self, keys: Iterable[P | tuple[P, S]], *, timeout: float | None = None
+    ) -> list[TableEntry[P, S, V] | None]:
+        """The entries of keys, in their order; None for those that have none.
+
+        Each entry is as it was at some moment during the call, not all at the same.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        """
+        return self._call(timeout, self._twin.get_many, listed(keys))
+
+    def exists(self, key: P | tuple[P, S], *, timeout: float | None = None) -> bool:
+        """Whether there is an entry of this key; its value is not fetched.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        """
+        return self._call(timeout, self._twin.exists, key)
+
+    def estimated_size(self, *, timeout: float | None = None) -> int:
+        """Number of entries as the segments count them: it lags behind what was written.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        """
+        return self._call(timeout, self._twin.estimated_size)
+
+    def insert(self, key: P | tuple[P, S], value: V, *, timeout: float | None = None) -> KeyValueVersion:
+        """Add an entry, if there is none of this key; returns its version.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        :raises TableKeyBadVersionError: there is one.
+        :raises TableOutcomeUnknownError: the answer was lost, and whether it was added is not known.
+        :raises TableValueTooLargeError: the value has more than 1 040 384 bytes.
+        """
+        return self._call(timeout, self._twin.insert, key, value)
+
+    def put(
+        self,
+        key: P | tuple[P, S],
+        value: V,
+        version: KeyValueVersion | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> KeyValueVersion:
+        """Set the value of a key, whether it exists or not; returns the new version.
+
+        :param version: only if it has this version.
+        :param timeout: seconds, as in the other methods that change something: the change may have been
+            made all the same, which reading the key tells.
+        :raises TableKeyBadVersionError: it has another.
+        :raises TableOutcomeUnknownError: the answer was lost, and whether it was set is not known. Without
+            ``version`` it may be called again at once.
+        :raises TableValueTooLargeError: the value has more than 1 040 384 bytes.
+        """
+        return self._call(timeout, self._twin.put, key, value, version)
+
+    def replace(self, key: P | tuple[P, S], value: V, *, timeout: float | None = None) -> KeyValueVersion:
+        """Set the value of a key that exists, whatever version it has; returns the new version.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        :raises TableKeyDoesNotExistError: it does not exist.
+        :raises TableOutcomeUnknownError: the answer was lost, and whether it was set is not known.
+        """
+        return self._call(timeout, self._twin.replace, key, value)
+
+    def remove(
+        self, key: P | tuple[P, S], version: KeyValueVersion | None = None, *, timeout: float | None = None
+    ) -> None:
+        """Remove a key; without ``version`` it may be missing already.
+
+        :param version: only if it has this version.
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        :raises TableKeyBadVersionError: it has another, or does not exist.
+        :raises TableOutcomeUnknownError: the answer was lost, and whether it was removed is not known.
+        """
+        self._call(timeout, self._twin.remove, key, version)
+
+    def update_many(
+        self, modifications: Iterable[Modification[P | tuple[P, S], V]], *, timeout: float | None = None
+    ) -> list[KeyValueVersion | None]:
+        """Make changes to entries of one primary key, all of them or none.
+
+        :param modifications: at most 256: :class:`Insert` and :class:`Put` in any mixture, or only
+            :class:`Remove`; each key once.
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        :returns: the new versions, in order; None for each removal.
+        :raises MixedPrimaryKeysError: more than one primary key.
+        :raises TableKeyBadVersionError: a condition does not hold; nothing was changed.
+        :raises TableOutcomeUnknownError: the answer was lost, and whether it was made is not known.
+        """
+        return self._call(timeout, self._twin.update_many, listed(modifications))
+
+    def put_many(self, items: Iterable[tuple[P | tuple[P, S], V]], *, timeout: float | None = None) -> None:
+        """Set the values of any number of keys, many with each request and without conditions.
+
+        Not atomic: after an error, any of them may have been set. Of a key that comes twice, the last holds.
+
+        :param timeout: seconds. Any of them may have been set all the same.
+        """
+        self._call(timeout, self._twin.put_many, listed(items))
+
+    def remove_many(self, keys: Iterable[P | tuple[P, S]], *, timeout: float | None = None) -> None:
+        """Remove any number of keys, many with each request and without conditions.
+
+        Not atomic: after an error, any of them may have been removed.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        """
+        self._call(timeout, self._twin.remove_many, listed(keys))
+
+    def keys(
+        self,
+        *,
+        primary: P | None = None,
+        between: tuple[P | None, P | None] = (None, None),
+        prefix: bytes = b"",
+        secondary_between: tuple[S | None, S | None] = (None, None),
+        secondary_prefix: bytes = b"",
+        after: bytes | None = None,
+        page_size: int = DEFAULT_PAGE_SIZE,
+    ) -> TableIterator[TableKey[P, S]]:
+        """Keys in unsigned byte order: ``for key in table.keys()``. Arguments as :meth:`entries`."""
+        return TableIterator(
+            self._portal,
+            self._twin.keys(
+                primary=primary,
+                between=between,
+                prefix=prefix,
+                secondary_between=secondary_between,
+                secondary_prefix=secondary_prefix,
+                after=after,
+                page_size=page_size,
+            ),
+        )
+
+    def entries(
+        self,
+        *,
+        primary: P | None = None,
+        between: tuple[P | None, P | None] = (None, None),
+        prefix: bytes = b"",
+        secondary_between: tuple[S | None, S | None] = (None, None),
+        secondary_prefix: bytes = b"",
+        after: bytes | None = None,
+        page_size: int = DEFAULT_PAGE_SIZE,
+    ) -> TableIterator[TableEntry[P, S, V]]:
+        """Entries in unsigned byte order of their keys: ``for entry in table.entries()``.
+
+        All partitions are merged. Entries that are changed meanwhile come as they were before or after.
+
+        :param primary: only this primary key.
+        :param between: first and last primary key, both inclusive, None for no bound.
+        :param prefix: only primary keys that begin with these bytes.
+        :param secondary_between: with ``primary``: first and last secondary key, both inclusive.
+        :param secondary_prefix: with ``primary``: only secondary keys that begin with these bytes.
+        :param after: go on after this :attr:`TableIterator.position`, of an iterator with the same choice.
+        :param page_size: entries fetched at a time from each partition.
+        """
+        return TableIterator(
+            self._portal,
+            self._twin.entries(
+                primary=primary,
+                between=between,
+                prefix=prefix,
+                secondary_between=secondary_between,
+                secondary_prefix=secondary_prefix,
+                after=after,
+                page_size=page_size,
+            ),
+        )
+
+    def family(self, primary: P) -> TableFamily[P, S, V]:
+        """All entries of one primary key, by their secondary keys.
+
+        :raises InvalidArgumentError: the table has no secondary keys.
+        """
+        return TableFamily(self._portal, self._twin.family(primary))
+
+    def mapping(self) -> TableMapping[P, V]:
+        """The table as a mapping from primary key to value.
+
+        :raises InvalidArgumentError: the table has secondary keys: see :meth:`mapping_of_pairs` and
+            :meth:`family`.
+        """
+        return TableMapping(self._portal, self._twin.mapping())
+
+    def mapping_of_pairs(self) -> TableMapping[TableKey[P, S], V]:
+        """The table as a mapping from :class:`TableKey` (any pair will do) to value."""
+        return TableMapping(self._portal, self._twin.mapping_of_pairs())
+
+
+class TableIterator(TableIteratorBase[T]):
+    """``for item in iterator``; items in unsigned byte order of their keys, over all partitions.
+
+    For one thread at a time. After an error or a cancellation it goes on with the next item it has not given.
+    """
+
+    _twin: AsyncTableIterator[T]
+
+    @property
+    def position(self) -> bytes | None:
+        """Where to go on after what was given out so far: give it to another iterator as ``after``."""
+        return self._twin.position
+
+    def next_page(self, *, timeout: float | None = None) -> list[T]:
+        """The next items, as many as are at hand; an empty list after the last.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        """
+        return self._call(timeout, self._twin.next_page)
+
+
+class TableFamily(Handle, Generic[P, S, V]):
+    """The entries of one primary key, by secondary key. They lie together and can change together.
+
+    Made by :meth:`KeyValueTable.family`. Errors are those of the table's methods.
+    """
+
+    _twin: AsyncTableFamily[P, S, V]
+
+    @property
+    def primary(self) -> P:
+        """The primary key."""
+        return self._twin.primary
+
+    def get(self, secondary: S, *, timeout: float | None = None) -> TableEntry[P, S, V] | None:
+        """The entry of a secondary key, None when there is none.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        """
+        return self._call(timeout, self._twin.get, secondary)
+
+    def get_many(
+        self, secondaries: Iterable[S], *, timeout: float | None = None
+    ) -> list[TableEntry[P, S, V] | None]:
+        """The entries of secondary keys, in their order; None for those that have none.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        """
+        return self._call(timeout, self._twin.get_many, listed(secondaries))
+
+    def exists(self, secondary: S, *, timeout: float | None = None) -> bool:
+        """Whether there is an entry of this secondary key.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        """
+        return self._call(timeout, self._twin.exists, secondary)
+
+    def insert(self, secondary: S, value: V, *, timeout: float | None = None) -> KeyValueVersion:
+        """Add an entry, if there is none of this secondary key.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        """
+        return self._call(timeout, self._twin.insert, secondary, value)
+
+    def put(
+        self, secondary: S, value: V, version: KeyValueVersion | None = None, *, timeout: float | None = None
+    ) -> KeyValueVersion:
+        """Set a value, on the condition of a version where one is given.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        """
+        return self._call(timeout, self._twin.put, secondary, value, version)
+
+    def replace(self, secondary: S, value: V, *, timeout: float | None = None) -> KeyValueVersion:
+        """Set the value of a secondary key that exists.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        """
+        return self._call(timeout, self._twin.replace, secondary, value)
+
+    def remove(
+        self, secondary: S, version: KeyValueVersion | None = None, *, timeout: float | None = None
+    ) -> None:
+        """Remove an entry, on the condition of a version where one is given.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        """
+        self._call(timeout, self._twin.remove, secondary, version)
+
+    def update_many(
+        self, modifications: Iterable[Modification[S, V]], *, timeout: float | None = None
+    ) -> list[KeyValueVersion | None]:
+        """Make changes all together or not at all; their keys are secondary keys.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        """
+        return self._call(timeout, self._twin.update_many, listed(modifications))
+
+    def put_all(self, items: Mapping[S, V], *, timeout: float | None = None) -> None:
+        """Set the values of at most 256 secondary keys, all together or not at all.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        """
+        self._call(timeout, self._twin.put_all, items)
+
+    def clear(self, *, timeout: float | None = None) -> None:
+        """Remove every entry, many with each request; not atomic.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        """
+        self._call(timeout, self._twin.clear)
+
+    def keys(
+        self,
+        *,
+        between: tuple[S | None, S | None] = (None, None),
+        prefix: bytes = b"",
+        after: bytes | None = None,
+        page_size: int = DEFAULT_PAGE_SIZE,
+    ) -> TableIterator[TableKey[P, S]]:
+        """Keys in the order of the secondary ones. Arguments as :meth:`entries`."""
+        return TableIterator(
+            self._portal, self._twin.keys(between=between, prefix=prefix, after=after, page_size=page_size)
+        )
+
+    def entries(
+        self,
+        *,
+        between: tuple[S | None, S | None] = (None, None),
+        prefix: bytes = b"",
+        after: bytes | None = None,
+        page_size: int = DEFAULT_PAGE_SIZE,
+    ) -> TableIterator[TableEntry[P, S, V]]:
+        """Entries in unsigned byte order of their secondary keys.
+
+        :param between: first and last secondary key, both inclusive, None for no bound.
+        :param prefix: only secondary keys that begin with these bytes.
+        :param after: go on after this position. :param page_size: entries fetched at a time.
+        """
+        return TableIterator(
+            self._portal, self._twin.entries(between=between, prefix=prefix, after=after, page_size=page_size)
+        )
+
+    def mapping(self) -> TableMapping[S, V]:
+        """The family as a mapping from secondary key to value."""
+        return TableMapping(self._portal, self._twin.mapping())

@@ -6,11 +6,11 @@ import math
 import os
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, suppress
 from queue import Empty, SimpleQueue
-from typing import Any, Final, Generic, ParamSpec, TypeVar
+from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar
 
 import trio
 
@@ -19,7 +19,7 @@ from pravega_wire.stream.batch import without_cancelled
 from pravega_wire.stream.callers import calling_thread
 from pravega_wire.types import ScopedStream
 
-__all__ = ["Call", "Held", "Line", "Named", "Portal"]
+__all__ = ["AnyCall", "Call", "Held", "Line", "Named", "Portal", "for_threads"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -39,7 +39,7 @@ class _BrokenOff(Exception):
     """Tells a context manager that its block has failed."""
 
 
-def _for_threads(raised: BaseException, closed: str) -> BaseException:
+def for_threads(raised: BaseException, closed: str) -> BaseException:
     """What a thread is told: a cancellation, alone or in groups, is known in the trio loop only."""
     error = without_cancelled(raised)
     return ClosedError(closed) if error is None else error
@@ -262,10 +262,23 @@ class Call(Generic[R]):
         return self._result
 
 
+class AnyCall(Protocol):
+    """What a portal and its lines know of a call from another thread."""
+
+    def cancel(self, why: PravegaError) -> None:
+        """Cancel it; it ends with this error unless it has another result."""
+
+    def fail(self, error: BaseException) -> None:
+        """End it with an error."""
+
+
 class Held(Generic[R]):
     """A context manager that is entered in a task of the portal, until :meth:`leave`.
 
     :ivar value: what entering it gave.
+    :ivar begun: whether its task was started.
+    :ivar entered: has what entering gave, or raised.
+    :ivar left: is done when it was left, or could not be entered.
     """
 
     value: R
@@ -273,8 +286,9 @@ class Held(Generic[R]):
     def __init__(self, portal: Portal, manager: AbstractAsyncContextManager[R]) -> None:
         self._portal = portal
         self._manager = manager
-        self._entered: Future[R] = Future()
-        self._left: Future[None] = Future()
+        self.entered: Future[R] = Future()
+        self.left: Future[None] = Future()
+        self.begun = False
         self._leave = trio.Event()
         self._failed = False
         self._scope = trio.CancelScope()
@@ -285,7 +299,7 @@ class Held(Generic[R]):
         try:
             with self._scope:
                 async with self._manager as value:
-                    self._entered.set_result(value)
+                    self.entered.set_result(value)
                     await self._leave.wait()
                     if self._failed:
                         raise _BrokenOff
@@ -293,40 +307,52 @@ class Held(Generic[R]):
         except _BrokenOff as error:
             self._end(error, None)
         except BaseException as raised:
-            told = _for_threads(raised, "the client was closed while this was open")
+            told = for_threads(raised, "the client was closed while this was open")
             self._end(told, told)
             if without_cancelled(raised) is None:
                 raise
 
     def _end(self, entering: BaseException, leaving: BaseException | None) -> None:
         self._portal.forget(self)
-        if not self._entered.done():
-            self._entered.set_exception(entering)
+        if not self.entered.done():
+            self.entered.set_exception(entering)
         if leaving is None:
-            self._left.set_result(None)
+            self.left.set_result(None)
         else:
-            self._left.set_exception(leaving)
+            self.left.set_exception(leaving)
 
     def wait_entered(self) -> None:
         """Wait until it is entered."""
-        self.value = _patiently(self._entered)
+        self.value = _patiently(self.entered)
 
     def leave(self, *, failed: bool = False) -> None:
         """Leave it, and wait until that is done.
 
         :param failed: whether the block was left by an exception, which goes on whatever comes of this.
         """
-        self._portal.check()
-        self._failed = failed
+        self.begin_leaving(failed=failed)
         try:
-            self._portal.soon(self._leave.set)
-            _patiently(self._left)
+            _patiently(self.left)
         except KeyboardInterrupt:
             self.give_up()
             raise
         except PravegaError:
             if not failed:
                 raise
+
+    def begin_leaving(self, *, failed: bool = False) -> None:
+        """Have it left; :attr:`left` is done when it was."""
+        self._portal.check()
+        self._failed = failed
+        try:
+            self._portal.soon(self._leave.set)
+        except ClosedError:
+            if not failed:
+                raise
+
+    def cancel(self) -> None:
+        """Cancel it, whether it is entered or not; :attr:`left` is done when that has ended."""
+        self._portal.soon(self._scope.cancel)
 
     def give_up(self) -> None:
         """Break it off because of an exception in this thread, which goes on whatever comes of this."""
@@ -340,8 +366,8 @@ class Held(Generic[R]):
         """
         try:
             self._portal.check()
-            self._portal.soon(self._scope.cancel)
-            _patiently(self._left, patience)
+            self.cancel()
+            _patiently(self.left, patience)
         except PravegaError:
             pass
 
@@ -369,12 +395,13 @@ class Portal:
     """
 
     def __init__(self, name: str) -> None:
+        self.name = name
         self._pid = os.getpid()
         self._started: Future[trio.lowlevel.TrioToken] = Future()
         self._nursery: trio.Nursery | None = None
         self._stop: trio.Event | None = None
         self._held: list[Held[Any]] = []
-        self._calls: set[Call[Any]] = set()
+        self._calls: set[AnyCall] = set()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -440,7 +467,7 @@ class Portal:
                 if not call.ended:
                     call.fail(call.why or _timed_out(seconds, function, args, line))
             except BaseException as raised:
-                call.fail(_for_threads(raised, "the client was closed during the call"))
+                call.fail(for_threads(raised, "the client was closed during the call"))
                 if without_cancelled(raised) is None:
                     raise
             finally:
@@ -448,14 +475,8 @@ class Portal:
                     each.discard(call)
 
         def start() -> None:
-            assert self._nursery is not None
-            if self._closing or self._stop is None or self._stop.is_set():
-                call.fail(ClosedError("the client is closed"))
-                return
             call.scope.deadline = trio.current_time() + seconds
-            for each in calls:
-                each.add(call)
-            self._nursery.start_soon(task)
+            self.start(call, calls, task)
 
         # What shields itself from being cancelled may take longer than the time it was given.
         if not call.wait(start, seconds + _GRACE_SECONDS):
@@ -486,17 +507,8 @@ class Portal:
         :raises ClosedError: as :meth:`call`.
         """
         held = Held(self, manager)
-
-        async def begin() -> None:
-            assert self._nursery is not None
-            if self._closing:
-                raise ClosedError("the client is closed")
-            self._held.append(held)
-            self._nursery.start_soon(held.run)
-            await trio.lowlevel.checkpoint()
-
         try:
-            self.call(begin)
+            self.call(self.begin, held)
             held.wait_entered()
         except ClosedError:
             # The thread that closes the client leaves what is entered.
@@ -506,6 +518,48 @@ class Portal:
             raise
         return held
 
+    async def begin(self, held: Held[Any]) -> None:
+        """Start the task of a context manager; in the portal's thread."""
+        assert self._nursery is not None
+        if self._closing:
+            raise ClosedError("the client is closed")
+        self._held.append(held)
+        held.begun = True
+        self._nursery.start_soon(held.run)
+        await trio.lowlevel.checkpoint()
+
+    def start(
+        self, call: AnyCall, calls: Iterable[set[AnyCall]], task: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Start the task of a call, unless the portal is about to close; in the portal's thread."""
+        assert self._nursery is not None
+        if self._closing or self._stop is None or self._stop.is_set():
+            call.fail(ClosedError("the client is closed"))
+            return
+        for each in calls:
+            each.add(call)
+        self._nursery.start_soon(task)
+
+    @property
+    def calls(self) -> set[AnyCall]:
+        """The calls that have not ended; for the portal's thread."""
+        return self._calls
+
+    @property
+    def held(self) -> list[Held[Any]]:
+        """What is entered; the last one was entered last."""
+        return list(self._held)
+
+    async def refuse_more(self) -> None:
+        """Nothing is called or entered from now on, and every call is cancelled; in the portal's thread."""
+        # What another thread enters is held by now, or is refused.
+        self._closing = True
+        for call in self._calls:
+            call.cancel(ClosedError("the call did not end: the client was closed during it"))
+        # This call is one of them; others get on to where they are cancelled.
+        with trio.CancelScope(shield=True):
+            await trio.lowlevel.checkpoint()
+
     def break_off(self, *, but: Held[Any]) -> None:
         """Leave what is still entered, as by an exception, the last one first.
 
@@ -514,17 +568,7 @@ class Portal:
 
         :param but: this stays.
         """
-
-        async def begin() -> None:
-            # In the portal's thread: what another thread enters is held by now, or is refused.
-            self._closing = True
-            for call in self._calls:
-                call.cancel(ClosedError("the call did not end: the client was closed during it"))
-            # This call is one of them; others get on to where they are cancelled.
-            with trio.CancelScope(shield=True):
-                await trio.lowlevel.checkpoint()
-
-        self.call(begin)
+        self.call(self.refuse_more)
         failure: Exception | None = None
         for held in reversed(list(self._held)):
             if held is not but:
@@ -559,7 +603,7 @@ class Line:
         parent = portal if isinstance(portal, Line) else None
         self.portal: Portal = portal.portal if isinstance(portal, Line) else portal
         self.about: object = about if about is not None or parent is None else parent.about
-        self.calls: set[Call[Any]] = set()
+        self.calls: set[AnyCall] = set()
 
     def call(self, function: Callable[P, Awaitable[R]], *args: P.args, **kwargs: P.kwargs) -> R:
         """As :meth:`Portal.call`."""
@@ -590,13 +634,8 @@ class Line:
         **kwargs: P.kwargs,
     ) -> None:
         """End the calls of other threads with :class:`ClosedError`, then call this."""
-
-        async def close() -> None:
-            self._end_others()
-            await trio.lowlevel.checkpoint()
-            await function(*args, **kwargs)
-
-        self._close(timeout, function, close)
+        # The name and the owner of what is called are for the error that says what has not ended.
+        self.portal.carry_out(self, timeout, Named(function, self.closing), function, *args, **kwargs)
 
     def finish(
         self,
@@ -606,23 +645,23 @@ class Line:
         **kwargs: P.kwargs,
     ) -> None:
         """Call this, which lets the calls of other threads end; those that have not then are ended."""
+        self.portal.carry_out(self, timeout, Named(function, self.finishing), function, *args, **kwargs)
 
-        async def finish() -> None:
-            try:
-                await function(*args, **kwargs)
-            finally:
-                self._end_others()
+    async def closing(self, function: Callable[..., Awaitable[None]], *args: Any, **kwargs: Any) -> None:
+        """See :meth:`close`; in the portal's thread."""
+        self._end_others()
+        await trio.lowlevel.checkpoint()
+        await function(*args, **kwargs)
 
-        self._close(timeout, function, finish)
-
-    def _close(
-        self, timeout: float | None, function: Callable[..., Any], close: Callable[[], Awaitable[None]]
-    ) -> None:
-        # The name and the owner of what is called are for the error that says what has not ended.
-        self.portal.carry_out(self, timeout, Named(function, close))
+    async def finishing(self, function: Callable[..., Awaitable[None]], *args: Any, **kwargs: Any) -> None:
+        """See :meth:`finish`; in the portal's thread."""
+        try:
+            await function(*args, **kwargs)
+        finally:
+            self._end_others()
 
     def _end_others(self) -> None:
-        mine = calling_thread.get()
+        mine: object = calling_thread.get()
         for call in self.calls:
             if call is not mine:
                 call.cancel(ClosedError("the call did not end: what it was made on was closed during it"))

@@ -30,8 +30,6 @@ from pravega_wire.stream.synchronizer import StateSynchronizer
 from pravega_wire.stream.together import RangesReader
 from pravega_wire.stream.transaction import StagingWriter, Transaction
 from pravega_wire.sync import client as blocking
-from pravega_wire.sync import direct
-from pravega_wire.sync import key_value_table as blocking_tables
 from pravega_wire.sync.portal import Call, Portal
 
 INTERNAL = {
@@ -61,9 +59,9 @@ PAIRS = [
     (ReaderGroup, blocking.ReaderGroup),
     (EventReader, blocking.EventReader),
     (RangesReader, blocking.RangesReader),
-    (KeyValueTable, blocking_tables.KeyValueTable),
-    (TableFamily, blocking_tables.TableFamily),
-    (TableIterator, blocking_tables.TableIterator),
+    (KeyValueTable, blocking.KeyValueTable),
+    (TableFamily, blocking.TableFamily),
+    (TableIterator, blocking.TableIterator),
 ]
 
 

@@ -1,0 +1,569 @@
+"""What the classes of the blocking client do not have from their async twins.
+
+``scripts/gen_facades.py`` makes the class ``X`` from the async class ``X``; where this module has an
+``XBase``, that is its base. A method ``_name`` here does the work of the public ``name``: its docstring is
+added to the async one's, and a tuple that it returns has the arguments of the result's class, after the
+portal. A class that stands here (or is imported) under its public name is used as it is.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
+from typing import Any, Generic, Self, TypeVar, cast
+from uuid import UUID
+
+import trio
+
+from pravega_wire.errors import ClosedError, InvalidArgumentError, PravegaError
+from pravega_wire.event_time import WatermarkAssigner
+from pravega_wire.hashing import routing_key_position
+from pravega_wire.protocol.events import EventBatch
+from pravega_wire.segment.appender import Ack as AsyncAck
+from pravega_wire.serializers import BytesSerializer, Serializer
+from pravega_wire.stream import client as twin
+from pravega_wire.stream.arrow import is_arrow
+from pravega_wire.stream.client import StreamName
+from pravega_wire.stream.event_reader import Event, ReachedCheckpoint, SegmentEvents
+from pravega_wire.stream.event_reader import EventReader as AsyncEventReader
+from pravega_wire.stream.event_writer import EventWriter as AsyncEventWriter
+from pravega_wire.stream.resumable import ResumableWriter as AsyncResumableWriter
+from pravega_wire.stream.revisioned import RevisionedStream as AsyncRevisionedStream
+from pravega_wire.stream.revisioned import RevisionReader as AsyncRevisionReader
+from pravega_wire.stream.routing import Partitioner, check_lengths
+from pravega_wire.sync.byte_stream import ByteStreamReader, ByteStreamWriter
+from pravega_wire.sync.feeding import Feed, Placing, is_plain, plain_keys
+from pravega_wire.sync.portal import Held, Line, Named, Portal
+from pravega_wire.sync.table_mapping import TableMapping
+from pravega_wire.types import Revision
+
+__all__ = [
+    "Ack",
+    "ByteStreamReader",
+    "ByteStreamWriter",
+    "Closable",
+    "EventBatchesBase",
+    "EventReaderBase",
+    "Handle",
+    "PravegaClientBase",
+    "RangesReaderBase",
+    "ReaderGroupBase",
+    "ResumableWriterBase",
+    "RevisionReaderBase",
+    "RevisionedStreamBase",
+    "RoutedWriterBase",
+    "TableIteratorBase",
+    "TableMapping",
+    "TransactionBase",
+    "blocking",
+    "listed",
+    "opened_client",
+]
+
+log = logging.getLogger(__name__)
+
+_INTERRUPTED_SECONDS = 0.5
+
+T = TypeVar("T")
+
+
+@contextmanager
+def opened_client(*args: Any, **kwargs: Any) -> Iterator[tuple[Portal, twin.PravegaClient]]:
+    """A portal, and an async client that lives in its thread."""
+    portal = Portal("pravega client")
+    try:
+        client = portal.enter(twin.open_client(*args, **kwargs))
+        try:
+            yield portal, client.value
+        finally:
+            try:
+                # What is still open would lose its client in the middle of its work.
+                portal.break_off(but=client)
+            finally:
+                client.leave()
+    finally:
+        portal.close()
+
+
+def listed(argument: Any) -> Any:
+    """What runs code of the user when it is read, as a list of what it gives; other things as they are."""
+    if isinstance(argument, Iterable) and not isinstance(argument, str | bytes | Mapping | Sequence):
+        return list(argument)
+    return argument
+
+
+def blocking(line: Line, items: Any) -> Generator[Any, None, None]:
+    """An async generator, item by item."""
+    try:
+        while True:
+            try:
+                yield line.call(items.__anext__)
+            except StopAsyncIteration:
+                return
+    finally:
+        try:
+            line.call(items.aclose)
+        except ClosedError:
+            # With the client, which has ended everything.
+            pass
+
+
+class Handle:
+    """An object of the client's thread as other threads use it."""
+
+    def __init__(self, portal: Portal | Line, twin: Any) -> None:
+        self._portal = Line(portal, self._about(twin))
+        self._twin: Any = twin
+
+    def _about(self, twin: Any) -> object:
+        """What it is of, for messages."""
+        return getattr(twin, "stream", None)
+
+    def _call(
+        self, timeout: float | None, function: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any
+    ) -> T:
+        """See :meth:`Line.within`."""
+        return self._portal.within(timeout, function, *args, **kwargs)
+
+    def _end(self, timeout: float | None, function: Callable[..., Awaitable[None]], *args: Any) -> None:
+        """Call what closes it."""
+        self._portal.close(timeout, function, *args)
+
+
+class Closable(Handle):
+    """A handle that is closed by leaving its context."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()  # type: ignore[attr-defined]  # made from the twin's
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+class _Acks:
+    """Several acknowledgements as one."""
+
+    def __init__(self, acks: Sequence[AsyncAck]) -> None:
+        self.all = acks
+
+    async def wait(self) -> None:
+        """Wait for all of them."""
+        for each in self.all:
+            await each.wait()
+        if not self.all:
+            await trio.lowlevel.checkpoint()
+
+
+class Ack:
+    """The promise that some events are stored. Many events may share one.
+
+    ``ack.wait()`` returns when all of them are durable, and raises when they are not.
+    """
+
+    def __init__(self, line: Line, *acks: AsyncAck) -> None:
+        # The writer's: closing that ends waiting as well.
+        self._portal = line
+        self._twin = _Acks(acks)
+
+    @property
+    def done(self) -> bool:
+        """True once the events are stored or have failed."""
+        return all(each.done for each in self._twin.all)
+
+    @property
+    def error(self) -> PravegaError | None:
+        """Why the events were not stored, or None."""
+        return next((each.error for each in self._twin.all if each.error is not None), None)
+
+    def wait(self, *, timeout: float | None = None) -> None:
+        """Wait until every event is stored. Cancelling this changes nothing for the events.
+
+        :param timeout: seconds. The events stay queued and may still be stored; it may be waited again.
+        :raises PravegaError: the writer failed; whether the events are stored is not known unless
+            the error says so.
+        """
+        self._portal.within(timeout, self._twin.wait)
+
+
+class _WriterBase(Handle):
+    """What the blocking writers share."""
+
+    def __init__(self, portal: Portal | Line, twin: Any, placing: Placing | None = None) -> None:
+        super().__init__(portal, twin)
+        self._placing = Placing(routing_key_position) if placing is None else placing
+
+    def _end(self, timeout: float | None, function: Callable[..., Awaitable[None]], *args: Any) -> None:
+        self._portal.finish(timeout, function, *args)
+
+    def _write_event(
+        self, event: bytes, routing_key: str | None = None, *, timeout: float | None = None
+    ) -> tuple[AsyncAck]:
+        """Each call crosses a thread: prefer :meth:`write_events` for many.
+
+        :param timeout: seconds to wait for room; the event is queued all the same, and may be stored.
+        """
+        key = self._placing.key(routing_key)
+        return (self._portal.within(timeout, self._twin.write_event, event, key),)
+
+    def _write_events(
+        self,
+        events: Iterable[bytes],
+        routing_keys: Iterable[str | None] | str | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> tuple[AsyncAck, ...]:
+        """Iterables are read in this thread, while the client's thread writes what they gave so far: an event
+        waits some 20 ms at most for the next ones. They may use the client themselves. When one of them
+        raises, the events before that are written, and what it raised leaves this call.
+
+        :param timeout: seconds for all of it. The events that were queued until then stay so and may be
+            stored; how many they are, ``events_written`` of the writer tells. An iterable was read further
+            than that, also when Ctrl-C ends this call: to write the rest, make a new iterable without the
+            events that were written. An iterable that blocks is not interrupted by it.
+        """
+        check_lengths(events, routing_keys)
+        keys: Any = routing_keys
+        write: Callable[..., Awaitable[AsyncAck]] = self._twin.write_events
+        if keys is None or isinstance(keys, str) or not is_arrow(events):
+            keys = self._placing.keys(keys)
+        else:
+            keys = keys if plain_keys(keys) else list(keys)
+            write = self._placing.of_array(write, events, keys)
+        if is_plain(events) and plain_keys(keys):
+            writing = Named(self._twin.write_events, write)
+            return (self._portal.within(timeout, writing, events, keys),)
+        one_key = keys if isinstance(keys, str) else None
+        feed = Feed(events, None if keys is None or one_key is not None else keys, one_key)
+        feeding = Named(self._twin.write_events, feed.write_to)
+        return tuple(self._portal.within(timeout, feeding, self._twin.write_events))
+
+
+class RoutedWriterBase(_WriterBase):
+    """Of event writers and staging writers."""
+
+    def _write_batch(
+        self, events: Iterable[bytes], routing_key: str | None = None, *, timeout: float | None = None
+    ) -> tuple[AsyncAck]:
+        """
+        :param timeout: seconds to wait for room; the events are queued all the same, and may be stored.
+        """
+        key = self._placing.key(routing_key)
+        return (self._portal.within(timeout, self._twin.write_batch, list(events), key),)
+
+    def __enter__(self) -> Self:
+        self._portal.call(self._twin.open)
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self._portal.finish(None, self._twin.__aexit__, kind, error, trace)
+
+
+class ResumableWriterBase(RoutedWriterBase):
+    """Of resumable writers."""
+
+    def _last_stored_of(self, routing_key: str) -> int:
+        key = self._placing.key(routing_key)
+        twin: AsyncResumableWriter = self._twin
+        return twin.last_stored_of(routing_key if key is None else key)
+
+
+class TransactionBase(_WriterBase):
+    """Of transactions."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
+        if kind is None or issubclass(kind, Exception):
+            self._portal.finish(None, self._twin.__aexit__, kind, error, trace)
+            return
+        # After Ctrl-C nobody wants to wait for a server that does not answer: the lease ends it as well.
+        try:
+            self._portal.finish(_INTERRUPTED_SECONDS, self._twin.__aexit__, kind, error, trace)
+        except PravegaError as failure:
+            log.info("%s was not aborted: %s", self._twin.txn_id, failure)
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+class EventBatchesBase(Closable):
+    """Of what reads ranges."""
+
+    def __iter__(self) -> Iterator[EventBatch]:
+        while (batch := self.next_batch()) is not None:  # type: ignore[attr-defined]  # made from the twin's
+            yield batch
+
+
+class RangesReaderBase(Handle):
+    """Of what reads several ranges at the same time."""
+
+    def __init__(self, portal: Portal | Line, manager: AbstractAsyncContextManager[Any]) -> None:
+        super().__init__(portal, None)
+        self._manager = manager
+        self._held: Held[Any] | None = None
+
+    def _next_batch(self, *, timeout: float | None = None) -> SegmentEvents | None:
+        if self._held is None:
+            raise InvalidArgumentError("read_ranges() is used as a context manager")
+        found: SegmentEvents | None = self._portal.within(timeout, self._held.value.next_batch)
+        return found
+
+    def __iter__(self) -> Iterator[SegmentEvents]:
+        while (batch := self._next_batch()) is not None:
+            yield batch
+
+    def __enter__(self) -> Self:
+        self._held = self._portal.enter(self._manager)
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        assert self._held is not None
+        self._held.leave(failed=error is not None)
+
+
+class RevisionReaderBase(Closable, Generic[T]):
+    """Of what reads the values of a revisioned stream."""
+
+    def __init__(
+        self,
+        portal: Portal | Line,
+        twin: AsyncRevisionReader[bytes],
+        serializer: Serializer[T],
+        timeout: float | None = None,
+    ) -> None:
+        super().__init__(portal, twin)
+        self._serializer = serializer
+        # A generator closes the twin when nobody reads on.
+        self._values = _values(self._portal, twin, timeout)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> tuple[Revision, T]:
+        revision, payload = next(self._values)
+        return revision, self._serializer.deserialize(payload)
+
+    def _next_value(self, *, timeout: float | None = None) -> tuple[Revision, T] | None:
+        found: tuple[Revision, bytes] | None = self._call(timeout, self._twin.next_value)
+        return None if found is None else (found[0], self._serializer.deserialize(found[1]))
+
+    def _next_values(self, *, timeout: float | None = None) -> list[tuple[Revision, T]]:
+        found: list[tuple[Revision, bytes]] = self._call(timeout, self._twin.next_values)
+        return [(revision, self._serializer.deserialize(payload)) for revision, payload in found]
+
+
+def _values(
+    line: Line, reader: AsyncRevisionReader[bytes], timeout: float | None
+) -> Iterator[tuple[Revision, bytes]]:
+    try:
+        while (found := line.within(timeout, reader.next_value)) is not None:
+            yield found
+    finally:
+        try:
+            line.call(reader.aclose)
+        except ClosedError:
+            # With the client, which has ended everything.
+            pass
+
+
+class RevisionedStreamBase(Closable, Generic[T]):
+    """Of revisioned streams. Values are made of bytes, and bytes of them, in the caller's thread."""
+
+    def __init__(
+        self, portal: Portal | Line, twin: AsyncRevisionedStream[bytes], serializer: Serializer[T]
+    ) -> None:
+        super().__init__(portal, twin)
+        self._serializer = serializer
+
+    def _read_from(
+        self, start: Revision, *, timeout: float | None = None
+    ) -> tuple[AsyncRevisionReader[bytes], Serializer[T], float | None]:
+        """
+        :param timeout: seconds for each answer of the store.
+        """
+        return self._call(timeout, self._twin.read_from, start), self._serializer, timeout
+
+    def _read_range(
+        self, start: Revision, end: Revision, *, timeout: float | None = None
+    ) -> tuple[AsyncRevisionReader[bytes], Serializer[T], float | None]:
+        """
+        :param timeout: seconds for each answer of the store.
+        """
+        return self._call(timeout, self._twin.read_range, start, end), self._serializer, timeout
+
+    def _write_conditionally(
+        self, latest: Revision, value: T, *, timeout: float | None = None
+    ) -> Revision | None:
+        """
+        :param timeout: seconds. The value may be stored all the same; reading from ``latest`` tells.
+        """
+        payload = self._serializer.serialize(value)
+        return self._call(
+            timeout, cast("AsyncRevisionedStream[bytes]", self._twin).write_conditionally, latest, payload
+        )
+
+    def _write_unconditionally(self, value: T, *, timeout: float | None = None) -> Revision:
+        """
+        :param timeout: seconds. The value may be stored all the same.
+        """
+        payload = self._serializer.serialize(value)
+        return self._call(
+            timeout, cast("AsyncRevisionedStream[bytes]", self._twin).write_unconditionally, payload
+        )
+
+
+class TableIteratorBase(Handle, Generic[T]):
+    """Of iterators over key-value tables."""
+
+    def __iter__(self) -> Iterator[T]:
+        return self
+
+    def __next__(self) -> T:
+        # Most items are at hand: they need not cross a thread.
+        if not self._twin.at_hand and not self._portal.call(self._twin.load):
+            raise StopIteration
+        item: T = self._twin.take()
+        return item
+
+
+class KeyValueTableBase(Handle):
+    """Of key-value tables."""
+
+    def _about(self, twin: Any) -> object:
+        return f"key-value table {twin.name}"
+
+
+# --- reader groups --------------------------------------------------------------------------------
+
+
+class ReaderGroupBase(Closable):
+    """Of reader groups."""
+
+    def _about(self, twin: Any) -> object:
+        return f"group {twin.name}"
+
+    def _reader(
+        self,
+        reader_id: str,
+        serializer: Serializer[Any] | None = None,
+        *,
+        on_checkpoint: Callable[[str], Awaitable[object] | object] | None = None,
+        **options: Any,
+    ) -> tuple[AsyncEventReader[Any], Callable[[str], Awaitable[object] | object] | None]:
+        """The serializer and ``on_checkpoint`` run in the thread that reads."""
+        return self._twin.reader(reader_id, serializer, **options), on_checkpoint
+
+
+class EventReaderBase(Handle, Generic[T]):
+    """Of the readers of a group."""
+
+    _twin: AsyncEventReader[T]
+
+    def __init__(
+        self,
+        portal: Portal | Line,
+        twin: AsyncEventReader[T],
+        on_checkpoint: Callable[[str], Awaitable[object] | object] | None = None,
+    ) -> None:
+        super().__init__(portal, twin)
+        self._on_checkpoint = on_checkpoint
+        self._held: Held[AsyncEventReader[T]] | None = None
+
+    def _about(self, twin: Any) -> object:
+        return f"reader {twin.reader_id} of group {twin.group}"
+
+    def __enter__(self) -> Self:
+        if self._held is not None:
+            raise InvalidArgumentError(f"reader {self._twin.reader_id} can be entered once")
+        self._held = self._portal.enter(self._twin)
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if self._held is None:
+            raise InvalidArgumentError(f"reader {self._twin.reader_id} was not entered")
+        self._held.leave(failed=error is not None)
+
+    def _watermark(self, assigner: WatermarkAssigner, *, timeout: float | None = None) -> int | None:
+        # Most calls come before it is due and need no other thread.
+        return self._call(timeout, self._twin.watermark, assigner) if assigner.due else None
+
+    def _read_event(self, timeout: float | None = None) -> Event[T] | ReachedCheckpoint | None:
+        event = self._twin.read_event_nowait()
+        if event is not None:
+            return event
+        found = self._portal.call(self._twin.load, timeout)
+        # Its value is made in this thread.
+        return found if found is None or isinstance(found, ReachedCheckpoint) else self._twin.take(found)
+
+    def __iter__(self) -> Iterator[Event[T]]:
+        while True:
+            # Within a batch no other thread is needed: all that it may do meanwhile is to end these.
+            yield from self._twin.events_nowait()
+            found = self._portal.call(self._twin.load)
+            if found is None:
+                return
+            if isinstance(found, ReachedCheckpoint):
+                self._tell(found)
+            else:
+                yield self._twin.take(found)
+
+    def _batches(self) -> Generator[SegmentEvents, None, None]:
+        while (found := self._portal.call(self._twin.read_batch)) is not None:
+            if isinstance(found, ReachedCheckpoint):
+                self._tell(found)
+            else:
+                yield found
+
+    def _tell(self, checkpoint: ReachedCheckpoint) -> None:
+        if self._on_checkpoint is not None:
+            result = self._on_checkpoint(checkpoint.name)
+            if inspect.isawaitable(result):
+                self._portal.call(_awaited, result)
+
+
+async def _awaited(result: Awaitable[object]) -> object:
+    return await result
+
+
+# --- the client -----------------------------------------------------------------------------------
+
+
+class PravegaClientBase(Handle):
+    """Of the client."""
+
+    _twin: twin.PravegaClient
+
+    def _event_writer(
+        self, stream: StreamName, *, partitioner: Partitioner = routing_key_position, **options: Any
+    ) -> tuple[AsyncEventWriter, Placing]:
+        """The partitioner runs in the thread that writes."""
+        placing = Placing(partitioner)
+        return self._twin.event_writer(stream, partitioner=placing.for_writer, **options), placing
+
+    def _resumable_writer(
+        self,
+        stream: StreamName,
+        writer_id: UUID,
+        *,
+        partitioner: Partitioner = routing_key_position,
+        **options: Any,
+    ) -> tuple[AsyncResumableWriter, Placing]:
+        """The partitioner runs in the thread that writes."""
+        placing = Placing(partitioner)
+        writer = self._twin.resumable_writer(stream, writer_id, partitioner=placing.for_writer, **options)
+        return writer, placing
+
+    def _revisioned_stream(
+        self, stream: StreamName, serializer: Serializer[Any] | None = None, *, timeout: float | None = None
+    ) -> tuple[AsyncRevisionedStream[bytes], Serializer[Any]]:
+        """The serializer runs in the thread that calls."""
+        found = self._call(
+            timeout, cast("Callable[..., Awaitable[Any]]", self._twin.revisioned_stream), stream
+        )
+        return found, BytesSerializer() if serializer is None else serializer

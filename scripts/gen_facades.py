@@ -1,0 +1,969 @@
+#!/usr/bin/env python3
+"""Writes the blocking and the asyncio facade from the async classes; ``--check`` only compares.
+
+The classes are found by following what the client's methods return; methods and their documentation are
+read from the source. What is not generated stands in ``bases.py`` of each facade, which says how the two fit
+together.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+ENTRANCE = "pravega_wire.stream.client"
+COMMAND = "scripts/gen_facades.py"
+
+NAMES = {"EventRangeReader": "EventBatches", "StreamReader": "EventBatches"}
+"""Classes that users know by another name, one for both."""
+
+INTERNAL = frozenset(
+    {
+        # what the appenders call
+        "acknowledged", "failed", "sealed", "resent", "reconnecting", "add", "settle", "fail",
+        # entering the context does it
+        "open",
+        # what iterators take items from
+        "at_hand", "load", "take", "of_key",
+        # what a synchronizer asks when it came too late
+        "read_news",
+    }
+)  # fmt: skip
+"""Public in the async classes for other parts of the client, not for users."""
+
+TIMEOUT = (
+    "seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`; None for no limit."
+)
+_CLOSING = (
+    "seconds for the flush. After it the writer is closed as well; whether the events without an "
+    "acknowledgement are stored is not known."
+)
+TIMEOUTS = {
+    "flush": "seconds. What was written stays queued and may still be stored; flush again to know.",
+    "EventWriter.close": _CLOSING,
+    "StagingWriter.close": _CLOSING,
+    "Transaction.commit": (
+        "seconds. If the limit was reached while it was still flushing, the commit has not been sent: call "
+        "this again inside the block, as leaving the block aborts the transaction. Otherwise it may be "
+        "committed all the same: :meth:`status` tells, to commit it again is harmless, and leaving the block "
+        "does not abort it."
+    ),
+    "Transaction.abort": "seconds. It may be aborted all the same; its lease ends it otherwise.",
+    "wait_committed": "seconds. The transaction stays as it is, and may be waited for again.",
+    "KeyValueTable.put": (
+        "seconds, as in the other methods that change something: the change may have been made all the same, "
+        "which reading the key tells."
+    ),
+    "KeyValueTable.put_many": "seconds. Any of them may have been set all the same.",
+}
+"""What a time limit leaves behind, by the name of a method, with or without its class."""
+
+FACADES = {
+    "sync": "The blocking client: the async classes, called from threads.",
+    "aio": "The client for asyncio: the async classes, called from an event loop.",
+}
+
+PACKAGES = {
+    "sync": """The blocking twin of :mod:`pravega_wire`: the same names, without ``await``.
+
+``with pravega_wire.sync.open_client(config) as client:`` runs the async client in one trio thread and
+calls into it. There is no second copy of the logic. A client may be used from several threads, but
+neither crosses a fork nor a pickle: ship the :class:`PravegaConfig` and open another.
+""",
+    "aio": """The twin of :mod:`pravega_wire` for asyncio: the same names, awaited in an asyncio event loop.
+
+``async with pravega_wire.aio.open_client(config) as client:`` runs the async client in one trio thread and
+calls into it. There is no second copy of the logic. A client belongs to the event loop it was opened in.
+""",
+}
+"""What the packages say of themselves."""
+
+MORE = {"sync": {"DirectReader": "pravega_wire.sync.direct"}, "aio": {}}
+"""What a package has that its twins do not."""
+
+
+# --- the async classes ----------------------------------------------------------------------------
+
+
+@dataclass
+class Method:
+    """A public method or property, as it is written.
+
+    :ivar nodes: its overloads, then the definition.
+    """
+
+    name: str
+    nodes: list[ast.FunctionDef | ast.AsyncFunctionDef]
+    module: ModuleType
+
+    @property
+    def node(self) -> ast.FunctionDef | ast.AsyncFunctionDef:
+        return self.nodes[-1]
+
+    @property
+    def doc(self) -> str:
+        return ast.get_docstring(self.node) or ""
+
+    @property
+    def is_property(self) -> bool:
+        return "property" in decorators(self.node)
+
+    @property
+    def is_generator(self) -> bool:
+        return isinstance(self.node, ast.AsyncFunctionDef) and any(
+            isinstance(each, ast.Yield) for each in own_nodes(self.node)
+        )
+
+    @property
+    def is_coroutine(self) -> bool:
+        return isinstance(self.node, ast.AsyncFunctionDef) and not self.is_generator
+
+    @property
+    def arguments(self) -> list[ast.arg]:
+        found = self.node.args
+        return [*found.posonlyargs, *found.args, *found.kwonlyargs][1:]
+
+    @property
+    def has_timeout(self) -> bool:
+        return any(each.arg == "timeout" for each in self.arguments)
+
+
+@dataclass
+class Attribute:
+    """A public attribute that ``__init__`` sets and the class's docstring describes."""
+
+    name: str
+    type: ast.expr
+    doc: str
+    module: ModuleType
+
+
+@dataclass
+class Handle:
+    """An async class that gets a twin in both facades."""
+
+    cls: type
+    node: ast.ClassDef
+    module: ModuleType
+    methods: list[Method] = field(default_factory=list)
+    attributes: list[Attribute] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return NAMES.get(self.cls.__name__, self.cls.__name__)
+
+    @property
+    def parameters(self) -> list[str]:
+        """Its type variables."""
+        return [each.__name__ for each in getattr(self.cls, "__parameters__", ())]
+
+    def has(self, name: str) -> bool:
+        return hasattr(self.cls, name)
+
+
+def decorators(node: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
+    return {ast.unparse(each) for each in node.decorator_list}
+
+
+def own_nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of a function, without those of functions inside it."""
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield child
+            yield from own_nodes(child)
+
+
+class Source:
+    """The modules that classes are read from."""
+
+    def __init__(self) -> None:
+        self._trees: dict[str, ast.Module] = {}
+
+    def tree(self, module: ModuleType) -> ast.Module:
+        if module.__name__ not in self._trees:
+            self._trees[module.__name__] = ast.parse(inspect.getsource(module))
+        return self._trees[module.__name__]
+
+    def class_node(self, cls: type) -> ast.ClassDef:
+        for node in self.tree(sys.modules[cls.__module__]).body:
+            if isinstance(node, ast.ClassDef) and node.name == cls.__name__:
+                return node
+        raise LookupError(cls)
+
+    def origin(self, module: ModuleType, name: str) -> str | None:
+        """The statement that brings a name into a module, as another module would write it."""
+        for node in ast.walk(self.tree(module)):
+            if isinstance(node, ast.ImportFrom):
+                for alias in node.names:
+                    if (alias.asname or alias.name) == name:
+                        renamed = f" as {alias.asname}" if alias.asname else ""
+                        return f"from {node.module} import {alias.name}{renamed}"
+            elif isinstance(node, ast.Import):
+                for alias in node.names:
+                    if (alias.asname or alias.name) == name:
+                        return f"import {alias.name}"
+        for node in self.tree(module).body:
+            targets: list[ast.expr] = []
+            if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
+                return f"from {module.__name__} import {name}"
+            if isinstance(node, ast.Assign):
+                targets = node.targets
+            elif isinstance(node, ast.AnnAssign):
+                targets = [node.target]
+            if any(isinstance(each, ast.Name) and each.id == name for each in targets):
+                value = node.value  # type: ignore[attr-defined]  # both have one
+                if isinstance(value, ast.Call) and ast.unparse(value.func) == "TypeVar":
+                    return f"{name} = {ast.unparse(value)}"
+                return f"from {module.__name__} import {name}"
+        return None
+
+
+def is_handle(value: object) -> bool:
+    """Whether an object of this class does things that have to be awaited."""
+    if not inspect.isclass(value) or not value.__module__.startswith("pravega_wire."):
+        return False
+    if hasattr(value, "__await__"):
+        return False
+    return any(
+        inspect.iscoroutinefunction(each) or name in ("__aiter__", "__aenter__")
+        for name, each in inspect.getmembers(value)
+        if not name.startswith("_") or name in ("__aiter__", "__aenter__")
+    )
+
+
+def names_in(node: ast.AST) -> Iterator[str]:
+    """The names in an expression; annotations may be strings."""
+    for each in ast.walk(node):
+        if isinstance(each, ast.Name):
+            yield each.id
+        elif isinstance(each, ast.Constant) and isinstance(each.value, str):
+            try:
+                yield from names_in(ast.parse(each.value, mode="eval"))
+            except SyntaxError:
+                pass
+
+
+def ivars(doc: str) -> dict[str, str]:
+    """What a class's docstring says of its attributes."""
+    found = re.findall(r":ivar (\w+): (.*?)(?=:ivar |:param |\n\s*\n|\Z)", doc, re.DOTALL)
+    return {name: " ".join(text.split()) for name, text in found}
+
+
+class Classes:
+    """The async classes that have twins, bases first."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.handles: dict[type, Handle] = {}
+        entrance = import_module(ENTRANCE)
+        self._add(entrance.PravegaClient)
+
+    def _add(self, cls: type) -> None:
+        if cls in self.handles:
+            return
+        module = sys.modules[cls.__module__]
+        handle = Handle(cls, self.source.class_node(cls), module)
+        for base in cls.__bases__:
+            if base.__module__.startswith("pravega_wire.") and self._public_base(base):
+                self._add(base)
+        self.handles[cls] = handle
+        self._read(handle)
+        for method in handle.methods:
+            for node in method.nodes:
+                if node.returns is not None:
+                    for name in names_in(node.returns):
+                        value = getattr(method.module, name, None)
+                        if is_handle(value):
+                            self._add(value)  # type: ignore[arg-type]  # a class
+
+    def _public_base(self, base: type) -> bool:
+        return not base.__name__.startswith("_")
+
+    def base(self, handle: Handle) -> Handle | None:
+        """The nearest base that has a twin."""
+        for cls in handle.cls.__mro__[1:]:
+            if cls in self.handles:
+                return self.handles[cls]
+        for cls in handle.cls.__mro__[1:]:
+            if cls.__module__.startswith("pravega_wire.") and self._public_base(cls):
+                self._add(cls)
+                return self.handles[cls]
+        return None
+
+    def _read(self, handle: Handle) -> None:
+        inherited = self.base(handle)
+        layers = [handle.cls]
+        for cls in handle.cls.__mro__[1:]:
+            if inherited is not None and cls is inherited.cls:
+                break
+            if cls.__module__.startswith("pravega_wire."):
+                layers.append(cls)
+        methods: dict[str, Method] = {}
+        for cls in layers:
+            module = sys.modules[cls.__module__]
+            found: dict[str, Method] = {}
+            node = self.source.class_node(cls)
+            for each in node.body:
+                if not isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef):
+                    continue
+                if each.name.startswith("_") or each.name in INTERNAL or "classmethod" in decorators(each):
+                    continue
+                found.setdefault(each.name, Method(each.name, [], module)).nodes.append(each)
+            for name, method in found.items():
+                methods.setdefault(name, method)
+            self._read_attributes(handle, cls, node, module, methods)
+        handle.methods = [
+            each
+            for each in methods.values()
+            if not (each.name == "close" and "aclose" in methods and "aclose" in each.doc)
+        ]
+
+    def _read_attributes(
+        self, handle: Handle, cls: type, node: ast.ClassDef, module: ModuleType, methods: dict[str, Method]
+    ) -> None:
+        described = ivars(inspect.getdoc(cls) or "")
+        init = next(
+            (each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"),
+            None,
+        )
+        if init is None:
+            return
+        arguments = {each.arg: each.annotation for each in [*init.args.args, *init.args.kwonlyargs]}
+        for each in ast.walk(init):
+            kind: ast.expr | None = None
+            if isinstance(each, ast.AnnAssign):
+                target, kind = each.target, each.annotation
+            elif isinstance(each, ast.Assign):
+                target = each.targets[0]
+                if isinstance(each.value, ast.Name):
+                    kind = arguments.get(each.value.id)
+                elif isinstance(each.value, ast.Constant):
+                    kind = ast.Name(type(each.value.value).__name__)
+            else:
+                continue
+            if not (isinstance(target, ast.Attribute) and ast.unparse(target.value) == "self"):
+                continue
+            name = target.attr
+            if name in methods or name not in described or name in INTERNAL:
+                continue
+            if kind is None:
+                raise SystemExit(
+                    f"{cls.__qualname__}.{name} is described by :ivar, and needs a type in __init__"
+                )
+            if all(name != known.name for known in handle.attributes):
+                handle.attributes.append(Attribute(name, kind, described[name], module))
+
+
+# --- what stands by hand --------------------------------------------------------------------------
+
+
+class ByHand:
+    """The module ``bases`` of a facade."""
+
+    def __init__(self, facade: str) -> None:
+        self.name = f"pravega_wire.{facade}.bases"
+        self.tree = ast.parse((ROOT / "pravega_wire" / facade / "bases.py").read_text())
+        self.classes = {each.name: each for each in self.tree.body if isinstance(each, ast.ClassDef)}
+        self.imported = {
+            alias.asname or alias.name
+            for each in self.tree.body
+            if isinstance(each, ast.ImportFrom)
+            for alias in each.names
+        }
+        exported = next(
+            each.value
+            for each in self.tree.body
+            if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == "__all__"
+        )
+        self.exported: list[str] = ast.literal_eval(exported)
+
+    def is_whole(self, name: str) -> bool:
+        """Whether a class stands here under its public name."""
+        return name in self.exported
+
+    def base(self, handle: Handle) -> str:
+        if f"{handle.name}Base" in self.classes:
+            return f"{handle.name}Base"
+        return "Closable" if handle.has("__aenter__") else "Handle"
+
+    def parameters(self, base: str) -> list[str]:
+        """The type variables of a base."""
+        for each in self.classes[base].bases:
+            if isinstance(each, ast.Subscript) and ast.unparse(each.value) == "Generic":
+                return list(names_in(each.slice))
+        return []
+
+    def hook(self, base: str, name: str) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+        """The method that does the work of another."""
+        cls = self.classes.get(base)
+        if cls is None:
+            return None
+        for each in cls.body:
+            if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) and each.name == f"_{name}":
+                return each
+        for above in cls.bases:
+            found = self.hook(ast.unparse(above).partition("[")[0], name)
+            if found is not None:
+                return found
+        return None
+
+
+# --- documentation --------------------------------------------------------------------------------
+
+WIDTH = 110
+
+BLOCKING_WORDS = (
+    (r"``async with``", "``with``"),
+    (r"\basync (with|for|def) ", r"\1 "),
+    (r"\bawait ", ""),
+    (r"\baclose\b", "close"),
+    (r"\btasks\b", "threads"),
+    (r"\btask\b", "thread"),
+    (r"\bAsync\b", "Blocking"),
+)
+
+
+def blocking_words(text: str) -> str:
+    for pattern, replacement in BLOCKING_WORDS:
+        text = re.sub(pattern, replacement, text)
+    return text
+
+
+def with_notes(doc: str, note: str, timeout: str | None) -> str:
+    """A docstring with a paragraph more, before its fields, and with the field of a time limit."""
+    lines = doc.splitlines()
+    first_field = next((i for i, line in enumerate(lines) if re.match(r":\w+", line)), len(lines))
+    text, fields = lines[:first_field], lines[first_field:]
+    while text and not text[-1].strip():
+        text.pop()
+    if note:
+        text += ["", *note.splitlines()]
+    if timeout is not None:
+        after = next(
+            (i for i, line in enumerate(fields) if re.match(r":(returns|raises)", line)), len(fields)
+        )
+        fields[after:after] = textwrap.wrap(f":param timeout: {timeout}", 100, subsequent_indent="    ")
+    return "\n".join([*text, *(["", *fields] if fields else [])]).strip()
+
+
+def parts(lines: list[str]) -> Iterator[list[str]]:
+    """The paragraphs and fields of a docstring; an empty line is one as well."""
+    part: list[str] = []
+    for line in lines:
+        if part and (not line.strip() or not part[0].strip() or re.match(r"\s*:\w+", line)):
+            yield part
+            part = []
+        part.append(line)
+    if part:
+        yield part
+
+
+def indented(doc: str, indent: str) -> str:
+    """A docstring as source, with long lines broken."""
+    lines: list[str] = []
+    for part in parts(doc.splitlines()):
+        if max(map(len, part)) + len(indent) <= WIDTH and len(indent) + len(part[0]) + 3 <= WIDTH:
+            lines += part
+            continue
+        begin = part[0][: len(part[0]) - len(part[0].lstrip())]
+        more = begin + ("    " if re.match(r"\s*:\w+", part[0]) else "")
+        lines += textwrap.wrap(
+            " ".join(map(str.strip, part)),
+            WIDTH - len(indent) - (0 if lines else 3),
+            initial_indent=begin,
+            subsequent_indent=more,
+            break_on_hyphens=False,
+            break_long_words=False,
+        )
+    raw = "r" if "\\" in doc else ""
+    if len(lines) == 1:
+        return f'{indent}{raw}"""{lines[0]}"""'
+    body = "\n".join(indent + line if line.strip() else "" for line in lines)
+    return f'{indent}{raw}"""{body.lstrip()}\n{indent}"""'
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+class Facade:
+    """One generated module.
+
+    :param name: ``sync`` or ``aio``.
+    """
+
+    def __init__(self, name: str, classes: Classes) -> None:
+        self.name = name
+        self.blocking = name == "sync"
+        self.classes = classes
+        self.by_hand = ByHand(name)
+        self.imports: dict[str, str] = {}
+        self.variables: dict[str, str] = {}
+        self.used: set[str] = set()
+        self.timeouts_used: set[str] = set()
+        self.handle_names = {each.cls.__name__ for each in classes.handles.values()}
+
+    # --- names ----------------------------------------------------------------------------------
+
+    def need(self, name: str, module: ModuleType) -> None:
+        """Bring in a name that a signature has."""
+        if name in self.handle_names or name in dir(__builtins__) or name in ("Self",):
+            if name == "Self":
+                self.imports["Self"] = "from typing import Self"
+            if name in self.handle_names and self.by_hand.is_whole(NAMES.get(name, name)):
+                self.used.add(NAMES.get(name, name))
+            return
+        statement = self.classes.source.origin(module, name)
+        if statement is None:
+            return
+        table = self.variables if statement.startswith(f"{name} = ") else self.imports
+        if table.setdefault(name, statement) != statement:
+            raise SystemExit(f"{name} is two things: {table[name]!r} and {statement!r}")
+
+    def text(self, node: ast.expr, module: ModuleType) -> str:
+        """An expression of a signature, for this module."""
+        for name in names_in(node):
+            self.need(name, module)
+        text = ast.unparse(node)
+        for old, new in NAMES.items():
+            text = re.sub(rf"\b{old}\b", new, text)
+        return text
+
+    def use(self, name: str) -> str:
+        """Something of the module by hand."""
+        self.used.add(name)
+        return name
+
+    # --- results --------------------------------------------------------------------------------
+
+    def result(self, method: Method, node: ast.FunctionDef | ast.AsyncFunctionDef) -> tuple[str, str, str]:
+        """What a method returns.
+
+        :returns: its type in this facade; the class of the handle that it is, or "" ; and how it is wrapped:
+            ``"plain"``, ``"opener"``, ``"manager"``, ``"items"``.
+        """
+        assert node.returns is not None, method.name
+        returns = node.returns
+        module = method.module
+        if isinstance(returns, ast.Constant) and isinstance(returns.value, str):
+            returns = ast.parse(returns.value, mode="eval").body
+        if method.is_generator:
+            assert isinstance(returns, ast.Subscript)
+            item = returns.slice.elts[0] if isinstance(returns.slice, ast.Tuple) else returns.slice
+            text = self.text(item, module)
+            if self.blocking:
+                self.imports["Generator"] = "from collections.abc import Generator"
+                return f"Generator[{text}, None, None]", "", "items"
+            self.imports["AsyncGenerator"] = "from collections.abc import AsyncGenerator"
+            return f"AsyncGenerator[{text}, None]", "", "items"
+        if isinstance(returns, ast.Subscript):
+            outer = getattr(module, ast.unparse(returns.value), None)
+            inner = list(names_in(returns.slice))
+            if inner and inner[0] in self.handle_names:
+                opened = NAMES.get(inner[0], inner[0])
+                if inspect.isclass(outer) and hasattr(outer, "__await__") and hasattr(outer, "__aenter__"):
+                    if self.blocking:
+                        return self.text(returns.slice, module), opened, "opener"
+                    return f"{self.use('Opener')}[{self.text(returns.slice, module)}]", opened, "opener"
+                if getattr(outer, "__name__", "") == "AbstractAsyncContextManager":
+                    if self.blocking:
+                        return self.text(returns.slice, module), opened, "manager"
+                    return self.text(returns, module), opened, "manager"
+        first = returns
+        while isinstance(first, ast.BinOp):
+            first = first.left
+        if isinstance(first, ast.Subscript):
+            first = first.value
+        if isinstance(first, ast.Name) and first.id in self.handle_names:
+            return self.text(returns, module), NAMES.get(first.id, first.id), "plain"
+        return self.text(returns, module), "", "plain"
+
+    # --- signatures -----------------------------------------------------------------------------
+
+    def signature(
+        self, method: Method, node: ast.FunctionDef | ast.AsyncFunctionDef, *, timeout: bool
+    ) -> str:
+        found = node.args
+        parts: list[str] = []
+        positional = [*found.posonlyargs, *found.args]
+        defaults = [None] * (len(positional) - len(found.defaults)) + list(found.defaults)
+
+        def one(argument: ast.arg, default: ast.expr | None) -> str:
+            text = argument.arg
+            if argument.annotation is not None:
+                text += f": {self.text(argument.annotation, method.module)}"
+            if default is not None:
+                text += f" = {self.text(default, method.module)}"
+            return text
+
+        for index, (argument, default) in enumerate(zip(positional, defaults, strict=True)):
+            parts.append(one(argument, default))
+            if found.posonlyargs and index == len(found.posonlyargs) - 1:
+                parts.append("/")
+        keywords = [one(*pair) for pair in zip(found.kwonlyargs, found.kw_defaults, strict=True)]
+        if timeout:
+            keywords.append("timeout: float | None = None")
+        if keywords:
+            parts += ["*", *keywords]
+        return ", ".join(parts)
+
+    def passed(self, method: Method, *, raw: bool) -> list[str]:
+        """The arguments, as they are given on. What runs the user's code is read here, unless ``raw``."""
+        found = method.node.args
+
+        def given(argument: ast.arg) -> str:
+            kind = "" if argument.annotation is None else ast.unparse(argument.annotation)
+            if not raw and re.search(r"\bIterable\[", kind) and "Callable" not in kind:
+                return f"{self.use('listed')}({argument.arg})"
+            return argument.arg
+
+        return [
+            *(given(each) for each in [*found.posonlyargs, *found.args][1:]),
+            *(f"{each.arg}={given(each)}" for each in found.kwonlyargs),
+        ]
+
+    # --- bodies ---------------------------------------------------------------------------------
+
+    def doc(self, handle: Handle, method: Method, hook: Any, *, timeout: bool) -> str:
+        doc = method.doc
+        if self.blocking:
+            doc = blocking_words(doc)
+        note = inspect.cleandoc(ast.get_docstring(hook) or "") if hook is not None else ""
+        said, _, limit = note.partition(":param timeout:")
+        limit_text: str | None = " ".join(limit.split())
+        if not limit_text and timeout:
+            public = self.public_name(method.name)
+            keys = (f"{handle.name}.{public}", public)
+            known = next((each for each in keys if each in TIMEOUTS), None)
+            if known is not None:
+                self.timeouts_used.add(known)
+            limit_text = TIMEOUTS[known] if known is not None else TIMEOUT
+        return with_notes(doc, said.strip(), limit_text or None)
+
+    def public_name(self, name: str) -> str:
+        return "close" if self.blocking and name == "aclose" else name
+
+    def method(self, handle: Handle, method: Method) -> str:
+        name = self.public_name(method.name)
+        base = self.by_hand.base(handle)
+        hook = self.by_hand.hook(base, name)
+        lines: list[str] = []
+        annotation, cls, how = self.result(method, method.node)
+        twin = f"self._twin.{method.name}"
+        crossing = method.is_coroutine or how == "opener"
+        timeout = self.blocking and crossing and not method.has_timeout
+        for node in method.nodes[:-1]:
+            over, _, _ = self.result(method, node)
+            self.imports["overload"] = "from typing import overload"
+            prefix = "async " if method.is_coroutine and not self.blocking else ""
+            signature = self.signature(method, node, timeout=timeout)
+            lines.append(f"    @overload\n    {prefix}def {name}({signature}) -> {over}: ...\n")
+        if method.is_property:
+            lines.append("    @property")
+        prefix = "" if self.blocking or not method.is_coroutine else "async "
+        lines.append(
+            f"    {prefix}def {name}({self.signature(method, method.node, timeout=timeout)}) -> {annotation}:"
+        )
+        lines.append(indented(self.doc(handle, method, hook, timeout=timeout), " " * 8))
+        awaiting = "" if self.blocking or not method.is_coroutine else "await "
+        if hook is not None:
+            if method.is_property:
+                call = f"self._{name}"
+            else:
+                arguments = self.passed(method, raw=True) + (["timeout=timeout"] if timeout else [])
+                call = f"self._{name}({', '.join(arguments)})"
+            if how == "items" and not self.blocking:
+                lines.append(f"        return {call}")
+                return "\n".join(lines)
+            waits = "await " if isinstance(hook, ast.AsyncFunctionDef) else ""
+            call = waits + call
+            hook_returns = "" if hook.returns is None else ast.unparse(hook.returns)
+            if cls and hook_returns.startswith("tuple["):
+                lines.append(f"        return {cls}(self._portal, *({call}))")
+            else:
+                lines.append(f"        return {call}")
+            return "\n".join(lines)
+        arguments = self.passed(method, raw=False)
+        if method.is_property:
+            value = twin
+        elif method.name in ("close", "aclose") and method.is_coroutine:
+            given = ", ".join(["timeout", twin, *arguments] if self.blocking else [twin, *arguments])
+            lines.append(f"        {awaiting}self._end({given})")
+            return "\n".join(lines)
+        elif method.is_coroutine:
+            if len(method.nodes) > 1:
+                self.imports["cast"] = "from typing import cast"
+                self.imports["Any"] = "from typing import Any"
+                twin = f'cast("Any", {twin})'
+            limit = "timeout" if timeout else "None"
+            if method.has_timeout:
+                self.imports["partial"] = "from functools import partial"
+                given = f"partial({', '.join([twin, *arguments])})"
+                value = f"self._call({limit}, {given})" if self.blocking else f"self._call({given})"
+            else:
+                given = ", ".join([twin, *arguments])
+                value = f"self._call({limit}, {given})" if self.blocking else f"self._call({given})"
+            value = awaiting + value
+        else:
+            value = f"{twin}({', '.join(arguments)})"
+        if how == "items":
+            if self.blocking:
+                lines.append(f"        return {self.use('blocking')}(self._portal, {value})")
+            else:
+                lines.append(f"        return {self.use('crossing')}(self._portal, {value})")
+        elif how == "manager" and not self.blocking:
+            lines.append(f"        return {self.use('Entering')}(self._portal, {value}, {cls})")
+        elif how == "opener" and not self.blocking:
+            lines.append(f"        return {self.use('Opener')}(self._portal, {value}, {cls})")
+        elif how == "opener":
+            lines.append(
+                f"        return {cls}(self._portal, self._call(timeout, {self.use('opened')}, {value}))"
+            )
+        elif cls:
+            lines.append(f"        return {cls}(self._portal, {value})")
+        elif annotation == "None":
+            lines.append(f"        {value}")
+        else:
+            lines.append(f"        return {value}")
+        return "\n".join(lines)
+
+    def attribute(self, handle: Handle, attribute: Attribute) -> str:
+        doc = attribute.doc[:1].upper() + attribute.doc[1:]
+        if not doc.endswith("."):
+            doc += "."
+        if self.blocking:
+            doc = blocking_words(doc)
+        hook = self.by_hand.hook(self.by_hand.base(handle), attribute.name)
+        source = f"self._{attribute.name}" if hook is not None else f"self._twin.{attribute.name}"
+        return "\n".join(
+            [
+                "    @property",
+                f"    def {attribute.name}(self) -> {self.text(attribute.type, attribute.module)}:",
+                indented(doc, " " * 8),
+                f"        return {source}",
+            ]
+        )
+
+    # --- classes --------------------------------------------------------------------------------
+
+    def twin_type(self, handle: Handle, *, values_by_hand: bool) -> str:
+        """The async classes that an object of this name stands for."""
+        twins = [each for each in self.classes.handles.values() if each.name == handle.name]
+        parts = []
+        for each in twins:
+            alias = f"Async{each.cls.__name__}"
+            self.imports[alias] = f"from {each.cls.__module__} import {each.cls.__name__} as {alias}"
+            parameters = ["bytes"] if values_by_hand else each.parameters
+            parts.append(alias + (f"[{', '.join(parameters)}]" if parameters else ""))
+        return " | ".join(parts)
+
+    def class_text(self, handle: Handle) -> str:
+        base = self.by_hand.base(handle)
+        own_base = f"{handle.name}Base" in self.by_hand.classes
+        inherited = self.classes.base(handle)
+        parameters = handle.parameters
+        for each in parameters:
+            self.need(each, handle.module)
+        bases: list[str] = []
+        if inherited is not None:
+            bases.append(inherited.name)
+        if inherited is None or own_base:
+            of_base = self.by_hand.parameters(base)
+            bases.append(self.use(base) + (f"[{', '.join(of_base)}]" if of_base else ""))
+        if parameters and not any("[" in each for each in bases):
+            self.imports["Generic"] = "from typing import Generic"
+            bases.append(f"Generic[{', '.join(parameters)}]")
+        doc = inspect.getdoc(handle.cls) or ""
+        doc = re.sub(r":ivar \w+: .*?(?=:ivar |:param |\Z)", "", doc, flags=re.DOTALL).strip()
+        if self.blocking:
+            doc = blocking_words(doc)
+        body = [
+            *(self.attribute(handle, each) for each in handle.attributes),
+            *(self.method(handle, each) for each in handle.methods),
+        ]
+        header = [f"class {handle.name}({', '.join(bases)}):", indented(doc, "    ")]
+        if base != "RangesReaderBase":
+            header.append(f"\n    _twin: {self.twin_type(handle, values_by_hand=self._values_by_hand(base))}")
+        return "\n".join(header) + "\n\n" + "\n\n".join(body)
+
+    def _values_by_hand(self, base: str) -> bool:
+        """Whether the base makes values itself, so that its twin is one of bytes."""
+        cls = self.by_hand.classes[base]
+        return any(
+            isinstance(each, ast.FunctionDef)
+            and each.name == "__init__"
+            and any(argument.arg == "serializer" for argument in each.args.args)
+            for each in cls.body
+        )
+
+    def entrance(self) -> str:
+        """The function that opens a client."""
+        module = import_module(ENTRANCE)
+        node = next(
+            each
+            for each in self.classes.source.tree(module).body
+            if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) and each.name == "open_client"
+        )
+        method = Method("open_client", [node], module)
+        found = node.args
+        given = [
+            *(each.arg for each in [*found.posonlyargs, *found.args]),
+            *(f"{each.arg}={each.arg}" for each in found.kwonlyargs),
+        ]
+        doc = method.doc
+        # What runs the async client is for this facade to see to.
+        doc = re.sub(r"\n:raises InvalidArgumentError: it is not trio.*?(?=\n:|\Z)", "", doc, flags=re.DOTALL)
+        note = "The observer is called in the client's thread."
+        signature = self.signature(method, node, timeout=False)
+        opened = self.use("opened_client")
+        if self.blocking:
+            self.imports["contextmanager"] = "from contextlib import contextmanager"
+            self.imports["Iterator"] = "from collections.abc import Iterator"
+            lines = ["@contextmanager", f"def open_client({signature}) -> Iterator[PravegaClient]:"]
+            doc = blocking_words(doc)
+        else:
+            self.imports["asynccontextmanager"] = "from contextlib import asynccontextmanager"
+            self.imports["AsyncIterator"] = "from collections.abc import AsyncIterator"
+            signature += ") -> AsyncIterator[PravegaClient]:"
+            lines = ["@asynccontextmanager", f"async def open_client({signature}"]
+        prefix = "" if self.blocking else "async "
+        lines += [
+            indented(with_notes(doc, note, None), "    "),
+            f"    {prefix}with {opened}({', '.join(given)}) as (portal, client):",
+            "        yield PravegaClient(portal, client)",
+        ]
+        return "\n".join(lines)
+
+    def exports(self) -> list[str]:
+        public = set(import_module("pravega_wire").__all__)
+        return sorted(
+            {"open_client"}
+            | {
+                each.name
+                for each in self.classes.handles.values()
+                if each.cls.__name__ in public or each.cls.__name__ in NAMES
+            }
+        )
+
+    def render(self) -> str:
+        texts = [self.entrance()]
+        done: set[str] = set()
+        for handle in self.classes.handles.values():
+            if handle.name in done:
+                continue
+            done.add(handle.name)
+            if self.by_hand.is_whole(handle.name):
+                self.use(handle.name)
+            else:
+                texts.append(self.class_text(handle))
+        modules = sorted({each.cls.__module__ for each in self.classes.handles.values()})
+        imports = sorted(set(self.imports.values()))
+        imports.append(f"from {self.by_hand.name} import {', '.join(sorted(self.used))}")
+        head = [
+            f'"""{FACADES[self.name]}',
+            "",
+            f"Made by ``{COMMAND}`` from {', '.join(f'``{each}``' for each in modules)}",
+            f"and ``{self.by_hand.name}``. Do not edit it: run ``python {COMMAND}``.",
+            '"""',
+            "",
+            "from __future__ import annotations",
+            "",
+            *imports,
+            "from typing import TypeVar",
+            "",
+            f"__all__ = {self.exports()!r}",
+            "",
+            *(
+                each + ("  # noqa: E741" if each.startswith("I = ") else "")
+                for each in sorted(self.variables.values())
+            ),
+            "",
+            "",
+        ]
+        head[2:4] = textwrap.wrap(
+            head[2] + " " + head[3], WIDTH, break_on_hyphens=False, break_long_words=False
+        )
+        return formatted("\n".join(head) + "\n\n\n".join(texts) + "\n", f"pravega_wire/{self.name}/client.py")
+
+
+def package(name: str, exports: list[str]) -> str:
+    """The ``__init__`` of a facade."""
+    more: dict[str, str] = MORE[name]
+    lines = [
+        f'"""{PACKAGES[name]}"""',
+        "",
+        f"# Made by {COMMAND}. Do not edit it.",
+        f"from pravega_wire.{name}.client import {', '.join(exports)}",
+        *(f"from {module} import {each}" for each, module in more.items()),
+        "",
+        f"__all__ = {sorted([*exports, *more])!r}",
+    ]
+    return formatted("\n".join(lines) + "\n", f"pravega_wire/{name}/__init__.py")
+
+
+def formatted(text: str, path: str) -> str:
+    """As ruff would leave it."""
+    unused = ["--extend-select", "F401"]
+    for command in (
+        ["check", "--quiet", "--fix", "--select", "I", *([] if path.endswith("__init__.py") else unused)],
+        ["format", "--quiet"],
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "ruff", *command, "--stdin-filename", path, "-"],
+            input=text,
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+            check=False,
+        )
+        if done.returncode != 0 and not done.stdout:
+            raise SystemExit(f"{path}: {done.stderr}")
+        text = done.stdout
+    return text
+
+
+def render() -> dict[Path, str]:
+    """Every generated file."""
+    classes = Classes(Source())
+    files: dict[Path, str] = {}
+    unused = set(TIMEOUTS)
+    for name in FACADES:
+        if not (ROOT / "pravega_wire" / name / "bases.py").exists():
+            continue
+        facade = Facade(name, classes)
+        files[ROOT / "pravega_wire" / name / "client.py"] = facade.render()
+        files[ROOT / "pravega_wire" / name / "__init__.py"] = package(name, facade.exports())
+        unused -= facade.timeouts_used
+    if unused:
+        raise SystemExit(f"no method has these time limits any more: {', '.join(sorted(unused))}")
+    return files
+
+
+def main() -> int:
+    out_of_date = []
+    for path, wanted in render().items():
+        if "--check" not in sys.argv[1:]:
+            path.write_text(wanted)
+        elif not path.exists() or path.read_text() != wanted:
+            out_of_date.append(str(path.relative_to(ROOT)))
+    if out_of_date:
+        print(f"{', '.join(out_of_date)}: out of date, run {COMMAND}", file=sys.stderr)
+        return 1
+    if "--check" in sys.argv[1:]:
+        print("the facades are up to date")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+    raise SystemExit(main())
