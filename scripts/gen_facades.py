@@ -35,7 +35,7 @@ INTERNAL = frozenset(
         # entering the context does it
         "open",
         # what iterators take items from
-        "at_hand", "load", "take", "of_key",
+        "at_hand", "load", "take", "take_batch", "of_key",
         # what a synchronizer asks when it came too late
         "read_news",
     }

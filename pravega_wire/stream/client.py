@@ -101,8 +101,7 @@ def _check_trio() -> None:
     except RuntimeError:
         raise InvalidArgumentError(
             "pravega_wire.open_client works under trio only: start the program with trio.run(). Under "
-            "asyncio, or without an event loop, use pravega_wire.sync.open_client; from asyncio in a thread "
-            "(asyncio.to_thread)"
+            "asyncio use pravega_wire.aio.open_client, without an event loop pravega_wire.sync.open_client"
         ) from None
 
 

@@ -543,8 +543,10 @@ class EventReader(Generic[T]):
     async def read_batch(self, timeout: float | None = None) -> SegmentEvents | ReachedCheckpoint | None:
         """The next events of one segment, as many as have arrived; otherwise as :meth:`read_event`."""
         found = await self._more(timeout)
-        if not isinstance(found, _Hand):
-            return found
+        return self.take_batch(found) if isinstance(found, _Hand) else found
+
+    def take_batch(self, found: _Hand) -> SegmentEvents:
+        """All of what :meth:`load` has found; in whatever thread."""
         segment, batch, index = found.feed.segment, found.batch, found.index
         if index:
             batch = batch.after(index)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextvars import ContextVar
@@ -83,8 +84,16 @@ class Feed:
         self._more_keys = next(keys, _MISSING) is not _MISSING
         yield _END
 
-    def _pull(self) -> None:
-        """Read until there is enough; in the calling thread."""
+    @property
+    def ended(self) -> bool:
+        """Whether everything was written."""
+        return self._ended
+
+    def pull(self, until: float = math.inf) -> None:
+        """Read until there is enough; in the calling thread.
+
+        :param until: time of :func:`time.perf_counter` at which this ends as well.
+        """
         items, source = self._items, self._source
         step = 1
         while not (self._stopped or self._ended or (items and items[-1] is _END)):
@@ -94,8 +103,10 @@ class Feed:
             began = time.perf_counter()
             # Each item is in the list at once, and stays when the next one raises.
             items.extend(islice(source, min(step, room)))
-            slow = time.perf_counter() - began > _SLOW_SECONDS
-            step = 1 if slow else min(2 * step, _MOST_UNCHECKED)
+            now = time.perf_counter()
+            if now > until:
+                return
+            step = 1 if now - began > _SLOW_SECONDS else min(2 * step, _MOST_UNCHECKED)
 
     async def write_to(self, write: Callable[[list[bytes], Any], Awaitable[Ack]]) -> list[Ack]:
         """Write everything; in the client's thread. Returns the acknowledgements that matter."""
@@ -104,13 +115,13 @@ class Feed:
         acks: list[Ack] = []
         try:
             while not self._ended:
-                pulling = call.ask(self._pull)
+                pulling = call.ask(self.pull)
                 while True:
                     with trio.move_on_after(_TAKE_SECONDS):
                         await pulling.done.wait()
                     # What the iterable gave before it raised is written all the same.
                     done = pulling.done.is_set()
-                    await self._take(write, acks)
+                    await self.take(write, acks)
                     if done:
                         break
                 call.forget(pulling)
@@ -119,7 +130,11 @@ class Feed:
             self._stopped = True
         return acks
 
-    async def _take(self, write: Callable[[list[bytes], Any], Awaitable[Ack]], acks: list[Ack]) -> None:
+    async def take(self, write: Callable[[list[bytes], Any], Awaitable[Ack]], acks: list[Ack]) -> None:
+        """Write what was read so far; in the client's thread.
+
+        :param acks: get the acknowledgement; those that do not matter any more are taken out.
+        """
         count = len(self._items)
         taken = self._items[:count]
         del self._items[:count]

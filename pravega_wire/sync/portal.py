@@ -580,6 +580,11 @@ class Portal:
         if failure is not None:
             raise failure
 
+    def stop(self) -> None:
+        """End everything, and with it the thread; in the portal's thread."""
+        assert self._stop is not None
+        self._stop.set()
+
     def close(self) -> None:
         """End the thread; calls that have not ended fail with :class:`ClosedError`."""
         if os.getpid() != self._pid or self._stop is None:

@@ -139,6 +139,14 @@ def test_the_examples_of_blocking_md(pravega_server: PravegaServer, tmp_path: Pa
         assert [event for batch in client.read_events("to") for event in batch][3:] == [b"4", b"5"]
 
 
+def test_the_examples_of_asyncio_md(pravega_server: PravegaServer, tmp_path: Path) -> None:
+    script = tmp_path / "example.py"
+    printed = ["11.5\n12.0\n12.5\n", "36.0\n", "3 events\n"]
+    for program, wanted in zip(blocks("docs/asyncio.md"), printed, strict=True):
+        script.write_text(program)
+        assert run(pravega_server, str(script)) == wanted
+
+
 def test_the_examples_of_observability_md(pravega_server: PravegaServer, tmp_path: Path) -> None:
     snapshot, observer, telemetry = blocks("docs/observability.md")
     script = tmp_path / "example.py"

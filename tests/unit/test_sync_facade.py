@@ -38,7 +38,7 @@ INTERNAL = {
     # entering the context does it
     "open",
     # what the blocking iterator of a table takes items from
-    "at_hand", "load", "take",
+    "at_hand", "load", "take", "take_batch",
     # what a synchronizer asks when it came too late
     "read_news",
 }  # fmt: skip

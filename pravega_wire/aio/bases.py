@@ -1,0 +1,584 @@
+"""What the classes for asyncio do not have from their twins on trio.
+
+``scripts/gen_facades.py`` makes the classes as it makes those of the blocking client: see
+``pravega_wire.sync.bases``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final, Generic, Self, TypeVar, cast
+from uuid import UUID
+
+import trio
+
+from pravega_wire.aio.portal import Entering, Line, Opener, Portal, crossing, uninterrupted
+from pravega_wire.errors import InvalidArgumentError, PravegaError
+from pravega_wire.event_time import WatermarkAssigner
+from pravega_wire.hashing import routing_key_position
+from pravega_wire.protocol.events import EventBatch
+from pravega_wire.segment.appender import Ack as AsyncAck
+from pravega_wire.serializers import BytesSerializer, Serializer
+from pravega_wire.stream import client as twin
+from pravega_wire.stream.arrow import is_arrow
+from pravega_wire.stream.client import StreamName
+from pravega_wire.stream.event_reader import Event, ReachedCheckpoint, SegmentEvents
+from pravega_wire.stream.event_reader import EventReader as AsyncEventReader
+from pravega_wire.stream.event_writer import EventWriter as AsyncEventWriter
+from pravega_wire.stream.key_value_table import TableMapping as AsyncTableMapping
+from pravega_wire.stream.resumable import ResumableWriter as AsyncResumableWriter
+from pravega_wire.stream.revisioned import RevisionedStream as AsyncRevisionedStream
+from pravega_wire.stream.revisioned import RevisionReader as AsyncRevisionReader
+from pravega_wire.stream.routing import Partitioner, check_lengths
+from pravega_wire.sync.bases import listed
+from pravega_wire.sync.feeding import Feed, Placing, is_plain, plain_keys
+from pravega_wire.sync.portal import Held
+from pravega_wire.types import Revision
+
+__all__ = [
+    "Ack",
+    "ByteStreamReaderBase",
+    "ByteStreamWriterBase",
+    "Closable",
+    "Entering",
+    "EventBatchesBase",
+    "EventReaderBase",
+    "Handle",
+    "KeyValueTableBase",
+    "Opener",
+    "PravegaClientBase",
+    "RangesReaderBase",
+    "ReaderGroupBase",
+    "ResumableWriterBase",
+    "RevisionReaderBase",
+    "RevisionedStreamBase",
+    "RoutedWriterBase",
+    "TableIteratorBase",
+    "TableMappingBase",
+    "TransactionBase",
+    "crossing",
+    "listed",
+    "opened_client",
+]
+
+T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
+
+_PULL_SECONDS: Final = 0.005
+# So long an iterable may keep other tasks from running.
+
+
+@asynccontextmanager
+async def opened_client(*args: Any, **kwargs: Any) -> AsyncIterator[tuple[Portal, twin.PravegaClient]]:
+    """A portal, and a client that lives in its thread."""
+    portal = Portal()
+    try:
+        client = await portal.enter(twin.open_client(*args, **kwargs))
+    except BaseException:
+        await uninterrupted(portal.stop())
+        raise
+    try:
+        yield portal, client.value
+    finally:
+        await uninterrupted(portal.end(client))
+
+
+class Handle:
+    """An object of the client's thread as tasks of an event loop use it."""
+
+    def __init__(self, portal: Portal | Line, twin: Any) -> None:
+        self._portal = Line(portal, getattr(twin, "stream", None))
+        self._twin: Any = twin
+        # Results that came for tasks that were cancelled.
+        self._kept: list[Any] = []
+
+    async def _call(self, function: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T:
+        """Run an async function in the client's thread."""
+        return await self._portal.run(function, *args, **kwargs)
+
+    async def _take(self, function: Callable[..., Awaitable[T]], *args: Any) -> T:
+        """As :meth:`_call`, for what comes only once: a cancelled task leaves it for the next call."""
+        return await self._portal.run_keeping(self._kept, function, *args)
+
+    async def _end(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
+        """Call what closes it."""
+        await self._portal.run(self._portal.closing, function, *args)
+
+    async def _finish(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
+        """Call what closes it and lets other calls end before."""
+        await self._portal.run(self._portal.finishing, function, *args)
+
+
+class Closable(Handle):
+    """A handle that is closed by leaving its context."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._end(getattr(self._twin, "aclose", None) or self._twin.close)
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+class Ack:
+    """The promise that some events are stored. Many events may share one.
+
+    ``await ack.wait()`` returns when all of them are durable, and raises when they are not.
+    """
+
+    def __init__(self, line: Line, *acks: AsyncAck) -> None:
+        # The writer's: closing that ends waiting as well.
+        self._portal = line
+        self._acks = acks
+
+    @property
+    def done(self) -> bool:
+        """True once the events are stored or have failed."""
+        return all(each.done for each in self._acks)
+
+    @property
+    def error(self) -> PravegaError | None:
+        """Why the events were not stored, or None."""
+        return next((each.error for each in self._acks if each.error is not None), None)
+
+    async def wait(self) -> None:
+        """Wait until every event is stored. Cancelling this changes nothing for the events.
+
+        :raises PravegaError: the writer failed; whether the events are stored is not known unless
+            the error says so.
+        """
+        if self.done and self.error is None:
+            await asyncio.sleep(0)
+            return
+        await self._portal.run(_wait_for_all, self._acks)
+
+
+async def _wait_for_all(acks: Sequence[AsyncAck]) -> None:
+    for each in acks:
+        await each.wait()
+    if not acks:
+        await trio.lowlevel.checkpoint()
+
+
+class _WriterBase(Handle):
+    """What the writers share."""
+
+    def __init__(self, portal: Portal | Line, twin: Any, placing: Placing | None = None) -> None:
+        super().__init__(portal, twin)
+        self._placing = Placing(routing_key_position) if placing is None else placing
+
+    async def _end(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
+        await self._finish(function, *args)
+
+    async def _write_event(self, event: bytes, routing_key: str | None = None) -> tuple[AsyncAck]:
+        """Each call crosses a thread: prefer :meth:`write_events` for many."""
+        return (await self._call(self._twin.write_event, event, self._placing.key(routing_key)),)
+
+    async def _write_events(
+        self, events: Iterable[bytes], routing_keys: Iterable[str | None] | str | None = None
+    ) -> tuple[AsyncAck, ...]:
+        """Lists and Arrow arrays go to the client's thread as they are. Other iterables are read in the event
+        loop, for 5 ms at a time, and what they gave is written before more is read.
+        """
+        check_lengths(events, routing_keys)
+        keys: Any = routing_keys
+        write: Callable[..., Awaitable[AsyncAck]] = self._twin.write_events
+        if keys is None or isinstance(keys, str) or not is_arrow(events):
+            keys = self._placing.keys(keys)
+        else:
+            keys = keys if plain_keys(keys) else list(keys)
+            write = self._placing.of_array(write, events, keys)
+        if is_plain(events) and plain_keys(keys):
+            return (await self._call(write, events, keys),)
+        one_key = keys if isinstance(keys, str) else None
+        feed = Feed(events, None if keys is None or one_key is not None else keys, one_key)
+        acks: list[AsyncAck] = []
+        while not feed.ended:
+            failure: Exception | None = None
+            try:
+                feed.pull(time.perf_counter() + _PULL_SECONDS)
+            except Exception as error:
+                # What the iterable gave before it raised is written all the same.
+                failure = error
+            await self._call(feed.take, write, acks)
+            if failure is not None:
+                raise failure
+        return tuple(acks)
+
+
+class RoutedWriterBase(_WriterBase):
+    """Of event writers and staging writers."""
+
+    async def _write_batch(self, events: Iterable[bytes], routing_key: str | None = None) -> tuple[AsyncAck]:
+        key = self._placing.key(routing_key)
+        return (await self._call(self._twin.write_batch, list(events), key),)
+
+    async def __aenter__(self) -> Self:
+        await self._call(self._twin.open)
+        return self
+
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
+        await self._finish(self._twin.__aexit__, kind, error, trace)
+
+
+class ResumableWriterBase(RoutedWriterBase):
+    """Of resumable writers."""
+
+    def _last_stored_of(self, routing_key: str) -> int:
+        key = self._placing.key(routing_key)
+        twin: AsyncResumableWriter = self._twin
+        return twin.last_stored_of(routing_key if key is None else key)
+
+
+class TransactionBase(_WriterBase):
+    """Of transactions."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
+        await self._finish(self._twin.__aexit__, kind, error, trace)
+
+
+class ByteStreamWriterBase(Handle):
+    """Of writers of byte streams."""
+
+    async def _end(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
+        await self._finish(function, *args)
+
+    async def __aenter__(self) -> Self:
+        await self._call(self._twin.open)
+        return self
+
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
+        await self._finish(self._twin.__aexit__, kind, error, trace)
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+class ByteStreamReaderBase(Closable):
+    """Of readers of byte streams."""
+
+    async def _receive_some(self, max_bytes: int | None = None) -> bytes:
+        found: bytes = await self._take(self._twin.receive_some, max_bytes)
+        return found
+
+    async def _seek(self, offset: int) -> None:
+        self._kept.clear()
+        await self._call(self._twin.seek, offset)
+
+    async def __aenter__(self) -> Self:
+        await self._call(self._twin.open)
+        return self
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        data = await self._receive_some()
+        if not data:
+            raise StopAsyncIteration
+        return data
+
+
+class EventBatchesBase(Closable):
+    """Of what reads ranges."""
+
+    async def _next_batch(self) -> EventBatch | None:
+        found: EventBatch | None = await self._take(self._twin.next_batch)
+        return found
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> EventBatch:
+        batch = await self._next_batch()
+        if batch is None:
+            raise StopAsyncIteration
+        return batch
+
+
+class RangesReaderBase(Handle):
+    """Of what reads several ranges at the same time."""
+
+    async def _next_batch(self) -> SegmentEvents | None:
+        found: SegmentEvents | None = await self._take(self._twin.next_batch)
+        return found
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SegmentEvents:
+        batch = await self._next_batch()
+        if batch is None:
+            raise StopAsyncIteration
+        return batch
+
+
+class RevisionReaderBase(Closable, Generic[T]):
+    """Of what reads the values of a revisioned stream."""
+
+    def __init__(
+        self, portal: Portal | Line, twin: AsyncRevisionReader[bytes], serializer: Serializer[T]
+    ) -> None:
+        super().__init__(portal, twin)
+        self._serializer = serializer
+        # As many as have arrived cross threads at once.
+        self._here: deque[tuple[Revision, bytes]] = deque()
+
+    async def _fill(self) -> None:
+        if not self._here:
+            self._here += await self._take(self._twin.next_values)
+
+    def _made(self) -> tuple[Revision, T]:
+        revision, payload = self._here.popleft()
+        return revision, self._serializer.deserialize(payload)
+
+    async def _next_value(self) -> tuple[Revision, T] | None:
+        await self._fill()
+        return self._made() if self._here else None
+
+    async def _next_values(self) -> list[tuple[Revision, T]]:
+        await self._fill()
+        return [self._made() for _ in range(len(self._here))]
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> tuple[Revision, T]:
+        found = await self._next_value()
+        if found is None:
+            raise StopAsyncIteration
+        return found
+
+
+class RevisionedStreamBase(Closable, Generic[T]):
+    """Of revisioned streams. Values are made of bytes, and bytes of them, in the event loop."""
+
+    def __init__(
+        self, portal: Portal | Line, twin: AsyncRevisionedStream[bytes], serializer: Serializer[T]
+    ) -> None:
+        super().__init__(portal, twin)
+        self._serializer = serializer
+
+    async def _read_from(self, start: Revision) -> tuple[AsyncRevisionReader[bytes], Serializer[T]]:
+        return await self._call(self._twin.read_from, start), self._serializer
+
+    async def _read_range(
+        self, start: Revision, end: Revision
+    ) -> tuple[AsyncRevisionReader[bytes], Serializer[T]]:
+        return await self._call(self._twin.read_range, start, end), self._serializer
+
+    async def _write_conditionally(self, latest: Revision, value: T) -> Revision | None:
+        twin = cast("AsyncRevisionedStream[bytes]", self._twin)
+        return await self._call(twin.write_conditionally, latest, self._serializer.serialize(value))
+
+    async def _write_unconditionally(self, value: T) -> Revision:
+        twin = cast("AsyncRevisionedStream[bytes]", self._twin)
+        return await self._call(twin.write_unconditionally, self._serializer.serialize(value))
+
+
+# --- key-value tables -----------------------------------------------------------------------------
+
+
+class KeyValueTableBase(Handle):
+    """Of key-value tables."""
+
+
+class TableIteratorBase(Handle, Generic[T]):
+    """Of iterators over key-value tables."""
+
+    async def _next_page(self) -> list[T]:
+        found: list[T] = await self._take(self._twin.next_page)
+        return found
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> T:
+        # Most items have been fetched: they need not cross a thread.
+        if not self._twin.at_hand and not await self._call(self._twin.load):
+            raise StopAsyncIteration
+        item: T = self._twin.take()
+        return item
+
+
+class TableMappingBase(Handle, Generic[K, V]):
+    """Of tables as mappings. Keys and values cross threads a page at a time."""
+
+    _twin: AsyncTableMapping[K, V]
+
+    async def _keys(self) -> AsyncGenerator[K, None]:
+        keys = self._twin.listing()
+        while page := await self._call(keys.next_page):
+            for key in page:
+                yield self._twin.of_key(key)
+
+    async def _items(self) -> AsyncGenerator[tuple[K, V], None]:
+        entries = self._twin.entries()
+        while page := await self._call(entries.next_page):
+            for entry in page:
+                yield self._twin.of_key(entry.key), entry.value
+
+    async def _values(self) -> AsyncGenerator[V, None]:
+        async for _, value in self._items():
+            yield value
+
+    def __aiter__(self) -> AsyncIterator[K]:
+        return self._keys()
+
+
+# --- reader groups --------------------------------------------------------------------------------
+
+
+class ReaderGroupBase(Closable):
+    """Of reader groups."""
+
+    def _reader(
+        self,
+        reader_id: str,
+        serializer: Serializer[Any] | None = None,
+        *,
+        on_checkpoint: Callable[[str], Awaitable[object] | object] | None = None,
+        **options: Any,
+    ) -> tuple[AsyncEventReader[Any], Callable[[str], Awaitable[object] | object] | None]:
+        """The serializer and ``on_checkpoint`` run in the event loop."""
+        return self._twin.reader(reader_id, serializer, **options), on_checkpoint
+
+
+class EventReaderBase(Handle, Generic[T]):
+    """Of the readers of a group."""
+
+    _twin: AsyncEventReader[T]
+
+    def __init__(
+        self,
+        portal: Portal | Line,
+        twin: AsyncEventReader[T],
+        on_checkpoint: Callable[[str], Awaitable[object] | object] | None = None,
+    ) -> None:
+        super().__init__(portal, twin)
+        self._on_checkpoint = on_checkpoint
+        self._held: Held[AsyncEventReader[T]] | None = None
+
+    async def __aenter__(self) -> Self:
+        if self._held is not None:
+            raise InvalidArgumentError(f"reader {self._twin.reader_id} can be entered once")
+        self._held = await self._portal.crossing.enter(self._twin)
+        return self
+
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
+        if self._held is None:
+            raise InvalidArgumentError(f"reader {self._twin.reader_id} was not entered")
+        await self._portal.crossing.leave(self._held, failed=error is not None)
+
+    async def _watermark(self, assigner: WatermarkAssigner) -> int | None:
+        # Most calls come before it is due and need no other thread.
+        return await self._call(self._twin.watermark, assigner) if assigner.due else None
+
+    async def _read_event(self, timeout: float | None = None) -> Event[T] | ReachedCheckpoint | None:
+        if not self._kept:
+            event = self._twin.read_event_nowait()
+            if event is not None:
+                return event
+        found = await self._load(timeout)
+        # Its value is made in this thread.
+        return found if found is None or isinstance(found, ReachedCheckpoint) else self._twin.take(found)
+
+    async def _read_batch(self, timeout: float | None = None) -> SegmentEvents | ReachedCheckpoint | None:
+        found = await self._load(timeout)
+        return (
+            found if found is None or isinstance(found, ReachedCheckpoint) else self._twin.take_batch(found)
+        )
+
+    async def _load(self, timeout: float | None = None) -> Any:
+        """What there is next; events are taken out of it in this thread."""
+        try:
+            return await self._take(self._twin.load, timeout)
+        except asyncio.CancelledError:
+            # Events that nobody has taken are found again by the next call, if they are still this reader's.
+            self._kept = [each for each in self._kept if isinstance(each, ReachedCheckpoint)]
+            raise
+
+    def __aiter__(self) -> AsyncGenerator[Event[T], None]:
+        return self._events()
+
+    async def _events(self) -> AsyncGenerator[Event[T], None]:
+        while True:
+            if not self._kept:
+                # Within a batch no other thread is needed: all that it may do meanwhile is to end these.
+                for event in self._twin.events_nowait():
+                    yield event
+            found = await self._load()
+            if found is None:
+                return
+            if isinstance(found, ReachedCheckpoint):
+                await self._tell(found)
+            else:
+                yield self._twin.take(found)
+
+    async def __anext__(self) -> Event[T]:
+        """The next event; ends at :attr:`end_of_data`."""
+        while isinstance(found := await self._read_event(), ReachedCheckpoint):
+            await self._tell(found)
+        if found is None:
+            raise StopAsyncIteration
+        return found
+
+    async def _batches(self) -> AsyncGenerator[SegmentEvents, None]:
+        while (found := await self._read_batch()) is not None:
+            if isinstance(found, ReachedCheckpoint):
+                await self._tell(found)
+            else:
+                yield found
+
+    async def _tell(self, checkpoint: ReachedCheckpoint) -> None:
+        if self._on_checkpoint is not None:
+            result = self._on_checkpoint(checkpoint.name)
+            if inspect.isawaitable(result):
+                await result
+
+
+# --- the client -----------------------------------------------------------------------------------
+
+
+class PravegaClientBase(Handle):
+    """Of the client."""
+
+    _twin: twin.PravegaClient
+
+    def _event_writer(
+        self, stream: StreamName, *, partitioner: Partitioner = routing_key_position, **options: Any
+    ) -> tuple[AsyncEventWriter, Placing]:
+        """The partitioner runs in the event loop."""
+        placing = Placing(partitioner)
+        return self._twin.event_writer(stream, partitioner=placing.for_writer, **options), placing
+
+    def _resumable_writer(
+        self,
+        stream: StreamName,
+        writer_id: UUID,
+        *,
+        partitioner: Partitioner = routing_key_position,
+        **options: Any,
+    ) -> tuple[AsyncResumableWriter, Placing]:
+        """The partitioner runs in the event loop."""
+        placing = Placing(partitioner)
+        writer = self._twin.resumable_writer(stream, writer_id, partitioner=placing.for_writer, **options)
+        return writer, placing
+
+    async def _revisioned_stream(
+        self, stream: StreamName, serializer: Serializer[Any] | None = None
+    ) -> tuple[AsyncRevisionedStream[bytes], Serializer[Any]]:
+        """The serializer runs in the event loop."""
+        found = await self._call(cast("Callable[..., Awaitable[Any]]", self._twin.revisioned_stream), stream)
+        return found, BytesSerializer() if serializer is None else serializer

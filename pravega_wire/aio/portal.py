@@ -1,0 +1,417 @@
+"""Calls from an asyncio event loop into the client's trio thread."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
+from contextlib import AbstractAsyncContextManager, suppress
+from typing import Any, Final, Generic, ParamSpec, TypeVar
+
+import trio
+
+from pravega_wire.errors import ClosedError, InvalidArgumentError, PravegaError
+from pravega_wire.stream.batch import without_cancelled
+from pravega_wire.stream.callers import calling_thread
+from pravega_wire.sync import portal as threads
+from pravega_wire.sync.portal import Held, for_threads
+
+__all__ = ["Entering", "Line", "Opener", "Portal", "crossing", "uninterrupted"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_POLL_SECONDS: Final = 0.5
+# An event loop says nobody that it was closed: so the client's thread looks now and then.
+
+_CANCELLED: Final = object()
+_MISSING: Final = object()
+
+
+async def uninterrupted(work: Coroutine[Any, Any, R]) -> R:
+    """Await something to its end, also when this task is cancelled meanwhile; that is raised then."""
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            if task.cancelled():
+                raise
+            cancelled = error
+        except BaseException:
+            # The task's own: it is raised below.
+            break
+    if cancelled is None:
+        return task.result()
+    # Looked at, or asyncio would say that nobody has: what was asked for is that the program ends.
+    task.exception()
+    raise cancelled
+
+
+class Call(Generic[R]):
+    """A call from an asyncio task, which waits for it; the task's loop meanwhile runs functions for it.
+
+    :ivar ended: whether there is a result.
+    :ivar why: the error for a call that somebody else cancels.
+    """
+
+    __slots__ = ("_context", "_error", "_portal", "_result", "_waiter", "ended", "scope", "why")
+
+    def __init__(self, portal: Portal) -> None:
+        self._portal = portal
+        self._waiter: asyncio.Future[None] = portal.loop.create_future()
+        self._context = contextvars.copy_context()
+        self._result: Any = _MISSING
+        self._error: BaseException | None = None
+        self.scope = trio.CancelScope()
+        self.why: PravegaError | None = None
+        self.ended = False
+
+    # --- in the portal's thread -----------------------------------------------------------------
+
+    async def run(self, function: Callable[[], Any]) -> Any:
+        """Run a function of the user in the event loop: see :class:`CallingThread`."""
+        if self.ended:
+            # A task that the call has started: nobody waits for it.
+            return function()
+        done = trio.Event()
+        result: list[Any] = []
+        errors: list[BaseException] = []
+
+        def serve() -> None:
+            try:
+                result.append(function())
+            except Exception as error:
+                errors.append(error)
+            except BaseException:
+                errors.append(ClosedError("a function that this call runs was interrupted"))
+                raise
+            finally:
+                with suppress(ClosedError):
+                    self._portal.thread.soon(done.set)
+
+        self._portal.to_loop(serve, self._context)
+        await done.wait()
+        if errors:
+            raise errors[0]
+        return result[0]
+
+    def is_within(self, other: object) -> bool:
+        """See :class:`CallingThread`. A function that runs in an event loop cannot wait for another call."""
+        return self is other
+
+    def give(self, result: R | object) -> None:
+        """End it with a result."""
+        self._result = result
+        self._end()
+
+    def fail(self, error: BaseException) -> None:
+        """End it with an error."""
+        self._error = error
+        self._end()
+
+    def _end(self) -> None:
+        self.ended = True
+        with suppress(ClosedError):
+            self._portal.to_loop(self._wake)
+
+    def cancel(self, why: PravegaError) -> None:
+        """Cancel it; it ends with this error unless it has another result."""
+        if self.why is None:
+            self.why = why
+        self.scope.cancel()
+
+    # --- in the event loop ----------------------------------------------------------------------
+
+    def _wake(self) -> None:
+        if not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def wait(self) -> None:
+        """Wait until it has ended. Cancelling this cancels the call, and waits until that is done."""
+        try:
+            await self._waiter
+            return
+        except asyncio.CancelledError as error:
+            cancelled = error
+        with suppress(ClosedError):
+            self._portal.thread.soon(self.scope.cancel)
+        while True:
+            self._waiter = self._portal.loop.create_future()
+            # Looked at after that: its end sets the one that is there.
+            if self.ended or not self._portal.thread.alive:
+                break
+            try:
+                await self._waiter
+            except asyncio.CancelledError as error:
+                cancelled = error
+        raise cancelled
+
+    def result(self) -> R:
+        """What it has ended with."""
+        if self._error is not None:
+            try:
+                raise self._error
+            finally:
+                # Or the error and this frame keep each other alive.
+                self._error = None
+        result: R = self._result
+        return result
+
+    def undelivered(self) -> Any:
+        """What a call gave although its task was cancelled; ``_MISSING`` when it gave nothing."""
+        return _MISSING if self._result is _CANCELLED else self._result
+
+
+class Portal:
+    """The thread of a client that belongs to an event loop.
+
+    :ivar thread: the thread, as others see it.
+    :ivar loop: the event loop.
+    """
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self._waiting: set[Call[Any]] = set()
+        self.thread = threads.Portal("pravega client of an event loop")
+        self.thread.soon(lambda: self.thread.start_soon(self._watch_loop))
+
+    async def _watch_loop(self) -> None:
+        """End the client when its event loop was closed without that; in the portal's thread."""
+        while not self.loop.is_closed():  # noqa: ASYNC110  # it has no event for that
+            await trio.sleep(_POLL_SECONDS)
+        self.thread.stop()
+
+    def to_loop(self, function: Callable[[], None], context: contextvars.Context | None = None) -> None:
+        """Run a function in the event loop; does not wait for it.
+
+        :raises ClosedError: the loop is closed.
+        """
+        try:
+            self.loop.call_soon_threadsafe(function, context=context)
+        except RuntimeError as error:
+            if not self.loop.is_closed():
+                raise
+            raise ClosedError("the event loop of the client is closed") from error
+
+    def check(self) -> None:
+        """Refuse a call from another process or event loop."""
+        self.thread.check()
+        if asyncio.get_running_loop() is not self.loop:
+            raise InvalidArgumentError("the client belongs to another event loop: open one in this loop")
+
+    async def carry_out(
+        self,
+        line: Line | None,
+        kept: list[Any] | None,
+        function: Callable[..., Awaitable[R]],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> R:
+        """Run an async function in the client's thread.
+
+        :param kept: takes a result that comes although the task that waits for it is cancelled. Without it
+            such a result is closed if it can be.
+        """
+        self.check()
+        call: Call[R] = Call(self)
+        calls = (self.thread.calls,) if line is None else (self.thread.calls, line.calls)
+
+        async def task() -> None:
+            calling_thread.set(call)
+            try:
+                with call.scope:
+                    result: Any = await function(*args, **kwargs)
+                    done()
+                    call.give(result)
+                if not call.ended:
+                    done()
+                    if call.why is not None:
+                        call.fail(call.why)
+                    else:
+                        # By its own task, which hears of it from asyncio.
+                        call.give(_CANCELLED)
+            except BaseException as raised:
+                done()
+                call.fail(for_threads(raised, "the client was closed during the call"))
+                if without_cancelled(raised) is None:
+                    raise
+
+        def done() -> None:
+            # Before its task runs on.
+            for each in calls:
+                each.discard(call)
+
+        self._waiting.add(call)
+        try:
+            self.thread.soon(lambda: self.thread.start(call, calls, task))
+            await call.wait()
+        except asyncio.CancelledError:
+            found = call.undelivered()
+            if found is not _MISSING:
+                if kept is not None:
+                    kept.append(found)
+                else:
+                    await self._drop(found)
+            raise
+        finally:
+            self._waiting.discard(call)
+        return call.result()
+
+    async def _drop(self, result: Any) -> None:
+        """Close what was opened for a task that does not want it any more."""
+        close = getattr(result, "aclose", None) or getattr(result, "close", None)
+        if close is None or type(result).__module__.partition(".")[0] != "pravega_wire":
+            return
+        with suppress(PravegaError):
+            await uninterrupted(self.carry_out(None, None, close, (), {}))
+
+    async def call(self, function: Callable[P, Awaitable[R]], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run an async function in the client's thread, and wait for its result.
+
+        Functions of the user that it comes across (:func:`in_caller`) run in the event loop. When the task
+        is cancelled the function is cancelled, and has ended before this raises.
+
+        :raises ClosedError: the client is closed or about to be.
+        """
+        return await self.carry_out(None, None, function, args, kwargs)
+
+    async def enter(self, manager: AbstractAsyncContextManager[R]) -> Held[R]:
+        """Enter a context manager in a task of the client's thread."""
+        held = Held(self.thread, manager)
+        try:
+            await self.call(self.thread.begin, held)
+            held.value = await self._future(held.entered)
+        except asyncio.CancelledError:
+            if held.begun:
+                await self.break_off(held)
+            raise
+        return held
+
+    async def leave(self, held: Held[Any], *, failed: bool = False) -> None:
+        """Leave what was entered. Cancelled, it cancels the leaving and waits for that.
+
+        :param failed: whether the block was left by an exception, which goes on whatever comes of this.
+        """
+        held.begin_leaving(failed=failed)
+        try:
+            await self._future(held.left)
+        except asyncio.CancelledError:
+            await self.break_off(held)
+            raise
+        except PravegaError:
+            if not failed:
+                raise
+
+    async def break_off(self, held: Held[Any]) -> None:
+        """Cancel what was entered, and wait until that is done."""
+        with suppress(ClosedError):
+            held.cancel()
+        with suppress(PravegaError):
+            await uninterrupted(self._future(held.left))
+
+    async def _future(self, future: Any) -> Any:
+        inner = asyncio.wrap_future(future, loop=self.loop)
+        # A task that is cancelled meanwhile never looks at it, which asyncio would complain of.
+        inner.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return await asyncio.shield(inner)
+
+    async def end(self, client: Held[Any]) -> None:
+        """Leave everything that is still entered, then the client, and end the thread."""
+        try:
+            try:
+                with suppress(ClosedError):
+                    await self.call(self.thread.refuse_more)
+                for held in reversed(self.thread.held):
+                    if held is not client:
+                        with suppress(Exception):
+                            # The others are left all the same.
+                            await self.break_off(held)
+            finally:
+                await self.leave(client)
+        finally:
+            await self.stop()
+
+    async def stop(self) -> None:
+        """End the thread. It may need this loop to end calls, so the waiting is for another thread."""
+        await self.loop.run_in_executor(None, self.thread.close)
+        for call in self._waiting:
+            # One that came too late to be started.
+            if not call.ended:
+                call.fail(ClosedError("the client is closed"))
+
+
+class Line(threads.Line):
+    """A portal as one object uses it: closing the object ends its calls in other tasks.
+
+    :ivar crossing: the portal.
+    """
+
+    def __init__(self, portal: Portal | Line, about: object = None) -> None:
+        self.crossing: Portal = portal.crossing if isinstance(portal, Line) else portal
+        super().__init__(portal if isinstance(portal, Line) else portal.thread, about)
+
+    async def run(self, function: Callable[..., Awaitable[R]], *args: Any, **kwargs: Any) -> R:
+        """As :meth:`Portal.call`."""
+        return await self.crossing.carry_out(self, None, function, args, kwargs)
+
+    async def run_keeping(self, kept: list[Any], function: Callable[..., Awaitable[R]], *args: Any) -> R:
+        """As :meth:`run`; what comes for a task that is cancelled is the result of the next such call."""
+        if kept:
+            result: R = kept.pop()
+            await asyncio.sleep(0)
+            return result
+        return await self.crossing.carry_out(self, kept, function, args, {})
+
+
+async def crossing(line: Line, items: Any) -> AsyncGenerator[Any, None]:
+    """An async generator of the client's thread, item by item."""
+    kept: list[Any] = []
+    try:
+        while True:
+            try:
+                item = await line.run_keeping(kept, items.__anext__)
+            except StopAsyncIteration:
+                return
+            yield item
+    finally:
+        with suppress(ClosedError):
+            # Closed with the client, it has ended.
+            await uninterrupted(line.run(items.aclose))
+
+
+class Entering(AbstractAsyncContextManager[R]):
+    """A context manager of the client's thread, whose value gets a twin.
+
+    :param twin: makes it.
+    """
+
+    def __init__(
+        self, line: Line, manager: AbstractAsyncContextManager[Any], twin: Callable[[Line, Any], R]
+    ) -> None:
+        self._line = line
+        self._manager = manager
+        self._twin = twin
+        self._held: Held[Any] | None = None
+
+    async def __aenter__(self) -> R:
+        self._held = await self._line.crossing.enter(self._manager)
+        return self._twin(self._line, self._held.value)
+
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
+        assert self._held is not None
+        await self._line.crossing.leave(self._held, failed=error is not None)
+
+
+class Opener(Entering[R]):
+    """Something that is opened by ``await``, or opened and closed by ``async with``."""
+
+    def __await__(self) -> Generator[Any, None, R]:
+        return self._open().__await__()
+
+    async def _open(self) -> R:
+        async def opened() -> Any:
+            return await self._manager  # type: ignore[misc]  # an opener of the async client
+
+        return self._twin(self._line, await self._line.run(opened))

@@ -1,0 +1,726 @@
+"""The asyncio client on a real server, under asyncio and under uvloop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from dataclasses import replace
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+import uvloop
+
+from pravega_wire import (
+    PravegaConfig,
+    ReachedCheckpoint,
+    ReaderGroupConfig,
+    ScalingPolicy,
+    ScopedStream,
+    SegmentEvents,
+    StateFormat,
+    StreamConfiguration,
+    TxnStatus,
+    aio,
+    sync,
+)
+from pravega_wire.controller.types import KeyValueTableConfiguration
+from pravega_wire.errors import (
+    ClosedError,
+    EventTooLargeError,
+    InvalidArgumentError,
+    ReaderGroupNotFoundError,
+    StreamNotFoundError,
+    TableKeyBadVersionError,
+    TransactionAbortedError,
+)
+from pravega_wire.serializers import FunctionSerializer, JsonSerializer, Utf8Serializer
+from pravega_wire.testing import FaultProxy
+
+Main = Callable[[], Coroutine[Any, Any, Any]]
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Callable[[Main], Any]:
+    """Runs a function in an event loop; a test ends with an error instead of hanging."""
+    factory = uvloop.new_event_loop if request.param == "uvloop" else None
+
+    def runs(main: Main) -> Any:
+        async def limited() -> Any:
+            async with asyncio.timeout(120):
+                return await main()
+
+        with asyncio.Runner(loop_factory=factory) as runner:
+            return runner.run(limited())
+
+    return runs
+
+
+@pytest.fixture(autouse=True)
+def no_thread_stays() -> Iterator[None]:
+    """Every client's thread ends with its client."""
+    before = set(threading.enumerate())
+    yield
+    for thread in set(threading.enumerate()) - before:
+        if thread.name.startswith("pravega client of an event loop"):
+            thread.join(60)
+            assert not thread.is_alive()
+
+
+async def all_events(client: aio.PravegaClient, stream: str) -> list[bytes]:
+    return [event async for batch in await client.read_events(stream) for event in batch]
+
+
+# --- what everybody does --------------------------------------------------------------------------
+
+
+def test_writing_and_reading_batches(config: PravegaConfig, run: Callable[[Main], Any]) -> None:
+    async def main() -> None:
+        async with aio.open_client(config) as client:
+            assert (
+                await client.create_stream("s", StreamConfiguration(scaling=ScalingPolicy.fixed(1))) is True
+            )
+            assert await client.create_stream("s", 1) is False
+            assert [each.name for each in await client.list_streams()] == ["s"]
+            async with client.event_writer("s") as writer:
+                ack = await writer.write_event(b"one", "key")
+                await ack.wait()
+                assert ack.done
+                assert ack.error is None
+                ack = await writer.write_events([b"two", b"three"], ["key", "key"])
+                await ack.wait()
+                await writer.write_events((b"%d" % n for n in range(5000)), "key")
+                await writer.write_events(pa.array([b"arrow"]), "key")
+                await (await writer.write_batch([b"a", b"b"], "key")).wait()
+                assert writer.events_written == 5006
+                await writer.flush()
+                assert writer.events_acknowledged == 5006
+            numbers = [b"%d" % n for n in range(5000)]
+            wanted = [b"one", b"two", b"three", *numbers, b"arrow", b"a", b"b"]
+            assert await all_events(client, "s") == wanted
+            ranges = await client.segment_ranges("s", max_range_bytes=16_384)
+            assert len(ranges) > 2
+            async with client.read_ranges(ranges) as batches:
+                assert [event async for batch in batches for event in batch] == wanted
+            async with client.read_range(ranges[0]) as reader:
+                batch = await reader.next_batch()
+                assert batch is not None
+                assert next(iter(batch)) == b"one"
+            assert (
+                client.metrics().writers[ScopedStream(config.default_scope or "", "s")].events_written == 5006
+            )
+
+    run(main)
+
+
+def test_transactions(config: PravegaConfig, run: Callable[[Main], Any]) -> None:
+    async def main() -> None:
+        async with aio.open_client(config) as client:
+            await client.create_stream("s", 2)
+            async with await client.begin_transaction("s") as txn:
+                await txn.write_event(b"1", "a")
+                await txn.write_events([b"2", b"3"], ["a", "a"])
+                await txn.flush()
+                assert await txn.status() is TxnStatus.OPEN
+                assert await all_events(client, "s") == []
+                await txn.commit()
+            await txn.wait_committed()
+            assert await all_events(client, "s") == [b"1", b"2", b"3"]
+            with pytest.raises(RuntimeError, match="mine"):
+                async with await client.begin_transaction("s") as txn:
+                    await txn.write_event(b"4")
+                    raise RuntimeError("mine")
+            assert await client.transaction_status("s", txn.txn_id) in (TxnStatus.ABORTING, TxnStatus.ABORTED)
+            with pytest.raises(TransactionAbortedError):
+                await client.commit_transaction("s", txn.txn_id)
+
+    run(main)
+
+
+def test_a_resumable_writer(config: PravegaConfig, run: Callable[[Main], Any]) -> None:
+    writer_id = uuid4()
+
+    async def main() -> None:
+        async with aio.open_client(config) as client:
+            await client.create_stream("s", 2)
+            async with client.resumable_writer("s", writer_id) as writer:
+                await writer.write_events([b"1", b"2"], "k")
+                assert (writer.id, writer.next_event_number) == (writer_id, 3)
+            async with client.resumable_writer("s", writer_id, first_event_number=1) as writer:
+                for event in (b"1", b"2", b"3"):
+                    await writer.write_event(event, "k")
+                await writer.flush()
+                assert writer.events_skipped == 2
+            assert await all_events(client, "s") == [b"1", b"2", b"3"]
+
+    run(main)
+
+
+def test_a_reader_group(config: PravegaConfig, run: Callable[[Main], Any]) -> None:
+    names: list[str] = []
+    threads: set[int] = set()
+
+    def decode(payload: bytes) -> int:
+        threads.add(threading.get_ident())
+        return int(payload)
+
+    async def reached(name: str) -> None:
+        await asyncio.sleep(0)
+        names.append(name)
+
+    async def main() -> None:
+        async with aio.open_client(config) as client:
+            await client.create_stream("s", 3)
+            groups = ReaderGroupConfig.of([ScopedStream(config.default_scope or "", "s")])
+            await client.create_reader_group("g", replace(groups, group_refresh_ms=200))
+            async with client.event_writer("s") as writer:
+                await writer.write_events([b"%d" % n for n in range(3000)], [str(n % 7) for n in range(3000)])
+            numbers = FunctionSerializer(lambda value: b"%d" % value, decode)
+            found: list[int] = []
+            async with await client.reader_group("g") as group:
+                async with group.reader("one", numbers, on_checkpoint=reached) as reader:
+                    checkpoint = asyncio.create_task(group.checkpoint("mine"))
+                    async for event in reader:
+                        found.append(event.value)
+                        if len(found) == 2000:
+                            break
+                    # Before the next event is asked for, this one is the other reader's if this one is left.
+                    while not checkpoint.done():
+                        got = await reader.read_event(0.2)
+                        if isinstance(got, ReachedCheckpoint):
+                            names.append(got.name)
+                        elif got is not None:
+                            found.append(got.value)
+                    assert (await checkpoint).name == "mine"
+                    assert names == ["mine"]
+                async with group.reader("two", numbers) as reader:
+                    while len(found) < 3000:
+                        batch = await reader.read_batch()
+                        assert batch is not None
+                        assert not isinstance(batch, ReachedCheckpoint)
+                        found += map(int, batch)
+                    assert await reader.read_batch(0) is None
+                    assert (await group.metrics()).unassigned == 0
+                counts = group.segment_counts()
+                assert await anext(counts) == 3
+                await counts.aclose()
+            assert sorted(found) == list(range(3000))
+            assert threads == {threading.get_ident()}
+            for key in range(7):
+                of_key = [value for value in found if value % 7 == key]
+                assert of_key == sorted(of_key)
+
+    run(main)
+
+
+def test_a_reader_left_by_an_error_gives_its_last_event_back(
+    config: PravegaConfig, run: Callable[[Main], Any]
+) -> None:
+    async def main() -> None:
+        async with aio.open_client(config) as client:
+            await client.create_stream("s", 1)
+            await client.create_reader_group("g", ["s"])
+            async with client.event_writer("s") as writer:
+                await writer.write_events([b"1", b"2", b"3"])
+            async with await client.reader_group("g") as group:
+                with pytest.raises(ValueError, match="not today"):
+                    async with group.reader("one") as reader:
+                        assert [await anext(reader) for _ in range(2)][-1].value == b"2"
+                        raise ValueError("not today")
+                async with group.reader("two") as reader:
+                    assert (await anext(reader)).value == b"2"
+
+    run(main)
+
+
+def test_tables(config: PravegaConfig, run: Callable[[Main], Any]) -> None:
+    async def main() -> None:
+        async with aio.open_client(config) as client:
+            await client.create_key_value_table("t", KeyValueTableConfiguration(2, 4, 0))
+            table = await client.key_value_table("t", Utf8Serializer())
+            version = await table.insert(b"aaaa", "first")
+            with pytest.raises(TableKeyBadVersionError):
+                await table.insert(b"aaaa", "again")
+            await table.put(b"aaaa", "second", version)
+            await table.put_many((b"%04d" % n, str(n)) for n in range(300))
+            entry = await table.get(b"aaaa")
+            assert entry is not None
+            assert entry.value == "second"
+            keys = [key.primary async for key in table.keys()]  # noqa: SIM118  # a method of a table
+            assert keys == [*(b"%04d" % n for n in range(300)), b"aaaa"]
+            mapping = table.mapping()
+            assert await mapping.length() == 301
+            assert [key async for key in mapping] == keys
+            assert [value async for value in mapping.values()][:2] == ["0", "1"]
+            assert await mapping.pop(b"aaaa") == "second"
+            with pytest.raises(KeyError):
+                await mapping.getitem(b"aaaa")
+            await mapping.update({b"bbbb": "b"})
+            assert await mapping.get(b"bbbb") == "b"
+
+    run(main)
+
+
+def test_revisions_and_a_synchronizer(config: PravegaConfig, run: Callable[[Main], Any]) -> None:
+    threads: set[int] = set()
+
+    def step(state: dict[str, int], update: dict[str, int]) -> dict[str, int]:
+        threads.add(threading.get_ident())
+        return state | update
+
+    async def main() -> None:
+        async with aio.open_client(config) as client:
+            await client.create_stream("values", 1)
+            async with await client.revisioned_stream("values", Utf8Serializer()) as values:
+                start = await values.fetch_latest_revision()
+                after = await values.write_conditionally(start, "one")
+                assert after is not None
+                assert await values.write_conditionally(start, "too late") is None
+                await values.write_unconditionally("two")
+                assert [value async for _, value in await values.read_from(start)] == ["one", "two"]
+                async with await values.read_from(start) as reader:
+                    assert await reader.next_values() == [
+                        each async for each in await values.read_from(start)
+                    ]
+            await client.create_stream("state", 1)
+            format = StateFormat(JsonSerializer(), JsonSerializer(), step)
+            async with (
+                await client.state_synchronizer("state", format) as one,
+                await client.state_synchronizer("state", format) as other,
+            ):
+                assert await one.initialize({}) is True
+                assert await other.initialize({}) is False
+                await asyncio.gather(
+                    *(one.update(lambda state, n=n: [{str(n): n}]) for n in range(5)),
+                    *(other.update(lambda state, n=n: [{str(n): n}]) for n in range(5, 10)),
+                )
+                assert await one.fetch_updates() == {str(n): n for n in range(10)}
+                await one.compact(lambda state: state)
+            assert threads == {threading.get_ident()}
+
+    run(main)
+
+
+def test_byte_streams(config: PravegaConfig, run: Callable[[Main], Any]) -> None:
+    async def main() -> None:
+        async with aio.open_client(config) as client:
+            await client.create_stream("b", 1)
+            async with client.byte_stream_writer("b") as writer:
+                assert await writer.write(b"some ") == 5
+                await writer.write(memoryview(b"bytes"))
+                await writer.flush()
+                assert await writer.fetch_tail() == 10
+                await writer.seal()
+            async with client.byte_stream_reader("b") as reader:
+                assert b"".join([data async for data in reader]) == b"some bytes"
+                await reader.seek(5)
+                assert reader.offset == 5
+                assert await reader.receive_some(3) == b"byt"
+
+    run(main)
+
+
+# --- errors ---------------------------------------------------------------------------------------
+
+
+def test_errors_keep_their_types(config: PravegaConfig, run: Callable[[Main], Any]) -> None:
+    async def main() -> None:
+        async with aio.open_client(config) as client:
+            with pytest.raises(StreamNotFoundError) as error:
+                await client.stream_info("missing")
+            assert error.value.stream == "missing"
+            with pytest.raises(StreamNotFoundError):
+                async with client.event_writer("missing"):
+                    pass
+            with pytest.raises(ReaderGroupNotFoundError):
+                await client.reader_group("missing")
+            await client.create_stream("s", 1)
+            with pytest.raises(InvalidArgumentError):
+                await client.create_stream("s", 0)
+            async with client.event_writer("s") as writer:
+                with pytest.raises(EventTooLargeError):
+                    await writer.write_event(bytes(8 * 1024 * 1024 + 1))
+
+                def failing() -> Iterator[bytes]:
+                    yield b"before"
+                    raise LookupError("mine")
+
+                with pytest.raises(LookupError, match="mine"):
+                    await writer.write_events(failing())
+                with pytest.raises(InvalidArgumentError):
+                    await writer.write_events(iter([b"1", b"2"]), iter(["one key"]))
+            # What came before an error is written.
+            assert (await all_events(client, "s"))[0] == b"before"
+        with pytest.raises(ClosedError):
+            await client.list_streams()
+
+    run(main)
+
+
+def test_functions_that_fail_in_the_loop(config: PravegaConfig, run: Callable[[Main], Any]) -> None:
+    async def main() -> None:
+        async with aio.open_client(config) as client:
+            await client.create_stream("state", 1)
+            format = StateFormat(JsonSerializer(), JsonSerializer(), lambda state, update: update)
+            async with await client.state_synchronizer("state", format) as state:
+                await state.initialize(0)
+
+                def generate(value: int) -> list[int]:
+                    raise ArithmeticError("mine")
+
+                with pytest.raises(ArithmeticError, match="mine"):
+                    await state.update(generate)
+                assert await state.update(lambda value: [value + 1]) == 1
+
+    run(main)
+
+
+# --- cancelling -----------------------------------------------------------------------------------
+
+
+async def cancelled_within(work: Coroutine[Any, Any, Any], begun: Callable[[], bool]) -> None:
+    """Cancel it once it has begun to wait; it ends."""
+    task = asyncio.create_task(work)
+    while not begun():
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert task.cancelled()
+
+
+def test_cancelling_an_append_that_waits(
+    config: PravegaConfig, fault_proxy: FaultProxy, run: Callable[[Main], Any]
+) -> None:
+    async def main() -> None:
+        async with aio.open_client(config, address_map=fault_proxy.address_map) as client:
+            await client.create_stream("s", 1)
+            async with client.event_writer("s", max_outstanding_bytes=200_000) as writer:
+                await (await writer.write_event(b"before")).wait()
+                fault_proxy.pause()
+                events = [bytes(10_000)] * 100
+                await cancelled_within(
+                    writer.write_events(events), lambda: writer.outstanding_bytes > 200_000
+                )
+                calls = client._portal.portal.calls
+                assert not calls
+                fault_proxy.resume()
+                written = writer.events_written
+                assert 1 < written < 101
+                await (await writer.write_event(b"after")).wait()
+            found = await all_events(client, "s")
+            assert len(found) == written + 1
+            assert (found[0], found[-1]) == (b"before", b"after")
+
+    run(main)
+
+
+def test_cancelling_a_read_that_waits(config: PravegaConfig, run: Callable[[Main], Any]) -> None:
+    async def main() -> None:
+        async with aio.open_client(config) as client:
+            await client.create_stream("s", 1)
+            await client.create_reader_group("g", ["s"])
+            async with (
+                await client.reader_group("g") as group,
+                group.reader("one") as reader,
+                client.event_writer("s") as writer,
+            ):
+                calls = client._portal.portal.calls
+                for number in range(5):
+                    await cancelled_within(reader.read_event(), lambda: len(calls) > 0)
+                    assert not calls
+                    with pytest.raises(TimeoutError):
+                        async with asyncio.timeout(0.01):
+                            await reader.read_batch()
+                    await (await writer.write_event(b"%d" % number)).wait()
+                    event = await anext(reader)
+                    assert event.value == b"%d" % number
+
+    run(main)
+
+
+def test_no_event_is_lost_by_cancelling(config: PravegaConfig, run: Callable[[Main], Any]) -> None:
+    """Tasks are cancelled at any moment, also when the result is on its way."""
+
+    async def main() -> None:
+        async with aio.open_client(config) as client:
+            await client.create_stream("s", 1)
+            await client.create_reader_group("g", ["s"])
+            async with client.event_writer("s") as writer:
+                for number in range(40):
+                    # Each a batch of its own.
+                    await (await writer.write_event(b"%d" % number, "k")).wait()
+            found: list[bytes] = []
+            async with await client.reader_group("g") as group, group.reader("one") as reader:
+                turn = 0
+                while len(found) < 40:
+                    turn += 1
+                    task = asyncio.create_task(reader.read_event() if turn % 2 else reader.read_batch())
+                    for _ in range(turn % 50):
+                        await asyncio.sleep(0)
+                    task.cancel()
+                    try:
+                        got = await task
+                    except asyncio.CancelledError:
+                        if turn > 400:
+                            got = await reader.read_event()
+                        else:
+                            continue
+                    assert got is not None
+                    if isinstance(got, ReachedCheckpoint):
+                        # The group's own.
+                        continue
+                    found += list(got) if isinstance(got, SegmentEvents) else [got.value]
+            assert found == [b"%d" % n for n in range(40)]
+            reader = await client.read_events("s")
+            again: list[bytes] = []
+            for turn in range(10_000):
+                task = asyncio.create_task(reader.next_batch())
+                for _ in range(turn % 50):
+                    await asyncio.sleep(0)
+                task.cancel()
+                try:
+                    batch = await task
+                except asyncio.CancelledError:
+                    continue
+                if batch is None:
+                    break
+                again += batch
+            assert again == found
+
+    run(main)
+
+
+def test_what_was_opened_for_a_cancelled_task_is_closed(
+    config: PravegaConfig, run: Callable[[Main], Any]
+) -> None:
+    async def main() -> None:
+        async with aio.open_client(config) as client:
+            await client.create_stream("s", 1)
+            for turn in range(60):
+                task = asyncio.create_task(client.begin_transaction("s"))
+                await asyncio.sleep(turn / 5000)
+                task.cancel()
+                try:
+                    await (await task).abort()
+                except asyncio.CancelledError:
+                    continue
+            # A transaction that is kept alive for nobody would have a task in the client's nursery.
+            nursery = client._twin._core.nursery
+            assert not [task for task in nursery.child_tasks if task.name.startswith("lease of")]
+
+    run(main)
+
+
+# --- back-pressure --------------------------------------------------------------------------------
+
+
+def test_a_slow_reader_does_not_make_the_client_read_on(
+    config: PravegaConfig, run: Callable[[Main], Any]
+) -> None:
+    total = 48 * 1024 * 1024
+
+    async def main() -> None:
+        async with aio.open_client(config) as client:
+            await client.create_stream("s", 1)
+            async with client.event_writer("s") as writer:
+                await writer.write_events([bytes(65_528)] * (total // 65_536))
+            await client.create_reader_group("g", ["s"])
+            name = ScopedStream(config.default_scope or "", "s")
+
+            def received() -> int:
+                return client.metrics().readers[name].bytes_received
+
+            async def settled() -> int:
+                last = -1
+                while (now := received()) != last:
+                    last = now
+                    await asyncio.sleep(0.3)
+                return last
+
+            reader = await client.read_events("s")
+            await reader.next_batch()
+            assert await settled() <= 12 * 1024 * 1024
+            await reader.aclose()
+            before = received()
+            async with (
+                await client.reader_group("g") as group,
+                group.reader("one", max_buffered_bytes=4 * 1024 * 1024) as slow,
+            ):
+                await anext(slow)
+                assert await settled() - before <= 12 * 1024 * 1024
+
+    run(main)
+
+
+def test_a_fast_writer_waits(
+    config: PravegaConfig, fault_proxy: FaultProxy, run: Callable[[Main], Any]
+) -> None:
+    async def main() -> None:
+        async with aio.open_client(config, address_map=fault_proxy.address_map) as client:
+            await client.create_stream("s", 1)
+            async with client.event_writer("s", max_outstanding_bytes=300_000) as writer:
+                await (await writer.write_event(b"first")).wait()
+                fault_proxy.pause()
+                read = 0
+
+                def events() -> Iterator[bytes]:
+                    nonlocal read
+                    for _ in range(30_000):
+                        read += 1
+                        yield bytes(1000)
+
+                async def singly() -> None:
+                    for _ in range(30_000):
+                        await writer.write_event(bytes(1000))
+
+                for write in (writer.write_events(events()), singly()):
+                    task = asyncio.create_task(write)
+                    done, _ = await asyncio.wait({task}, timeout=0.5)
+                    assert not done
+                    assert read < 5000
+                    assert writer.outstanding_bytes < 2_000_000
+                    task.cancel()
+                    with pytest.raises(asyncio.CancelledError):
+                        await task
+                fault_proxy.resume()
+
+    run(main)
+
+
+def test_the_loop_runs_on_meanwhile(config: PravegaConfig, run: Callable[[Main], Any]) -> None:
+    """Neither calls nor a slow iterable keep other tasks from running."""
+
+    async def main() -> None:
+        turns = 0
+
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        def slow() -> Iterator[bytes]:
+            for _ in range(50):
+                time.sleep(0.002)
+                yield b"event"
+
+        async with aio.open_client(config) as client:
+            counting = asyncio.create_task(count())
+            await client.create_stream("s", 1)
+            assert turns > 1
+            async with client.event_writer("s") as writer:
+                before = turns
+                await writer.write_events(slow())
+                assert turns > before + 5
+            counting.cancel()
+
+    run(main)
+
+
+# --- the end --------------------------------------------------------------------------------------
+
+
+def test_leaving_the_client_with_things_open(config: PravegaConfig, run: Callable[[Main], Any]) -> None:
+    async def main() -> None:
+        async with aio.open_client(config) as client:
+            await client.create_stream("s", 1)
+            await client.create_reader_group("g", ["s"])
+            group = await client.reader_group("g")
+            reader = await group.reader("one").__aenter__()
+            writer = await client.event_writer("s").__aenter__()
+            await writer.write_event(b"1")
+            waiting = asyncio.create_task(client.completed_transactions("s"))
+            reading = asyncio.create_task(group.wait_for_end_of_data())
+            await waiting
+        for call in (reading, reader.read_event(), writer.write_event(b"2"), writer.flush()):
+            with pytest.raises(ClosedError):
+                await call
+
+    run(main)
+
+
+def test_closing_the_loop_with_things_open(config: PravegaConfig) -> None:
+    before = threading.active_count()
+
+    async def main() -> None:
+        manager = aio.open_client(config)
+        client = await manager.__aenter__()
+        await client.create_stream("s", 1)
+        await client.create_reader_group("g", ["s"])
+        group = await client.reader_group("g")
+        reader = await group.reader("one").__aenter__()
+        # Nobody awaits it, nobody leaves anything.
+        kept.append((manager, asyncio.create_task(reader.read_event())))
+        await asyncio.sleep(0.2)
+
+    kept: list[Any] = []
+    # asyncio.run cancels what is left and closes asynchronous generators, which closes the client.
+    asyncio.run(main())
+    assert threading.active_count() <= before + 1
+    kept.clear()
+    # A loop that is only closed says nobody so; the client's thread sees it.
+    for new_loop in (asyncio.new_event_loop, uvloop.new_event_loop):
+        loop = new_loop()
+        manager = aio.open_client(config)
+        client = loop.run_until_complete(manager.__aenter__())
+        assert loop.run_until_complete(client.stream_exists("s"))
+        thread = client._portal.crossing.thread
+        task = loop.create_task(client.reader_group("g"))
+        loop.run_until_complete(asyncio.sleep(0))
+        loop.close()
+        deadline = time.monotonic() + 60
+        while thread.alive:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        task._log_destroy_pending = False  # type: ignore[attr-defined]  # asyncio's complaint is expected
+
+
+def test_a_client_belongs_to_its_loop(config: PravegaConfig, run: Callable[[Main], Any]) -> None:
+    async def main() -> None:
+        async with aio.open_client(config) as client:
+
+            def elsewhere() -> None:
+                with pytest.raises(InvalidArgumentError, match="another event loop"):
+                    asyncio.run(client.list_streams())
+
+            await asyncio.to_thread(elsewhere)
+            assert await client.list_streams() == []
+
+    run(main)
+
+
+def test_one_program_has_all_three(config: PravegaConfig, run: Callable[[Main], Any]) -> None:
+    async def main() -> None:
+        def threaded() -> None:
+            with sync.open_client(config) as client, client.event_writer("s") as writer:
+                writer.write_events([b"from a thread"])
+
+        async with aio.open_client(config) as client, aio.open_client(config) as other:
+            await client.create_stream("s", 1)
+            await asyncio.to_thread(threaded)
+            async with other.event_writer("s") as writer:
+                await writer.write_event(b"from the loop")
+            assert await all_events(client, "s") == [b"from a thread", b"from the loop"]
+
+    run(main)
+
+
+def test_an_error_in_the_block_leaves_the_client(config: PravegaConfig, run: Callable[[Main], Any]) -> None:
+    async def failing(client_seen: list[aio.PravegaClient]) -> AsyncGenerator[None, None]:
+        async with aio.open_client(config) as client:
+            client_seen.append(client)
+            yield
+            raise LookupError("mine")
+
+    async def main() -> None:
+        seen: list[aio.PravegaClient] = []
+        with pytest.raises(LookupError, match="mine"):
+            async for _ in failing(seen):
+                pass
+        assert not seen[0]._portal.crossing.thread.alive
+
+    run(main)

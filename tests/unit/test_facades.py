@@ -1,0 +1,184 @@
+"""The generated facades have everything of the async classes: names, parameters, types, documentation."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import pravega_wire
+from pravega_wire import aio, sync
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("gen_facades", ROOT / "scripts" / "gen_facades.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+GENERATOR = generator()
+INTERNAL: frozenset[str] = GENERATOR.INTERNAL
+NAMES: dict[str, str] = GENERATOR.NAMES
+
+HANDLES = [
+    cls
+    for name in pravega_wire.__all__
+    if GENERATOR.is_handle(cls := getattr(pravega_wire, name)) and not hasattr(cls, "__dataclass_fields__")
+]
+"""The public classes whose objects do things that are awaited, found without the generator's walk."""
+
+DIFFERENT = {"ByteStreamReader", "ByteStreamWriter", "TableMapping"}
+"""Files and mappings in the blocking client, so their methods have other names."""
+
+
+def members(cls: type) -> dict[str, Any]:
+    found = {}
+    for name in dir(cls):
+        value = inspect.getattr_static(cls, name)
+        if name.startswith("_") or name in INTERNAL or isinstance(value, classmethod):
+            continue
+        if inspect.isfunction(value) or isinstance(value, property):
+            found[name] = value
+    if "aclose" in found and "close" in found and "aclose" in (found["close"].__doc__ or ""):
+        del found["close"]
+    return found
+
+
+def words(text: str | None) -> list[str]:
+    """The words of a text, without those that tell async from blocking code."""
+    found = re.findall(r"\w+", re.sub(r":ivar .*", "", text or "", flags=re.DOTALL))
+    renamed = {"aclose": "close", "task": "thread", "tasks": "threads"}
+    return [renamed.get(each, each) for each in found if each not in ("async", "await")]
+
+
+def annotation(text: object) -> str:
+    """A type, with what the facades call otherwise."""
+    result = str(text).strip("'\"")
+    for old, new in NAMES.items():
+        result = result.replace(old, new)
+    result = re.sub(r"AsyncGenerator\[(.*), None\]|AsyncIterator\[(.*)\]", r"Items[\1\2]", result)
+    result = re.sub(r"(?<!Async)Generator\[(.*), None, None\]", r"Items[\1]", result)
+    return re.sub(r"AbstractAsyncContextManager\[(.*)\]", r"\1", result)
+
+
+def parameters(function: Any) -> list[tuple[str, Any, Any, str]]:
+    return [
+        (each.name, each.kind, each.default, annotation(each.annotation))
+        for each in list(inspect.signature(function).parameters.values())[1:]
+    ]
+
+
+def test_there_are_classes_to_compare() -> None:
+    assert {"PravegaClient", "EventWriter", "Transaction", "KeyValueTable"} <= {
+        cls.__name__ for cls in HANDLES
+    }
+
+
+@pytest.mark.parametrize("facade", [sync, aio], ids=lambda facade: facade.__name__)
+def test_exports_are_complete(facade: ModuleType) -> None:
+    wanted = {cls.__name__ for cls in HANDLES} | {"open_client", "EventBatches"}
+    assert wanted <= set(facade.__all__)
+    assert set(facade.__all__) - wanted <= {"DirectReader"}
+    for name in facade.__all__:
+        assert getattr(facade, name).__module__.startswith(facade.__name__)
+
+
+@pytest.mark.parametrize(
+    ("facade", "cls"),
+    [
+        (facade, cls)
+        for facade in (sync, aio)
+        for cls in HANDLES
+        if facade is aio or cls.__name__ not in DIFFERENT
+    ],
+    ids=lambda each: each.__name__,
+)
+def test_twins_are_alike(facade: ModuleType, cls: type) -> None:
+    blocking = facade is sync
+    twin = getattr(facade, cls.__name__)
+    theirs = members(twin)
+    assert words(twin.__doc__) == words(cls.__doc__)
+    wanted = members(cls)
+    for name, value in wanted.items():
+        found = theirs.get("close" if blocking and name == "aclose" else name)
+        where = f"{cls.__name__}.{name}"
+        assert found is not None, where
+        if isinstance(value, property):
+            assert isinstance(found, property), where
+            assert words(found.__doc__) == words(value.__doc__), where
+            value, found = value.fget, found.fget
+        else:
+            documented = words(found.__doc__)
+            # The time limit, and what is different between threads, may be said between them.
+            rest = iter(documented)
+            assert all(word in rest for word in words(value.__doc__)), where
+            assert inspect.iscoroutinefunction(found) == (
+                inspect.iscoroutinefunction(value) and not blocking
+            ), where
+        ours, given = parameters(value), parameters(found)
+        if blocking and inspect.iscoroutinefunction(value) and "timeout" not in {each[0] for each in ours}:
+            assert given.pop() == ("timeout", inspect.Parameter.KEYWORD_ONLY, None, "float | None"), where
+            assert ":param timeout:" in (found.__doc__ or ""), where
+        assert [each[:3] for each in ours] == [each[:3] for each in given], where
+        assert [each[3] for each in ours] == [each[3] for each in given], where
+        assert annotation(inspect.signature(value).return_annotation) == annotation(
+            inspect.signature(found).return_annotation
+        ), where
+    # What a twin has more is an attribute of the async class's objects.
+    for name in set(theirs) - set(wanted) - {"close"}:
+        assert isinstance(theirs[name], property)
+        bases = [each for each in cls.__mro__ if each.__module__.startswith("pravega_wire.")]
+        assert any(f"self.{name}" in inspect.getsource(each) for each in bases), name
+
+
+def test_help_of_the_blocking_client_says_as_much() -> None:
+    for facade in (sync, aio):
+        doc = facade.PravegaClient.segment_ranges.__doc__
+        original = pravega_wire.PravegaClient.segment_ranges.__doc__
+        assert doc is not None
+        assert original is not None
+        assert len(inspect.cleandoc(doc)) >= len(inspect.cleandoc(original))
+        assert ":raises InvalidStreamCutError:" in doc
+
+
+@pytest.mark.parametrize("facade", [sync, aio], ids=lambda facade: facade.__name__)
+def test_open_client_is_alike(facade: ModuleType) -> None:
+    ours = inspect.signature(pravega_wire.open_client).parameters
+    theirs = inspect.signature(facade.open_client).parameters
+    assert [(each.name, each.kind, each.default) for each in ours.values()] == [
+        (each.name, each.kind, each.default) for each in theirs.values()
+    ]
+
+
+def test_a_facade_that_was_edited_is_out_of_date(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = ROOT / "pravega_wire" / "aio" / "client.py"
+    monkeypatch.setattr(GENERATOR, "render", lambda: {path: path.read_text() + "\n"})
+    monkeypatch.setattr(sys, "argv", ["gen_facades.py", "--check"])
+    assert GENERATOR.main() == 1
+    monkeypatch.setattr(GENERATOR, "render", lambda: {path: path.read_text()})
+    assert GENERATOR.main() == 0
+
+
+def test_no_blocking_documentation_speaks_of_awaiting() -> None:
+    source = (ROOT / "pravega_wire" / "sync" / "client.py").read_text()
+    docs = re.findall(r'"""(.*?)"""', source, re.DOTALL)
+    said = [each for each in docs if re.search(r"\b(async (with|for)|await [a-z]|aclose)\b", each)]
+    assert said == []
+
+
+def test_the_walk_finds_every_public_class() -> None:
+    """The generator follows what the client's methods return."""
+    found = GENERATOR.Classes(GENERATOR.Source())
+    assert {cls.__name__ for cls in HANDLES} <= {cls.__name__ for cls in found.handles}
