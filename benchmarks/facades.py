@@ -1,8 +1,8 @@
 """What the blocking and the asyncio client cost beside the async one: ``python -m benchmarks.facades``.
 
-All of them do the same work in one process, in turn, so that what else the machine does meets them alike. Times
-are of the whole process, with the client's thread: processor seconds and seconds by the wall, the median of
-the rounds. Needs a server at ``PRAVEGA_CONTROLLER_URI``.
+All of them do the same work in one process, in turn, so that what else the machine does meets them alike.
+Times are of the whole process, with the client's thread: processor seconds and seconds by the wall, the
+median of the rounds. Needs a server at ``PRAVEGA_CONTROLLER_URI``.
 """
 
 from __future__ import annotations
@@ -220,7 +220,9 @@ def main() -> None:
         for _ in range(chosen.rounds):
             for way, run in ways.items():
                 times[way].append(run())
-        medians = {way: tuple(median(each[i] for each in found) for i in (0, 1)) for way, found in times.items()}
+        medians = {
+            way: tuple(median(each[i] for each in found) for i in (0, 1)) for way, found in times.items()
+        }
         for way, (cpu, wall) in medians.items():
             base = medians["trio"]
             print(

@@ -22,6 +22,11 @@ from types import ModuleType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from pravega_wire._public import home_of  # noqa: E402
+from pravega_wire.stream.opening import Opening  # noqa: E402
+
 ENTRANCE = "pravega_wire.stream.client"
 COMMAND = "scripts/gen_facades.py"
 
@@ -34,6 +39,8 @@ INTERNAL = frozenset(
         "acknowledged", "failed", "sealed", "resent", "reconnecting", "add", "settle", "fail",
         # entering the context does it
         "open",
+        # how one reader ends another
+        "close_nowait",
         # what iterators take items from
         "at_hand", "load", "take", "take_batch", "of_key",
         # what a synchronizer asks when it came too late
@@ -135,6 +142,11 @@ class Method:
         return [*found.posonlyargs, *found.args, *found.kwonlyargs][1:]
 
     @property
+    def is_opening(self) -> bool:
+        """Whether its calls can be entered as well as awaited."""
+        return "opening" in decorators(self.node)
+
+    @property
     def has_timeout(self) -> bool:
         return any(each.arg == "timeout" for each in self.arguments)
 
@@ -196,7 +208,7 @@ class Source:
         return self._trees[module.__name__]
 
     def class_node(self, cls: type) -> ast.ClassDef:
-        for node in self.tree(sys.modules[cls.__module__]).body:
+        for node in self.tree(sys.modules[home_of(cls)]).body:
             if isinstance(node, ast.ClassDef) and node.name == cls.__name__:
                 return node
         raise LookupError(cls)
@@ -231,9 +243,9 @@ class Source:
 
 def is_handle(value: object) -> bool:
     """Whether an object of this class does things that have to be awaited."""
-    if not inspect.isclass(value) or not value.__module__.startswith("pravega_wire."):
+    if not inspect.isclass(value) or not home_of(value).startswith("pravega_wire."):
         return False
-    if hasattr(value, "__await__"):
+    if value is Opening:
         return False
     return any(
         inspect.iscoroutinefunction(each) or name in ("__aiter__", "__aenter__")
@@ -272,10 +284,10 @@ class Classes:
     def _add(self, cls: type) -> None:
         if cls in self.handles:
             return
-        module = sys.modules[cls.__module__]
+        module = sys.modules[home_of(cls)]
         handle = Handle(cls, self.source.class_node(cls), module)
         for base in cls.__bases__:
-            if base.__module__.startswith("pravega_wire.") and self._public_base(base):
+            if home_of(base).startswith("pravega_wire.") and self._public_base(base):
                 self._add(base)
         self.handles[cls] = handle
         self._read(handle)
@@ -296,7 +308,7 @@ class Classes:
             if cls in self.handles:
                 return self.handles[cls]
         for cls in handle.cls.__mro__[1:]:
-            if cls.__module__.startswith("pravega_wire.") and self._public_base(cls):
+            if home_of(cls).startswith("pravega_wire.") and self._public_base(cls):
                 self._add(cls)
                 return self.handles[cls]
         return None
@@ -307,11 +319,11 @@ class Classes:
         for cls in handle.cls.__mro__[1:]:
             if inherited is not None and cls is inherited.cls:
                 break
-            if cls.__module__.startswith("pravega_wire."):
+            if home_of(cls).startswith("pravega_wire."):
                 layers.append(cls)
         methods: dict[str, Method] = {}
         for cls in layers:
-            module = sys.modules[cls.__module__]
+            module = sys.modules[home_of(cls)]
             found: dict[str, Method] = {}
             node = self.source.class_node(cls)
             for each in node.body:
@@ -550,7 +562,7 @@ class Facade:
         """What a method returns.
 
         :returns: its type in this facade; the class of the handle that it is, or "" ; and how it is wrapped:
-            ``"plain"``, ``"opener"``, ``"manager"``, ``"items"``.
+            ``"plain"``, ``"items"``.
         """
         assert node.returns is not None, method.name
         returns = node.returns
@@ -566,19 +578,6 @@ class Facade:
                 return f"Generator[{text}, None, None]", "", "items"
             self.imports["AsyncGenerator"] = "from collections.abc import AsyncGenerator"
             return f"AsyncGenerator[{text}, None]", "", "items"
-        if isinstance(returns, ast.Subscript):
-            outer = getattr(module, ast.unparse(returns.value), None)
-            inner = list(names_in(returns.slice))
-            if inner and inner[0] in self.handle_names:
-                opened = NAMES.get(inner[0], inner[0])
-                if inspect.isclass(outer) and hasattr(outer, "__await__") and hasattr(outer, "__aenter__"):
-                    if self.blocking:
-                        return self.text(returns.slice, module), opened, "opener"
-                    return f"{self.use('Opener')}[{self.text(returns.slice, module)}]", opened, "opener"
-                if getattr(outer, "__name__", "") == "AbstractAsyncContextManager":
-                    if self.blocking:
-                        return self.text(returns.slice, module), opened, "manager"
-                    return self.text(returns, module), opened, "manager"
         first = returns
         while isinstance(first, ast.BinOp):
             first = first.left
@@ -660,19 +659,23 @@ class Facade:
         lines: list[str] = []
         annotation, cls, how = self.result(method, method.node)
         twin = f"self._twin.{method.name}"
-        crossing = method.is_coroutine or how == "opener"
-        timeout = self.blocking and crossing and not method.has_timeout
+        timeout = self.blocking and method.is_coroutine and not method.has_timeout
+        opening = ""
+        if method.is_opening and not self.blocking:
+            self.imports["opening"] = "from pravega_wire.stream.opening import opening"
+            opening = "    @opening\n"
         for node in method.nodes[:-1]:
             over, _, _ = self.result(method, node)
             self.imports["overload"] = "from typing import overload"
             prefix = "async " if method.is_coroutine and not self.blocking else ""
             signature = self.signature(method, node, timeout=timeout)
-            lines.append(f"    @overload\n    {prefix}def {name}({signature}) -> {over}: ...\n")
+            lines.append(f"    @overload\n{opening}    {prefix}def {name}({signature}) -> {over}: ...\n")
         if method.is_property:
             lines.append("    @property")
         prefix = "" if self.blocking or not method.is_coroutine else "async "
         lines.append(
-            f"    {prefix}def {name}({self.signature(method, method.node, timeout=timeout)}) -> {annotation}:"
+            f"{opening}    {prefix}def {name}"
+            f"({self.signature(method, method.node, timeout=timeout)}) -> {annotation}:"
         )
         lines.append(indented(self.doc(handle, method, hook, timeout=timeout), " " * 8))
         awaiting = "" if self.blocking or not method.is_coroutine else "await "
@@ -721,14 +724,6 @@ class Facade:
                 lines.append(f"        return {self.use('blocking')}(self._portal, {value})")
             else:
                 lines.append(f"        return {self.use('crossing')}(self._portal, {value})")
-        elif how == "manager" and not self.blocking:
-            lines.append(f"        return {self.use('Entering')}(self._portal, {value}, {cls})")
-        elif how == "opener" and not self.blocking:
-            lines.append(f"        return {self.use('Opener')}(self._portal, {value}, {cls})")
-        elif how == "opener":
-            lines.append(
-                f"        return {cls}(self._portal, self._call(timeout, {self.use('opened')}, {value}))"
-            )
         elif cls:
             lines.append(f"        return {cls}(self._portal, {value})")
         elif annotation == "None":
@@ -762,7 +757,7 @@ class Facade:
         parts = []
         for each in twins:
             alias = f"Async{each.cls.__name__}"
-            self.imports[alias] = f"from {each.cls.__module__} import {each.cls.__name__} as {alias}"
+            self.imports[alias] = f"from {home_of(each.cls)} import {each.cls.__name__} as {alias}"
             parameters = ["bytes"] if values_by_hand else each.parameters
             parts.append(alias + (f"[{', '.join(parameters)}]" if parameters else ""))
         return " | ".join(parts)
@@ -792,8 +787,7 @@ class Facade:
             *(self.method(handle, each) for each in handle.methods),
         ]
         header = [f"class {handle.name}({', '.join(bases)}):", indented(doc, "    ")]
-        if base != "RangesReaderBase":
-            header.append(f"\n    _twin: {self.twin_type(handle, values_by_hand=self._values_by_hand(base))}")
+        header.append(f"\n    _twin: {self.twin_type(handle, values_by_hand=self._values_by_hand(base))}")
         return "\n".join(header) + "\n\n" + "\n\n".join(body)
 
     def _values_by_hand(self, base: str) -> bool:
@@ -866,7 +860,7 @@ class Facade:
                 self.use(handle.name)
             else:
                 texts.append(self.class_text(handle))
-        modules = sorted({each.cls.__module__ for each in self.classes.handles.values()})
+        modules = sorted({home_of(each.cls) for each in self.classes.handles.values()})
         imports = sorted(set(self.imports.values()))
         imports.append(f"from {self.by_hand.name} import {', '.join(sorted(self.used))}")
         head = [
@@ -903,10 +897,13 @@ def package(name: str, exports: list[str]) -> str:
         f'"""{PACKAGES[name]}"""',
         "",
         f"# Made by {COMMAND}. Do not edit it.",
+        "from pravega_wire import _public",
         f"from pravega_wire.{name}.client import {', '.join(exports)}",
         *(f"from {module} import {each}" for each, module in more.items()),
         "",
         f"__all__ = {sorted([*exports, *more])!r}",
+        "",
+        "_public.publish(__name__, __all__)",
     ]
     return formatted("\n".join(lines) + "\n", f"pravega_wire/{name}/__init__.py")
 
@@ -965,5 +962,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(ROOT))
     raise SystemExit(main())

@@ -5,6 +5,7 @@ calls into it. There is no second copy of the logic. A client belongs to the eve
 """
 
 # Made by scripts/gen_facades.py. Do not edit it.
+from pravega_wire import _public
 from pravega_wire.aio.client import (
     Ack,
     ByteStreamReader,
@@ -18,6 +19,7 @@ from pravega_wire.aio.client import (
     ReaderGroup,
     ResumableWriter,
     RevisionedStream,
+    RevisionReader,
     StagingWriter,
     StateSynchronizer,
     TableFamily,
@@ -39,6 +41,7 @@ __all__ = [
     "RangesReader",
     "ReaderGroup",
     "ResumableWriter",
+    "RevisionReader",
     "RevisionedStream",
     "StagingWriter",
     "StateSynchronizer",
@@ -48,3 +51,5 @@ __all__ = [
     "Transaction",
     "open_client",
 ]
+
+_public.publish(__name__, __all__)

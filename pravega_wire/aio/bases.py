@@ -10,14 +10,14 @@ import asyncio
 import inspect
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, Generic, Self, TypeVar, cast
 from uuid import UUID
 
 import trio
 
-from pravega_wire.aio.portal import Entering, Line, Opener, Portal, crossing, uninterrupted
+from pravega_wire.aio.portal import Line, Portal, crossing, uninterrupted
 from pravega_wire.errors import InvalidArgumentError, PravegaError
 from pravega_wire.event_time import WatermarkAssigner
 from pravega_wire.hashing import routing_key_position
@@ -45,12 +45,10 @@ __all__ = [
     "ByteStreamReaderBase",
     "ByteStreamWriterBase",
     "Closable",
-    "Entering",
     "EventBatchesBase",
     "EventReaderBase",
     "Handle",
     "KeyValueTableBase",
-    "Opener",
     "PravegaClientBase",
     "RangesReaderBase",
     "ReaderGroupBase",
@@ -122,7 +120,7 @@ class Closable(Handle):
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        await self._end(getattr(self._twin, "aclose", None) or self._twin.close)
+        await self._end(self._twin.aclose)
 
 
 # --- writing --------------------------------------------------------------------------------------
@@ -221,6 +219,9 @@ class RoutedWriterBase(_WriterBase):
         key = self._placing.key(routing_key)
         return (await self._call(self._twin.write_batch, list(events), key),)
 
+    def __await__(self) -> Generator[Any, Any, Self]:
+        return self.__aenter__().__await__()
+
     async def __aenter__(self) -> Self:
         await self._call(self._twin.open)
         return self
@@ -254,6 +255,9 @@ class ByteStreamWriterBase(Handle):
     async def _end(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
         await self._finish(function, *args)
 
+    def __await__(self) -> Generator[Any, Any, Self]:
+        return self.__aenter__().__await__()
+
     async def __aenter__(self) -> Self:
         await self._call(self._twin.open)
         return self
@@ -275,6 +279,9 @@ class ByteStreamReaderBase(Closable):
     async def _seek(self, offset: int) -> None:
         self._kept.clear()
         await self._call(self._twin.seek, offset)
+
+    def __await__(self) -> Generator[Any, Any, Self]:
+        return self.__aenter__().__await__()
 
     async def __aenter__(self) -> Self:
         await self._call(self._twin.open)
@@ -307,7 +314,7 @@ class EventBatchesBase(Closable):
         return batch
 
 
-class RangesReaderBase(Handle):
+class RangesReaderBase(Closable):
     """Of what reads several ranges at the same time."""
 
     async def _next_batch(self) -> SegmentEvents | None:

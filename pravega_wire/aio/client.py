@@ -1,8 +1,8 @@
 """The client for asyncio: the async classes, called from an event loop.
 
-Made by ``scripts/gen_facades.py`` from ``pravega_wire.segment.appender``, ``pravega_wire.segment.reader``,
-``pravega_wire.stream.batch``, ``pravega_wire.stream.byte_stream``, ``pravega_wire.stream.client``,
-``pravega_wire.stream.event_reader``, ``pravega_wire.stream.event_writer``,
+Made by ``scripts/gen_facades.py`` from ``pravega_wire.protocol.append``, ``pravega_wire.segment.appender``,
+``pravega_wire.segment.reader``, ``pravega_wire.stream.batch``, ``pravega_wire.stream.byte_stream``,
+``pravega_wire.stream.client``, ``pravega_wire.stream.event_reader``, ``pravega_wire.stream.event_writer``,
 ``pravega_wire.stream.key_value_table``, ``pravega_wire.stream.reader_group``,
 ``pravega_wire.stream.resumable``, ``pravega_wire.stream.revisioned``, ``pravega_wire.stream.routing``,
 ``pravega_wire.stream.synchronizer``, ``pravega_wire.stream.together``, ``pravega_wire.stream.transaction``
@@ -21,7 +21,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Generic, TypeVar, cast, overload
 from uuid import UUID
@@ -31,7 +31,6 @@ from pravega_wire.aio.bases import (
     ByteStreamReaderBase,
     ByteStreamWriterBase,
     Closable,
-    Entering,
     EventBatchesBase,
     EventReaderBase,
     Handle,
@@ -51,9 +50,10 @@ from pravega_wire.aio.bases import (
     opened_client,
 )
 from pravega_wire.boundaries import DEFAULT_PIECE_BYTES, DEFAULT_SPACING, BoundaryIndex, LeadingPart
-from pravega_wire.config import PravegaConfig
+from pravega_wire.config import ControllerUri, Credentials, PravegaConfig
 from pravega_wire.controller.types import KeyValueTableConfiguration, SegmentWithRange, Successors, TxnStatus
 from pravega_wire.cuts import StreamLayout
+from pravega_wire.errors import PravegaError
 from pravega_wire.event_time import WatermarkAssigner
 from pravega_wire.groups import (
     OnlineReaders,
@@ -66,6 +66,7 @@ from pravega_wire.hashing import routing_key_position
 from pravega_wire.metrics import ClientMetrics, Observer, WriterMetrics
 from pravega_wire.policies import StreamConfiguration
 from pravega_wire.positions import Checkpoint, EventPointer, KeyValueVersion, Position, Watermark
+from pravega_wire.protocol.append import Promise as AsyncPromise
 from pravega_wire.protocol.events import EventBatch
 from pravega_wire.segment.reader import EventRangeReader as AsyncEventRangeReader
 from pravega_wire.serializers import Serializer
@@ -90,6 +91,7 @@ from pravega_wire.stream.key_value_table import KeyValueTable as AsyncKeyValueTa
 from pravega_wire.stream.key_value_table import TableFamily as AsyncTableFamily
 from pravega_wire.stream.key_value_table import TableIterator as AsyncTableIterator
 from pravega_wire.stream.key_value_table import TableMapping as AsyncTableMapping
+from pravega_wire.stream.opening import opening
 from pravega_wire.stream.reader_group import ReaderGroup as AsyncReaderGroup
 from pravega_wire.stream.resumable import ResumableWriter as AsyncResumableWriter
 from pravega_wire.stream.revisioned import RevisionedStream as AsyncRevisionedStream
@@ -98,6 +100,7 @@ from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES, Partition
 from pravega_wire.stream.routing import RoutedWriter as AsyncRoutedWriter
 from pravega_wire.stream.synchronizer import StateSynchronizer as AsyncStateSynchronizer
 from pravega_wire.stream.synchronizer import Synchronized
+from pravega_wire.stream.together import RangesReader as AsyncRangesReader
 from pravega_wire.stream.transaction import DEFAULT_LEASE_MS, StagedBytes
 from pravega_wire.stream.transaction import StagingWriter as AsyncStagingWriter
 from pravega_wire.stream.transaction import Transaction as AsyncTransaction
@@ -116,6 +119,7 @@ __all__ = [
     "RangesReader",
     "ReaderGroup",
     "ResumableWriter",
+    "RevisionReader",
     "RevisionedStream",
     "StagingWriter",
     "StateSynchronizer",
@@ -137,24 +141,31 @@ V = TypeVar("V")
 
 @asynccontextmanager
 async def open_client(
-    config: PravegaConfig | None = None,
+    config: PravegaConfig | ControllerUri | None = None,
     *,
+    scope: str | None = None,
+    credentials: Credentials | None = None,
     address_map: AddressMap | None = None,
     observer: Observer | None = None,
 ) -> AsyncIterator[PravegaClient]:
-    """Open a client: ``async with open_client(config) as client``.
+    """Open a client: ``async with open_client("tcp://localhost:9090", scope="demo") as client``.
 
     No connection is made before the first call. Leaving the context closes everything; what a
     writer has not flushed by then is lost, so leave writers' contexts first.
 
     The observer is called in the client's thread.
 
-    :param config: default :meth:`PravegaConfig.from_defaults`.
+    :param config: a controller's URI, which may list several addresses (``tcp://a:9090,b:9090``), or several
+        URIs; or a whole configuration. What it does not say is as :meth:`PravegaConfig.from_defaults` has it.
+    :param scope: scope of stream names that have none; default: the configuration's.
+    :param credentials: default: the configuration's.
     :param address_map: translates segment-store addresses that the controller gives,
         ``(host, port) -> (host, port)``, where they cannot be reached as they are.
     :param observer: is called while things happen; see :mod:`pravega_wire.metrics`.
     """
-    async with opened_client(config, address_map=address_map, observer=observer) as (portal, client):
+    async with opened_client(
+        config, scope=scope, credentials=credentials, address_map=address_map, observer=observer
+    ) as (portal, client):
         yield PravegaClient(portal, client)
 
 
@@ -168,6 +179,9 @@ class PravegaClient(PravegaClientBase):
     :class:`RetriesExhaustedError`, whose cause is the last failure, or :class:`PravegaTimeoutError`. Reading,
         listing, dividing ranges and :meth:`stream_layout` take as long as there is something to read: the
         limit is for each of their requests.
+
+    What is opened can be entered or awaited. ``async with client.event_writer("s/t") as writer`` closes it on
+    the way out; after ``writer = await client.event_writer("s/t")`` the caller closes it.
     """
 
     _twin: AsyncPravegaClient
@@ -212,7 +226,7 @@ class PravegaClient(PravegaClientBase):
     async def create_stream(self, stream: StreamName, configuration: StreamConfiguration | int = 1) -> bool:
         """Create a stream; False when it exists already (its configuration is left alone).
 
-        :param configuration: or a number for so many fixed segments.
+        :param configuration: a :class:`StreamConfiguration`, or an int for that many fixed segments.
         :raises ScopeNotFoundError: no such scope. :raises InvalidArgumentError: illegal name.
         :raises ScopeBrokenError: the scope cannot hold another stream with tags, or is being deleted.
         """
@@ -248,7 +262,7 @@ class PravegaClient(PravegaClientBase):
     async def list_streams(
         self, scope: str | None = None, *, tag: str | None = None, internal: bool = False
     ) -> list[ScopedStream]:
-        """Streams of a scope.
+        """Scope and name of each stream of a scope.
 
         :param scope: default the configuration's. :param tag: only streams with this tag.
         :param internal: also streams that Pravega made itself (``_MARK...``, ``_RG...``).
@@ -405,8 +419,9 @@ class PravegaClient(PravegaClientBase):
             ),
         )
 
+    @opening
     async def begin_transaction(self, stream: StreamName, *, lease_ms: int = DEFAULT_LEASE_MS) -> Transaction:
-        """Begin a transaction.
+        """Begin a transaction: ``async with client.begin_transaction("s/t") as transaction``.
 
         :param lease_ms: milliseconds (10 000 to 600 000 on a server with default limits) after
             which the server aborts it unless it was renewed; renewed in the background.
@@ -416,6 +431,7 @@ class PravegaClient(PravegaClientBase):
             self._portal, await self._call(self._twin.begin_transaction, stream, lease_ms=lease_ms)
         )
 
+    @opening
     async def transaction(
         self, stream: StreamName, txn_id: UUID, *, lease_ms: int = DEFAULT_LEASE_MS
     ) -> Transaction:
@@ -469,10 +485,11 @@ class PravegaClient(PravegaClientBase):
         """Renew the lease of an open transaction by id; False when it is not open any more."""
         return await self._call(self._twin.ping_transaction, stream, txn_id, lease_ms=lease_ms)
 
+    @opening
     async def staging_writer(
         self, stream: StreamName, txn_id: UUID, staging_id: UUID | None = None
     ) -> StagingWriter:
-        """A writer whose events wait beside a transaction; use it as a context manager.
+        """A writer whose events wait beside a transaction: ``async with client.staging_writer(...)``.
 
         :param txn_id: the transaction they may be merged into; its epoch decides their segments.
         :param staging_id: names this attempt; it must not have been used before.
@@ -504,7 +521,7 @@ class PravegaClient(PravegaClientBase):
         start: Bound = "earliest",
         end: Bound = "latest",
         *,
-        on_truncated: OnTruncated = "fail",
+        on_truncated: OnTruncated = "raise",
         max_range_bytes: int | None = None,
     ) -> list[SegmentRange]:
         """What lies between two cuts, as one range for each segment that has data there.
@@ -513,7 +530,7 @@ class PravegaClient(PravegaClientBase):
         come in the order of their segment ids, which keeps the order of each routing key.
 
         :param start, end: a cut, its text, ``"earliest"`` or ``"latest"``; resolved now.
-        :param on_truncated: what to do when data between the cuts is gone: ``"fail"`` or
+        :param on_truncated: what to do when data between the cuts is gone: ``"raise"`` or
             ``"skip_to_head"``.
         :param max_range_bytes: divide larger ranges as :meth:`split_range` does (at its cost and with its
             errors); the pieces of a segment come in their order.
@@ -591,6 +608,11 @@ class PravegaClient(PravegaClientBase):
     def read_range(self, segment_range: SegmentRange) -> EventBatches:
         """The events of a range: ``async for batch in client.read_range(r)``.
 
+        The objects that this, :meth:`read_events` and :meth:`read_ranges` return are used alike: iterate over
+        them, and enter them (``async with client.read_range(r) as batches``) where reading may end before the
+        last batch. That gives the connection and the buffers back at once, which otherwise happens after the
+        last batch or with the client. Nothing is read before the first batch is asked for.
+
         :raises DataLossError: (while reading) it was truncated meanwhile.
         """
         return EventBatches(self._portal, self._twin.read_range(segment_range))
@@ -610,43 +632,40 @@ class PravegaClient(PravegaClientBase):
         at_once: int = 4,
         max_buffered_bytes: int = 32 * 1024 * 1024,
         ordered: bool = True,
-    ) -> AbstractAsyncContextManager[RangesReader]:
-        """Several ranges read at the same time: ``async with client.read_ranges(ranges) as batches``.
+    ) -> RangesReader:
+        """Several ranges read at the same time: ``async for batch in client.read_ranges(ranges)``.
 
-        ``async for batch in batches`` gives :class:`SegmentEvents`, as they arrive.
+        It gives :class:`SegmentEvents`, as they arrive. Close it as :meth:`read_range`.
 
         :param at_once: how many ranges are read at a time.
         :param max_buffered_bytes: what they hold together of data that was received and not taken (at least
             384 KiB for each, and an event that is larger than that as a whole).
         :param ordered: keep the events of each routing key in order: pieces of one segment are read one after
             the other, and a segment after all of earlier epochs. Without it everything is read at once.
-        :raises InvalidArgumentError: (on entering) a number is too small.
+        :raises InvalidArgumentError: a number is too small.
         """
-        return Entering(
+        return RangesReader(
             self._portal,
             self._twin.read_ranges(
                 listed(ranges), at_once=at_once, max_buffered_bytes=max_buffered_bytes, ordered=ordered
             ),
-            RangesReader,
         )
 
-    async def read_events(
+    def read_events(
         self,
         stream: StreamName,
         start: Bound = "earliest",
         end: Bound = "latest",
         *,
-        on_truncated: OnTruncated = "fail",
+        on_truncated: OnTruncated = "raise",
     ) -> EventBatches:
         """The events between two cuts, in order for each routing key.
 
-        ``async for batch in await client.read_events("s/t")``; arguments and errors as
-
-        :meth:`segment_ranges`.
+        ``async for batch in client.read_events("s/t")``; arguments as :meth:`segment_ranges`, which is called
+        when the first batch is asked for, and whose errors are raised then. Close it as :meth:`read_range`.
         """
         return EventBatches(
-            self._portal,
-            await self._call(self._twin.read_events, stream, start, end, on_truncated=on_truncated),
+            self._portal, self._twin.read_events(stream, start, end, on_truncated=on_truncated)
         )
 
     async def fetch_event(self, pointer: EventPointer) -> bytes:
@@ -669,35 +688,40 @@ class PravegaClient(PravegaClientBase):
         """
         return await self._call(self._twin.create_reader_group, group, listed(config))
 
+    @opening
     async def reader_group(self, group: StreamName) -> ReaderGroup:
-        """A group, to make readers of it and to manage it: ``async with await client.reader_group("g")``.
+        """A group, to make readers of it and to manage it: ``async with client.reader_group("g") as group``.
 
         :raises ReaderGroupNotFoundError: no such group.
         """
         return ReaderGroup(self._portal, await self._call(self._twin.reader_group, group))
 
-    async def delete_reader_group(self, group: StreamName) -> None:
-        """Delete a group and its state; its readers fail.
+    async def delete_reader_group(self, group: StreamName) -> bool:
+        """Delete a group and its state; its readers fail. False when it did not exist."""
+        return await self._call(self._twin.delete_reader_group, group)
 
-        :raises ReaderGroupNotFoundError: no such group.
-        """
-        await self._call(self._twin.delete_reader_group, group)
+    async def reader_group_exists(self, group: StreamName) -> bool:
+        """Whether the reader group exists."""
+        return await self._call(self._twin.reader_group_exists, group)
 
-    async def list_reader_groups(self, scope: str | None = None) -> list[str]:
-        """Names of the groups in a scope (default: the default scope).
+    async def list_reader_groups(self, scope: str | None = None) -> list[ScopedStream]:
+        """Scope and name of each reader group of a scope, by default the configuration's.
 
         :raises ScopeNotFoundError: no such scope.
         """
         return await self._call(self._twin.list_reader_groups, scope)
 
     @overload
+    @opening
     async def revisioned_stream(self, stream: StreamName) -> RevisionedStream[bytes]: ...
 
     @overload
+    @opening
     async def revisioned_stream(
         self, stream: StreamName, serializer: Serializer[T]
     ) -> RevisionedStream[T]: ...
 
+    @opening
     async def revisioned_stream(
         self, stream: StreamName, serializer: Serializer[T] | None = None
     ) -> RevisionedStream[T] | RevisionedStream[bytes]:
@@ -733,6 +757,7 @@ class PravegaClient(PravegaClientBase):
         """
         return ByteStreamReader(self._portal, self._twin.byte_stream_reader(stream, start, follow=follow))
 
+    @opening
     async def state_synchronizer(
         self, stream: StreamName, format: Synchronized[S, I, U]
     ) -> StateSynchronizer[S, I, U]:
@@ -943,6 +968,25 @@ class RoutedWriter(RoutedWriterBase):
         return self._twin.events_acknowledged
 
 
+class Promise(Handle):
+    """The promise that some events are stored. Many events may share one.
+
+    A subclass adds a way to wait for it.
+    """
+
+    _twin: AsyncPromise
+
+    @property
+    def done(self) -> bool:
+        """True once the events are stored or have failed."""
+        return self._twin.done
+
+    @property
+    def error(self) -> PravegaError | None:
+        """Why the events were not stored, or None."""
+        return self._twin.error
+
+
 class EventWriter(RoutedWriter):
     """Appends events to a stream. Made by :meth:`PravegaClient.event_writer`; a context manager.
 
@@ -964,12 +1008,12 @@ class EventWriter(RoutedWriter):
         """
         await self._call(self._twin.note_time, timestamp)
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Flush and end. Cancelled, or after a failure, it ends without flushing.
 
         :raises PravegaError: the flush failed.
         """
-        await self._end(self._twin.close)
+        await self._end(self._twin.aclose)
 
 
 class ResumableWriter(EventWriter, ResumableWriterBase):
@@ -989,9 +1033,9 @@ class ResumableWriter(EventWriter, ResumableWriterBase):
     _twin: AsyncResumableWriter
 
     @property
-    def id(self) -> UUID:
+    def writer_id(self) -> UUID:
         """The caller's id."""
-        return self._twin.id
+        return self._twin.writer_id
 
     @property
     def next_event_number(self) -> int:
@@ -1007,7 +1051,7 @@ class ResumableWriter(EventWriter, ResumableWriterBase):
     def last_stored(self) -> int:
         """Every event up to this number was stored when the writer was opened; 0 for none.
 
-        After :meth:`close` it is the last one that was written. After a process was killed it is the least
+        After :meth:`aclose` it is the last one that was written. After a process was killed it is the least
         of the last numbers of the segments: later events may be stored as well, of keys whose segments had
         more.
         """
@@ -1038,9 +1082,9 @@ class ResumableWriter(EventWriter, ResumableWriterBase):
         """
         return Ack(self._portal, *(await self._write_events(events, routing_keys)))
 
-    async def close(self) -> None:
-        """As :meth:`EventWriter.close`; leaves word that everything up to here is stored."""
-        await self._end(self._twin.close)
+    async def aclose(self) -> None:
+        """As :meth:`EventWriter.aclose`; leaves word that everything up to here is stored."""
+        await self._end(self._twin.aclose)
 
 
 class Transaction(TransactionBase):
@@ -1138,9 +1182,9 @@ class Transaction(TransactionBase):
         """
         await self._call(self._twin.wait_committed)
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Stop writing and renewing the lease, without an end: another process may resume it."""
-        await self._end(self._twin.close)
+        await self._end(self._twin.aclose)
 
 
 class StagingWriter(RoutedWriter):
@@ -1168,9 +1212,9 @@ class StagingWriter(RoutedWriter):
         """
         return await self._call(self._twin.contents)
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Flush and end."""
-        await self._end(self._twin.close)
+        await self._end(self._twin.aclose)
 
 
 class EventBatches(EventBatchesBase):
@@ -1197,24 +1241,32 @@ class EventBatches(EventBatchesBase):
 class RangesReader(RangesReaderBase):
     """The events of several ranges, a batch of one segment at a time: ``async for batch in reader``.
 
-    Made by :meth:`PravegaClient.read_ranges`. Use it from one task.
+    Made by :meth:`PravegaClient.read_ranges`. Close it (``aclose`` or ``async with``) when it is not read to
+    the end. One task at a time. It reads ahead, in tasks of the client's, from the first batch asked for.
     """
+
+    _twin: AsyncRangesReader
 
     async def next_batch(self) -> SegmentEvents | None:
         """The next events (at least one), or None after the last.
 
         :raises DataLossError: a range was truncated meanwhile; other errors as those of reading one range.
             Every further call raises the same.
-        :raises ClosedError: the context was left.
+        :raises ClosedError: the reader is closed, or was closed meanwhile.
+        :raises ConcurrentUseError: another task is reading.
         """
         return await self._next_batch()
+
+    async def aclose(self) -> None:
+        """Give the connections back; a task that is reading gets :class:`ClosedError`."""
+        await self._end(self._twin.aclose)
 
 
 class ReaderGroup(ReaderGroupBase):
     """Readers that share the segments of some streams, each segment read by one of them.
 
     Readers may be in any number of processes, in Python and in Java. Made by
-    :meth:`PravegaClient.reader_group`; close it (``close`` or ``async with``). Properties tell what was
+    :meth:`PravegaClient.reader_group`; close it (``aclose`` or ``async with``). Properties tell what was
     known at the last :meth:`refresh`, or the last call that had to ask.
     """
 
@@ -1282,7 +1334,7 @@ class ReaderGroup(ReaderGroupBase):
         return await self._call(self._twin.last_checkpoint)
 
     async def time_window(self, stream: ScopedStream | str) -> TimeWindow:
-        """The event times that the group is at in a stream, by its watermarks (see :meth:`note_time`).
+        """The event times the group is at in a stream, by watermarks (:meth:`EventWriter.note_time`).
 
         :raises InvalidArgumentError: the group does not read the stream.
         """
@@ -1294,7 +1346,7 @@ class ReaderGroup(ReaderGroupBase):
         reader_id: str,
         *,
         initial_delay: float = 0.0,
-        on_truncated: batch.OnTruncated = "fail",
+        on_truncated: batch.OnTruncated = "raise",
         on_checkpoint: Callable[[str], Awaitable[object] | object] | None = None,
         max_buffered_bytes: int = DEFAULT_BUFFERED_BYTES,
     ) -> EventReader[bytes]: ...
@@ -1306,7 +1358,7 @@ class ReaderGroup(ReaderGroupBase):
         serializer: Serializer[T],
         *,
         initial_delay: float = 0.0,
-        on_truncated: batch.OnTruncated = "fail",
+        on_truncated: batch.OnTruncated = "raise",
         on_checkpoint: Callable[[str], Awaitable[object] | object] | None = None,
         max_buffered_bytes: int = DEFAULT_BUFFERED_BYTES,
     ) -> EventReader[T]: ...
@@ -1317,7 +1369,7 @@ class ReaderGroup(ReaderGroupBase):
         serializer: Serializer[Any] | None = None,
         *,
         initial_delay: float = 0.0,
-        on_truncated: batch.OnTruncated = "fail",
+        on_truncated: batch.OnTruncated = "raise",
         on_checkpoint: Callable[[str], Awaitable[object] | object] | None = None,
         max_buffered_bytes: int = DEFAULT_BUFFERED_BYTES,
     ) -> EventReader[Any]:
@@ -1413,9 +1465,9 @@ class ReaderGroup(ReaderGroupBase):
         """Wait until everything was read that the group will ever read (end cuts, sealed streams)."""
         await self._call(self._twin.wait_for_end_of_data)
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Give the connections back. Readers have their own."""
-        await self._end(self._twin.close)
+        await self._end(self._twin.aclose)
 
 
 class EventReader(EventReaderBase[T]):
@@ -1434,7 +1486,7 @@ class EventReader(EventReaderBase[T]):
 
     :param initial_delay: seconds before the first segment is taken: readers that are started together share
         the segments at once.
-    :param on_truncated: what to do when data that is next was truncated: ``"fail"`` raises
+    :param on_truncated: what to do when data that is next was truncated: ``"raise"`` raises
         :class:`DataLossError` once, and the next call continues at the new head; ``"skip_to_head"``
         continues there at once, and what is lost is logged, counted and reported to the client's observer
         (:class:`pravega_wire.metrics.DataSkipped`).
@@ -1446,12 +1498,12 @@ class EventReader(EventReaderBase[T]):
 
     _twin: AsyncEventReader[T]
 
-    async def close(self, position: Position | None = None) -> None:
+    async def aclose(self, position: Position | None = None) -> None:
         """Leave the group now; the context manager does it otherwise.
 
         :param position: where this reader counts as having read to; default: everything it has given out.
         """
-        await self._end(self._twin.close, position)
+        await self._end(self._twin.aclose, position)
 
     @property
     def position(self) -> Position:
@@ -1590,9 +1642,9 @@ class RevisionedStream(RevisionedStreamBase[T]):
         """
         await self._call(self._twin.truncate_to, revision)
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Give the connection back; tasks that wait in a call get :class:`ClosedError`."""
-        await self._end(self._twin.close)
+        await self._end(self._twin.aclose)
 
 
 class RevisionReader(RevisionReaderBase[T]):
@@ -1834,9 +1886,9 @@ class StateSynchronizer(Closable, Generic[S, I, U]):
         """Bytes a process that joins now has to read."""
         return await self._call(self._twin.bytes_since_compaction)
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Give the connection back; tasks that wait in a call get :class:`ClosedError`."""
-        await self._end(self._twin.close)
+        await self._end(self._twin.aclose)
 
 
 class KeyValueTable(KeyValueTableBase, Generic[P, S, V]):

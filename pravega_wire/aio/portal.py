@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, Final, Generic, ParamSpec, TypeVar
 
@@ -16,7 +16,7 @@ from pravega_wire.stream.callers import calling_thread
 from pravega_wire.sync import portal as threads
 from pravega_wire.sync.portal import Held, for_threads
 
-__all__ = ["Entering", "Line", "Opener", "Portal", "crossing", "uninterrupted"]
+__all__ = ["Line", "Portal", "crossing", "uninterrupted"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -379,39 +379,3 @@ async def crossing(line: Line, items: Any) -> AsyncGenerator[Any, None]:
         with suppress(ClosedError):
             # Closed with the client, it has ended.
             await uninterrupted(line.run(items.aclose))
-
-
-class Entering(AbstractAsyncContextManager[R]):
-    """A context manager of the client's thread, whose value gets a twin.
-
-    :param twin: makes it.
-    """
-
-    def __init__(
-        self, line: Line, manager: AbstractAsyncContextManager[Any], twin: Callable[[Line, Any], R]
-    ) -> None:
-        self._line = line
-        self._manager = manager
-        self._twin = twin
-        self._held: Held[Any] | None = None
-
-    async def __aenter__(self) -> R:
-        self._held = await self._line.crossing.enter(self._manager)
-        return self._twin(self._line, self._held.value)
-
-    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
-        assert self._held is not None
-        await self._line.crossing.leave(self._held, failed=error is not None)
-
-
-class Opener(Entering[R]):
-    """Something that is opened by ``await``, or opened and closed by ``async with``."""
-
-    def __await__(self) -> Generator[Any, None, R]:
-        return self._open().__await__()
-
-    async def _open(self) -> R:
-        async def opened() -> Any:
-            return await self._manager  # type: ignore[misc]  # an opener of the async client
-
-        return self._twin(self._line, await self._line.run(opened))

@@ -172,8 +172,7 @@ class ResumableWriter(EventWriter):
         check_uuid("writer_id", writer_id)
         if first_event_number is not None:
             check_count("first_event_number", first_event_number)
-        self.id = writer_id
-        self.writer_id = str(writer_id)
+        self.writer_id: UUID = writer_id
         self.next_event_number: int = first_event_number or 1
         self.events_skipped = 0
         self._first_event_number = first_event_number

@@ -6,6 +6,7 @@ neither crosses a fork nor a pickle: ship the :class:`PravegaConfig` and open an
 """
 
 # Made by scripts/gen_facades.py. Do not edit it.
+from pravega_wire import _public
 from pravega_wire.sync.client import (
     Ack,
     ByteStreamReader,
@@ -19,6 +20,7 @@ from pravega_wire.sync.client import (
     ReaderGroup,
     ResumableWriter,
     RevisionedStream,
+    RevisionReader,
     StagingWriter,
     StateSynchronizer,
     TableFamily,
@@ -42,6 +44,7 @@ __all__ = [
     "RangesReader",
     "ReaderGroup",
     "ResumableWriter",
+    "RevisionReader",
     "RevisionedStream",
     "StagingWriter",
     "StateSynchronizer",

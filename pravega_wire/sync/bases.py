@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any, Generic, Self, TypeVar, cast
 from uuid import UUID
 
@@ -300,31 +300,12 @@ class EventBatchesBase(Closable):
             yield batch
 
 
-class RangesReaderBase(Handle):
+class RangesReaderBase(Closable):
     """Of what reads several ranges at the same time."""
 
-    def __init__(self, portal: Portal | Line, manager: AbstractAsyncContextManager[Any]) -> None:
-        super().__init__(portal, None)
-        self._manager = manager
-        self._held: Held[Any] | None = None
-
-    def _next_batch(self, *, timeout: float | None = None) -> SegmentEvents | None:
-        if self._held is None:
-            raise InvalidArgumentError("read_ranges() is used as a context manager")
-        found: SegmentEvents | None = self._portal.within(timeout, self._held.value.next_batch)
-        return found
-
     def __iter__(self) -> Iterator[SegmentEvents]:
-        while (batch := self._next_batch()) is not None:
+        while (batch := self.next_batch()) is not None:  # type: ignore[attr-defined]  # made from the twin's
             yield batch
-
-    def __enter__(self) -> Self:
-        self._held = self._portal.enter(self._manager)
-        return self
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        assert self._held is not None
-        self._held.leave(failed=error is not None)
 
 
 class RevisionReaderBase(Closable, Generic[T]):

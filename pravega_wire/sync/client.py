@@ -1,8 +1,8 @@
 """The blocking client: the async classes, called from threads.
 
-Made by ``scripts/gen_facades.py`` from ``pravega_wire.segment.appender``, ``pravega_wire.segment.reader``,
-``pravega_wire.stream.batch``, ``pravega_wire.stream.byte_stream``, ``pravega_wire.stream.client``,
-``pravega_wire.stream.event_reader``, ``pravega_wire.stream.event_writer``,
+Made by ``scripts/gen_facades.py`` from ``pravega_wire.protocol.append``, ``pravega_wire.segment.appender``,
+``pravega_wire.segment.reader``, ``pravega_wire.stream.batch``, ``pravega_wire.stream.byte_stream``,
+``pravega_wire.stream.client``, ``pravega_wire.stream.event_reader``, ``pravega_wire.stream.event_writer``,
 ``pravega_wire.stream.key_value_table``, ``pravega_wire.stream.reader_group``,
 ``pravega_wire.stream.resumable``, ``pravega_wire.stream.revisioned``, ``pravega_wire.stream.routing``,
 ``pravega_wire.stream.synchronizer``, ``pravega_wire.stream.together``, ``pravega_wire.stream.transaction``
@@ -18,9 +18,10 @@ from typing import Any, Generic, TypeVar, cast, overload
 from uuid import UUID
 
 from pravega_wire.boundaries import DEFAULT_PIECE_BYTES, DEFAULT_SPACING, BoundaryIndex, LeadingPart
-from pravega_wire.config import PravegaConfig
+from pravega_wire.config import ControllerUri, Credentials, PravegaConfig
 from pravega_wire.controller.types import KeyValueTableConfiguration, SegmentWithRange, Successors, TxnStatus
 from pravega_wire.cuts import StreamLayout
+from pravega_wire.errors import PravegaError
 from pravega_wire.event_time import WatermarkAssigner
 from pravega_wire.groups import (
     OnlineReaders,
@@ -33,6 +34,7 @@ from pravega_wire.hashing import routing_key_position
 from pravega_wire.metrics import ClientMetrics, Observer, WriterMetrics
 from pravega_wire.policies import StreamConfiguration
 from pravega_wire.positions import Checkpoint, EventPointer, KeyValueVersion, Position, Watermark
+from pravega_wire.protocol.append import Promise as AsyncPromise
 from pravega_wire.protocol.events import EventBatch
 from pravega_wire.segment.reader import EventRangeReader as AsyncEventRangeReader
 from pravega_wire.serializers import Serializer
@@ -56,6 +58,7 @@ from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES, Partition
 from pravega_wire.stream.routing import RoutedWriter as AsyncRoutedWriter
 from pravega_wire.stream.synchronizer import StateSynchronizer as AsyncStateSynchronizer
 from pravega_wire.stream.synchronizer import Synchronized
+from pravega_wire.stream.together import RangesReader as AsyncRangesReader
 from pravega_wire.stream.transaction import DEFAULT_LEASE_MS, StagedBytes
 from pravega_wire.stream.transaction import StagingWriter as AsyncStagingWriter
 from pravega_wire.stream.transaction import Transaction as AsyncTransaction
@@ -97,6 +100,7 @@ __all__ = [
     "RangesReader",
     "ReaderGroup",
     "ResumableWriter",
+    "RevisionReader",
     "RevisionedStream",
     "StagingWriter",
     "StateSynchronizer",
@@ -124,19 +128,24 @@ def open_client(
     address_map: AddressMap | None = None,
     observer: Observer | None = None,
 ) -> Iterator[PravegaClient]:
-    """Open a client: ``with open_client(config) as client``.
+    """Open a client: ``with open_client("tcp://localhost:9090", scope="demo") as client``.
 
     No connection is made before the first call. Leaving the context closes everything; what a
     writer has not flushed by then is lost, so leave writers' contexts first.
 
     The observer is called in the client's thread.
 
-    :param config: default :meth:`PravegaConfig.from_defaults`.
+    :param config: a controller's URI, which may list several addresses (``tcp://a:9090,b:9090``), or several
+        URIs; or a whole configuration. What it does not say is as :meth:`PravegaConfig.from_defaults` has it.
+    :param scope: scope of stream names that have none; default: the configuration's.
+    :param credentials: default: the configuration's.
     :param address_map: translates segment-store addresses that the controller gives,
         ``(host, port) -> (host, port)``, where they cannot be reached as they are.
     :param observer: is called while things happen; see :mod:`pravega_wire.metrics`.
     """
-    with opened_client(config, address_map=address_map, observer=observer) as (portal, client):
+    with opened_client(
+        config, scope=scope, credentials=credentials, address_map=address_map, observer=observer
+    ) as (portal, client):
         yield PravegaClient(portal, client)
 
 
@@ -150,6 +159,9 @@ class PravegaClient(PravegaClientBase):
     :class:`RetriesExhaustedError`, whose cause is the last failure, or :class:`PravegaTimeoutError`. Reading,
         listing, dividing ranges and :meth:`stream_layout` take as long as there is something to read: the
         limit is for each of their requests.
+
+    What is opened can be entered or awaited. ``with client.event_writer("s/t") as writer`` closes it on
+    the way out; after ``writer = client.event_writer("s/t")`` the caller closes it.
     """
 
     _twin: AsyncPravegaClient
@@ -212,7 +224,7 @@ class PravegaClient(PravegaClientBase):
     ) -> bool:
         """Create a stream; False when it exists already (its configuration is left alone).
 
-        :param configuration: or a number for so many fixed segments.
+        :param configuration: a :class:`StreamConfiguration`, or an int for that many fixed segments.
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
             None for no limit.
         :raises ScopeNotFoundError: no such scope. :raises InvalidArgumentError: illegal name.
@@ -267,7 +279,7 @@ class PravegaClient(PravegaClientBase):
         internal: bool = False,
         timeout: float | None = None,
     ) -> list[ScopedStream]:
-        """Streams of a scope.
+        """Scope and name of each stream of a scope.
 
         :param scope: default the configuration's. :param tag: only streams with this tag.
         :param internal: also streams that Pravega made itself (``_MARK...``, ``_RG...``).
@@ -470,7 +482,7 @@ class PravegaClient(PravegaClientBase):
     def begin_transaction(
         self, stream: StreamName, *, lease_ms: int = DEFAULT_LEASE_MS, timeout: float | None = None
     ) -> Transaction:
-        """Begin a transaction.
+        """Begin a transaction: ``with client.begin_transaction("s/t") as transaction``.
 
         :param lease_ms: milliseconds (10 000 to 600 000 on a server with default limits) after
             which the server aborts it unless it was renewed; renewed in the background.
@@ -571,7 +583,7 @@ class PravegaClient(PravegaClientBase):
         *,
         timeout: float | None = None,
     ) -> StagingWriter:
-        """A writer whose events wait beside a transaction; use it as a context manager.
+        """A writer whose events wait beside a transaction: ``with client.staging_writer(...)``.
 
         :param txn_id: the transaction they may be merged into; its epoch decides their segments.
         :param staging_id: names this attempt; it must not have been used before.
@@ -623,7 +635,7 @@ class PravegaClient(PravegaClientBase):
         come in the order of their segment ids, which keeps the order of each routing key.
 
         :param start, end: a cut, its text, ``"earliest"`` or ``"latest"``; resolved now.
-        :param on_truncated: what to do when data between the cuts is gone: ``"fail"`` or
+        :param on_truncated: what to do when data between the cuts is gone: ``"raise"`` or
             ``"skip_to_head"``.
         :param max_range_bytes: divide larger ranges as :meth:`split_range` does (at its cost and with its
             errors); the pieces of a segment come in their order.
@@ -712,6 +724,11 @@ class PravegaClient(PravegaClientBase):
     def read_range(self, segment_range: SegmentRange) -> EventBatches:
         """The events of a range: ``for batch in client.read_range(r)``.
 
+        The objects that this, :meth:`read_events` and :meth:`read_ranges` return are used alike: iterate over
+        them, and enter them (``with client.read_range(r) as batches``) where reading may end before the last
+        batch. That gives the connection and the buffers back at once, which otherwise happens after the last
+        batch or with the client. Nothing is read before the first batch is asked for.
+
         :raises DataLossError: (while reading) it was truncated meanwhile.
         """
         return EventBatches(self._portal, self._twin.read_range(segment_range))
@@ -734,16 +751,16 @@ class PravegaClient(PravegaClientBase):
         max_buffered_bytes: int = 32 * 1024 * 1024,
         ordered: bool = True,
     ) -> RangesReader:
-        """Several ranges read at the same time: ``with client.read_ranges(ranges) as batches``.
+        """Several ranges read at the same time: ``for batch in client.read_ranges(ranges)``.
 
-        ``for batch in batches`` gives :class:`SegmentEvents`, as they arrive.
+        It gives :class:`SegmentEvents`, as they arrive. Close it as :meth:`read_range`.
 
         :param at_once: how many ranges are read at a time.
         :param max_buffered_bytes: what they hold together of data that was received and not taken (at least
             384 KiB for each, and an event that is larger than that as a whole).
         :param ordered: keep the events of each routing key in order: pieces of one segment are read one after
             the other, and a segment after all of earlier epochs. Without it everything is read at once.
-        :raises InvalidArgumentError: (on entering) a number is too small.
+        :raises InvalidArgumentError: a number is too small.
         """
         return RangesReader(
             self._portal,
@@ -762,15 +779,11 @@ class PravegaClient(PravegaClientBase):
     ) -> EventBatches:
         """The events between two cuts, in order for each routing key.
 
-        ``for batch in client.read_events("s/t")``; arguments and errors as
-
-        :meth:`segment_ranges`.
-        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
-            None for no limit.
+        ``for batch in client.read_events("s/t")``; arguments as :meth:`segment_ranges`, which is called
+        when the first batch is asked for, and whose errors are raised then. Close it as :meth:`read_range`.
         """
         return EventBatches(
-            self._portal,
-            self._call(timeout, self._twin.read_events, stream, start, end, on_truncated=on_truncated),
+            self._portal, self._twin.read_events(stream, start, end, on_truncated=on_truncated)
         )
 
     def fetch_event(self, pointer: EventPointer, *, timeout: float | None = None) -> bytes:
@@ -802,7 +815,7 @@ class PravegaClient(PravegaClientBase):
         return self._call(timeout, self._twin.create_reader_group, group, listed(config))
 
     def reader_group(self, group: StreamName, *, timeout: float | None = None) -> ReaderGroup:
-        """A group, to make readers of it and to manage it: ``with client.reader_group("g")``.
+        """A group, to make readers of it and to manage it: ``with client.reader_group("g") as group``.
 
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
             None for no limit.
@@ -810,17 +823,26 @@ class PravegaClient(PravegaClientBase):
         """
         return ReaderGroup(self._portal, self._call(timeout, self._twin.reader_group, group))
 
-    def delete_reader_group(self, group: StreamName, *, timeout: float | None = None) -> None:
-        """Delete a group and its state; its readers fail.
+    def delete_reader_group(self, group: StreamName, *, timeout: float | None = None) -> bool:
+        """Delete a group and its state; its readers fail. False when it did not exist.
 
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
             None for no limit.
-        :raises ReaderGroupNotFoundError: no such group.
         """
-        self._call(timeout, self._twin.delete_reader_group, group)
+        return self._call(timeout, self._twin.delete_reader_group, group)
 
-    def list_reader_groups(self, scope: str | None = None, *, timeout: float | None = None) -> list[str]:
-        """Names of the groups in a scope (default: the default scope).
+    def reader_group_exists(self, group: StreamName, *, timeout: float | None = None) -> bool:
+        """Whether the reader group exists.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        """
+        return self._call(timeout, self._twin.reader_group_exists, group)
+
+    def list_reader_groups(
+        self, scope: str | None = None, *, timeout: float | None = None
+    ) -> list[ScopedStream]:
+        """Scope and name of each reader group of a scope, by default the configuration's.
 
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
             None for no limit.
@@ -1134,6 +1156,25 @@ class RoutedWriter(RoutedWriterBase):
         return self._twin.events_acknowledged
 
 
+class Promise(Handle):
+    """The promise that some events are stored. Many events may share one.
+
+    A subclass adds a way to wait for it.
+    """
+
+    _twin: AsyncPromise
+
+    @property
+    def done(self) -> bool:
+        """True once the events are stored or have failed."""
+        return self._twin.done
+
+    @property
+    def error(self) -> PravegaError | None:
+        """Why the events were not stored, or None."""
+        return self._twin.error
+
+
 class EventWriter(RoutedWriter):
     """Appends events to a stream. Made by :meth:`PravegaClient.event_writer`; a context manager.
 
@@ -1164,7 +1205,7 @@ class EventWriter(RoutedWriter):
             without an acknowledgement are stored is not known.
         :raises PravegaError: the flush failed.
         """
-        self._end(timeout, self._twin.close)
+        self._end(timeout, self._twin.aclose)
 
 
 class ResumableWriter(EventWriter, ResumableWriterBase):
@@ -1184,9 +1225,9 @@ class ResumableWriter(EventWriter, ResumableWriterBase):
     _twin: AsyncResumableWriter
 
     @property
-    def id(self) -> UUID:
+    def writer_id(self) -> UUID:
         """The caller's id."""
-        return self._twin.id
+        return self._twin.writer_id
 
     @property
     def next_event_number(self) -> int:
@@ -1258,7 +1299,7 @@ class ResumableWriter(EventWriter, ResumableWriterBase):
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
             None for no limit.
         """
-        self._end(timeout, self._twin.close)
+        self._end(timeout, self._twin.aclose)
 
 
 class Transaction(TransactionBase):
@@ -1388,7 +1429,7 @@ class Transaction(TransactionBase):
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
             None for no limit.
         """
-        self._end(timeout, self._twin.close)
+        self._end(timeout, self._twin.aclose)
 
 
 class StagingWriter(RoutedWriter):
@@ -1424,7 +1465,7 @@ class StagingWriter(RoutedWriter):
         :param timeout: seconds for the flush. After it the writer is closed as well; whether the events
             without an acknowledgement are stored is not known.
         """
-        self._end(timeout, self._twin.close)
+        self._end(timeout, self._twin.aclose)
 
 
 class EventBatches(EventBatchesBase):
@@ -1457,8 +1498,11 @@ class EventBatches(EventBatchesBase):
 class RangesReader(RangesReaderBase):
     """The events of several ranges, a batch of one segment at a time: ``for batch in reader``.
 
-    Made by :meth:`PravegaClient.read_ranges`. Use it from one thread.
+    Made by :meth:`PravegaClient.read_ranges`. Close it (``close`` or ``with``) when it is not read to
+    the end. One thread at a time. It reads ahead, in threads of the client's, from the first batch asked for.
     """
+
+    _twin: AsyncRangesReader
 
     def next_batch(self, *, timeout: float | None = None) -> SegmentEvents | None:
         """The next events (at least one), or None after the last.
@@ -1467,9 +1511,18 @@ class RangesReader(RangesReaderBase):
             None for no limit.
         :raises DataLossError: a range was truncated meanwhile; other errors as those of reading one range.
             Every further call raises the same.
-        :raises ClosedError: the context was left.
+        :raises ClosedError: the reader is closed, or was closed meanwhile.
+        :raises ConcurrentUseError: another thread is reading.
         """
-        return self._next_batch(timeout=timeout)
+        return self._call(timeout, self._twin.next_batch)
+
+    def close(self, *, timeout: float | None = None) -> None:
+        """Give the connections back; a thread that is reading gets :class:`ClosedError`.
+
+        :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
+            None for no limit.
+        """
+        self._end(timeout, self._twin.aclose)
 
 
 class ReaderGroup(ReaderGroupBase):
@@ -1563,7 +1616,7 @@ class ReaderGroup(ReaderGroupBase):
         return self._call(timeout, self._twin.last_checkpoint)
 
     def time_window(self, stream: ScopedStream | str, *, timeout: float | None = None) -> TimeWindow:
-        """The event times that the group is at in a stream, by its watermarks (see :meth:`note_time`).
+        """The event times the group is at in a stream, by watermarks (:meth:`EventWriter.note_time`).
 
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
             None for no limit.
@@ -1577,7 +1630,7 @@ class ReaderGroup(ReaderGroupBase):
         reader_id: str,
         *,
         initial_delay: float = 0.0,
-        on_truncated: batch.OnTruncated = "fail",
+        on_truncated: batch.OnTruncated = "raise",
         on_checkpoint: Callable[[str], Awaitable[object] | object] | None = None,
         max_buffered_bytes: int = DEFAULT_BUFFERED_BYTES,
     ) -> EventReader[bytes]: ...
@@ -1589,7 +1642,7 @@ class ReaderGroup(ReaderGroupBase):
         serializer: Serializer[T],
         *,
         initial_delay: float = 0.0,
-        on_truncated: batch.OnTruncated = "fail",
+        on_truncated: batch.OnTruncated = "raise",
         on_checkpoint: Callable[[str], Awaitable[object] | object] | None = None,
         max_buffered_bytes: int = DEFAULT_BUFFERED_BYTES,
     ) -> EventReader[T]: ...
@@ -1600,7 +1653,7 @@ class ReaderGroup(ReaderGroupBase):
         serializer: Serializer[Any] | None = None,
         *,
         initial_delay: float = 0.0,
-        on_truncated: batch.OnTruncated = "fail",
+        on_truncated: batch.OnTruncated = "raise",
         on_checkpoint: Callable[[str], Awaitable[object] | object] | None = None,
         max_buffered_bytes: int = DEFAULT_BUFFERED_BYTES,
     ) -> EventReader[Any]:
@@ -1721,7 +1774,7 @@ class ReaderGroup(ReaderGroupBase):
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
             None for no limit.
         """
-        self._end(timeout, self._twin.close)
+        self._end(timeout, self._twin.aclose)
 
 
 class EventReader(EventReaderBase[T]):
@@ -1740,7 +1793,7 @@ class EventReader(EventReaderBase[T]):
 
     :param initial_delay: seconds before the first segment is taken: readers that are started together share
         the segments at once.
-    :param on_truncated: what to do when data that is next was truncated: ``"fail"`` raises
+    :param on_truncated: what to do when data that is next was truncated: ``"raise"`` raises
         :class:`DataLossError` once, and the next call continues at the new head; ``"skip_to_head"``
         continues there at once, and what is lost is logged, counted and reported to the client's observer
         (:class:`pravega_wire.metrics.DataSkipped`).
@@ -1759,7 +1812,7 @@ class EventReader(EventReaderBase[T]):
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
             None for no limit.
         """
-        self._end(timeout, self._twin.close, position)
+        self._end(timeout, self._twin.aclose, position)
 
     @property
     def position(self) -> Position:
@@ -1941,7 +1994,7 @@ class RevisionedStream(RevisionedStreamBase[T]):
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
             None for no limit.
         """
-        self._end(timeout, self._twin.close)
+        self._end(timeout, self._twin.aclose)
 
 
 class RevisionReader(RevisionReaderBase[T]):
@@ -2076,7 +2129,7 @@ class StateSynchronizer(Closable, Generic[S, I, U]):
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
             None for no limit.
         """
-        self._end(timeout, self._twin.close)
+        self._end(timeout, self._twin.aclose)
 
 
 class KeyValueTable(KeyValueTableBase, Generic[P, S, V]):

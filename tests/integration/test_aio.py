@@ -120,7 +120,7 @@ def test_transactions(config: PravegaConfig, run: Callable[[Main], Any]) -> None
     async def main() -> None:
         async with aio.open_client(config) as client:
             await client.create_stream("s", 2)
-            async with await client.begin_transaction("s") as txn:
+            async with client.begin_transaction("s") as txn:
                 await txn.write_event(b"1", "a")
                 await txn.write_events([b"2", b"3"], ["a", "a"])
                 await txn.flush()
@@ -130,7 +130,7 @@ def test_transactions(config: PravegaConfig, run: Callable[[Main], Any]) -> None
             await txn.wait_committed()
             assert await all_events(client, "s") == [b"1", b"2", b"3"]
             with pytest.raises(RuntimeError, match="mine"):
-                async with await client.begin_transaction("s") as txn:
+                async with client.begin_transaction("s") as txn:
                     await txn.write_event(b"4")
                     raise RuntimeError("mine")
             assert await client.transaction_status("s", txn.txn_id) in (TxnStatus.ABORTING, TxnStatus.ABORTED)
@@ -148,7 +148,7 @@ def test_a_resumable_writer(config: PravegaConfig, run: Callable[[Main], Any]) -
             await client.create_stream("s", 2)
             async with client.resumable_writer("s", writer_id) as writer:
                 await writer.write_events([b"1", b"2"], "k")
-                assert (writer.id, writer.next_event_number) == (writer_id, 3)
+                assert (writer.writer_id, writer.next_event_number) == (writer_id, 3)
             async with client.resumable_writer("s", writer_id, first_event_number=1) as writer:
                 for event in (b"1", b"2", b"3"):
                     await writer.write_event(event, "k")
@@ -180,7 +180,7 @@ def test_a_reader_group(config: PravegaConfig, run: Callable[[Main], Any]) -> No
                 await writer.write_events([b"%d" % n for n in range(3000)], [str(n % 7) for n in range(3000)])
             numbers = FunctionSerializer(lambda value: b"%d" % value, decode)
             found: list[int] = []
-            async with await client.reader_group("g") as group:
+            async with client.reader_group("g") as group:
                 async with group.reader("one", numbers, on_checkpoint=reached) as reader:
                     checkpoint = asyncio.create_task(group.checkpoint("mine"))
                     async for event in reader:
@@ -225,7 +225,7 @@ def test_a_reader_left_by_an_error_gives_its_last_event_back(
             await client.create_reader_group("g", ["s"])
             async with client.event_writer("s") as writer:
                 await writer.write_events([b"1", b"2", b"3"])
-            async with await client.reader_group("g") as group:
+            async with client.reader_group("g") as group:
                 with pytest.raises(ValueError, match="not today"):
                     async with group.reader("one") as reader:
                         assert [await anext(reader) for _ in range(2)][-1].value == b"2"
@@ -274,7 +274,7 @@ def test_revisions_and_a_synchronizer(config: PravegaConfig, run: Callable[[Main
     async def main() -> None:
         async with aio.open_client(config) as client:
             await client.create_stream("values", 1)
-            async with await client.revisioned_stream("values", Utf8Serializer()) as values:
+            async with client.revisioned_stream("values", Utf8Serializer()) as values:
                 start = await values.fetch_latest_revision()
                 after = await values.write_conditionally(start, "one")
                 assert after is not None
@@ -365,7 +365,7 @@ def test_functions_that_fail_in_the_loop(config: PravegaConfig, run: Callable[[M
         async with aio.open_client(config) as client:
             await client.create_stream("state", 1)
             format = StateFormat(JsonSerializer(), JsonSerializer(), lambda state, update: update)
-            async with await client.state_synchronizer("state", format) as state:
+            async with client.state_synchronizer("state", format) as state:
                 await state.initialize(0)
 
                 def generate(value: int) -> list[int]:
@@ -454,7 +454,7 @@ def test_no_event_is_lost_by_cancelling(config: PravegaConfig, run: Callable[[Ma
                     # Each a batch of its own.
                     await (await writer.write_event(b"%d" % number, "k")).wait()
             found: list[bytes] = []
-            async with await client.reader_group("g") as group, group.reader("one") as reader:
+            async with client.reader_group("g") as group, group.reader("one") as reader:
                 turn = 0
                 while len(found) < 40:
                     turn += 1
@@ -475,15 +475,15 @@ def test_no_event_is_lost_by_cancelling(config: PravegaConfig, run: Callable[[Ma
                         continue
                     found += list(got) if isinstance(got, SegmentEvents) else [got.value]
             assert found == [b"%d" % n for n in range(40)]
-            reader = await client.read_events("s")
+            reading = client.read_events("s")
             again: list[bytes] = []
             for turn in range(10_000):
-                task = asyncio.create_task(reader.next_batch())
+                taking = asyncio.create_task(reading.next_batch())
                 for _ in range(turn % 50):
                     await asyncio.sleep(0)
-                task.cancel()
+                taking.cancel()
                 try:
-                    batch = await task
+                    batch = await taking
                 except asyncio.CancelledError:
                     continue
                 if batch is None:
@@ -501,7 +501,7 @@ def test_what_was_opened_for_a_cancelled_task_is_closed(
         async with aio.open_client(config) as client:
             await client.create_stream("s", 1)
             for turn in range(60):
-                task = asyncio.create_task(client.begin_transaction("s"))
+                task = asyncio.ensure_future(client.begin_transaction("s"))
                 await asyncio.sleep(turn / 5000)
                 task.cancel()
                 try:
@@ -669,7 +669,7 @@ def test_closing_the_loop_with_things_open(config: PravegaConfig) -> None:
         client = loop.run_until_complete(manager.__aenter__())
         assert loop.run_until_complete(client.stream_exists("s"))
         thread = client._portal.crossing.thread
-        task = loop.create_task(client.reader_group("g"))
+        task = asyncio.ensure_future(client.reader_group("g"), loop=loop)
         loop.run_until_complete(asyncio.sleep(0))
         loop.close()
         deadline = time.monotonic() + 60

@@ -17,7 +17,17 @@ import trio
 
 import pravega_wire
 import spark_adapter
-from pravega_wire import Ack, Credentials, PravegaConfig, SegmentRange, ingest, open_client, sync, testing
+from pravega_wire import (
+    Ack,
+    Credentials,
+    PravegaConfig,
+    SegmentRange,
+    aio,
+    ingest,
+    open_client,
+    sync,
+    testing,
+)
 from pravega_wire._public import home_of
 from pravega_wire.errors import ClosedError, ConnectError
 from pravega_wire.stream.client import PravegaClient
@@ -29,7 +39,7 @@ PAGE = (ROOT / "docs" / "public.md").read_text(encoding="utf-8")
 SECTIONS = dict(re.findall(r"^## `([\w.]+)`\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE))
 WITHOUT_NAMES = {"pravega_wire.protocol.commands"}
 """Its names have a page of their own."""
-PACKAGES = (pravega_wire, sync, ingest, testing)
+PACKAGES = (pravega_wire, sync, aio, ingest, testing)
 CLASSES = [
     pytest.param(package, value, id=f"{package.__name__}.{name}")
     for package in PACKAGES

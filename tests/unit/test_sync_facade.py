@@ -30,6 +30,7 @@ from pravega_wire.stream.synchronizer import StateSynchronizer
 from pravega_wire.stream.together import RangesReader
 from pravega_wire.stream.transaction import StagingWriter, Transaction
 from pravega_wire.sync import client as blocking
+from pravega_wire.sync import direct
 from pravega_wire.sync.portal import Call, Portal
 
 INTERNAL = {
@@ -37,6 +38,8 @@ INTERNAL = {
     "acknowledged", "failed", "sealed", "resent", "reconnecting", "add", "settle", "fail",
     # entering the context does it
     "open",
+    # how one reader ends another
+    "close_nowait",
     # what the blocking iterator of a table takes items from
     "at_hand", "load", "take", "take_batch",
     # what a synchronizer asks when it came too late
@@ -114,7 +117,7 @@ def test_what_is_entered_is_closed_by_trio_s_word(cls: type) -> None:
 
 def test_every_blocking_class_is_exported() -> None:
     """What is public in the modules of the package is public in the package."""
-    modules = (blocking, blocking_tables, direct)
+    modules = (blocking, direct)
     assert sorted(sync.__all__) == sorted({name for module in modules for name in module.__all__})
     for cls in vars(sync).values():
         if inspect.isclass(cls):
