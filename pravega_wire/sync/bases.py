@@ -12,15 +12,19 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Generic, Self, TypeVar, cast
 from uuid import UUID
 
 import trio
 
+from pravega_wire.controller.types import TxnStatus
 from pravega_wire.errors import ClosedError, InvalidArgumentError, PravegaError
 from pravega_wire.event_time import WatermarkAssigner
 from pravega_wire.hashing import routing_key_position
+from pravega_wire.metrics import WriterMetrics
 from pravega_wire.protocol.events import EventBatch
+from pravega_wire.segment.appender import HEADER_BYTES
 from pravega_wire.segment.appender import Ack as AsyncAck
 from pravega_wire.serializers import BytesSerializer, Serializer
 from pravega_wire.stream import client as twin
@@ -33,8 +37,10 @@ from pravega_wire.stream.resumable import ResumableWriter as AsyncResumableWrite
 from pravega_wire.stream.revisioned import RevisionedStream as AsyncRevisionedStream
 from pravega_wire.stream.revisioned import RevisionReader as AsyncRevisionReader
 from pravega_wire.stream.routing import Partitioner, check_lengths
+from pravega_wire.stream.transaction import Transaction as AsyncTransaction
 from pravega_wire.sync.byte_stream import ByteStreamReader, ByteStreamWriter
 from pravega_wire.sync.feeding import Feed, Placing, is_plain, plain_keys
+from pravega_wire.sync.outbox import Outbox, Promise
 from pravega_wire.sync.portal import Held, Line, Named, Portal
 from pravega_wire.sync.table_mapping import TableMapping
 from pravega_wire.types import Revision
@@ -148,7 +154,7 @@ class Closable(Handle):
 class _Acks:
     """Several acknowledgements as one."""
 
-    def __init__(self, acks: Sequence[AsyncAck]) -> None:
+    def __init__(self, acks: Sequence[AsyncAck | Promise]) -> None:
         self.all = acks
 
     async def wait(self) -> None:
@@ -165,7 +171,7 @@ class Ack:
     ``ack.wait()`` returns when all of them are durable, and raises when they are not.
     """
 
-    def __init__(self, line: Line, *acks: AsyncAck) -> None:
+    def __init__(self, line: Line, *acks: AsyncAck | Promise) -> None:
         # The writer's: closing that ends waiting as well.
         self._portal = line
         self._twin = _Acks(acks)
@@ -190,25 +196,59 @@ class Ack:
         self._portal.within(timeout, self._twin.wait)
 
 
-class _WriterBase(Handle):
+class WriterBase(Handle):
     """What the blocking writers share."""
 
     def __init__(self, portal: Portal | Line, twin: Any, placing: Placing | None = None) -> None:
         super().__init__(portal, twin)
         self._placing = Placing(routing_key_position) if placing is None else placing
+        self._outbox: Outbox[Ack] = Outbox(
+            self._portal.portal, twin.write_events, self._counted, partial(Ack, self._portal)
+        )
+
+    def _ready(self) -> bool:
+        """Whether the writer takes events just now."""
+        return self._twin._error is None and bool(self._twin._routes)
+
+    def _counted(self) -> tuple[int, int]:
+        """What the writer has counted of the events that it was given."""
+        return self._twin.events_written, self._twin.bytes_written
+
+    def _call(
+        self, timeout: float | None, function: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any
+    ) -> T:
+        # What was written singly comes before.
+        ordered = Named(function, self._outbox.after(function))
+        return self._portal.within(timeout, ordered, *args, **kwargs)
 
     def _end(self, timeout: float | None, function: Callable[..., Awaitable[None]], *args: Any) -> None:
-        self._portal.finish(timeout, function, *args)
+        self._portal.finish(timeout, Named(function, self._outbox.ending(function)), *args)
+
+    def _leave(self, timeout: float | None, kind: object, error: object, trace: object) -> None:
+        leave = self._twin.__aexit__
+        if kind is None:
+            leave = Named(leave, self._outbox.ending(leave))
+        self._portal.finish(timeout, leave, kind, error, trace)
 
     def _write_event(
         self, event: bytes, routing_key: str | None = None, *, timeout: float | None = None
-    ) -> tuple[AsyncAck]:
-        """Each call crosses a thread: prefer :meth:`write_events` for many.
+    ) -> Ack:
+        """It does not wait for the client's thread, which takes what was written singly some 2 ms later at
+        most; waiting for it, or calling another method of the writer, has it taken at once. When the writer
+        fails, the next call raises that.
 
         :param timeout: seconds to wait for room; the event is queued all the same, and may be stored.
         """
         key = self._placing.key(routing_key)
-        return (self._portal.within(timeout, self._twin.write_event, event, key),)
+        put = self._outbox.put(event, key) if self._ready() else None
+        if put is None:
+            writing = Named(self._twin.write_event, self._outbox.writing(self._twin.write_event))
+            return Ack(self._portal, self._portal.within(timeout, writing, event, key))
+        ack, full = put
+        if full is not None:
+            room = Named(self._twin.write_event, self._outbox.handed)
+            self._portal.within(timeout, room, full)
+        return ack
 
     def _write_events(
         self,
@@ -235,15 +275,15 @@ class _WriterBase(Handle):
             keys = keys if plain_keys(keys) else list(keys)
             write = self._placing.of_array(write, events, keys)
         if is_plain(events) and plain_keys(keys):
-            writing = Named(self._twin.write_events, write)
+            writing = Named(self._twin.write_events, self._outbox.writing(write))
             return (self._portal.within(timeout, writing, events, keys),)
         one_key = keys if isinstance(keys, str) else None
         feed = Feed(events, None if keys is None or one_key is not None else keys, one_key)
-        feeding = Named(self._twin.write_events, feed.write_to)
+        feeding = Named(self._twin.write_events, self._outbox.writing(feed.write_to))
         return tuple(self._portal.within(timeout, feeding, self._twin.write_events))
 
 
-class RoutedWriterBase(_WriterBase):
+class RoutedWriterBase(WriterBase):
     """Of event writers and staging writers."""
 
     def _write_batch(
@@ -253,18 +293,43 @@ class RoutedWriterBase(_WriterBase):
         :param timeout: seconds to wait for room; the events are queued all the same, and may be stored.
         """
         key = self._placing.key(routing_key)
-        return (self._portal.within(timeout, self._twin.write_batch, list(events), key),)
+        writing = Named(self._twin.write_batch, self._outbox.writing(self._twin.write_batch))
+        return (self._portal.within(timeout, writing, list(events), key),)
+
+    @property
+    def _events_written(self) -> int:
+        return self._outbox.unwritten()[0] + int(self._twin.events_written)
+
+    @property
+    def _bytes_written(self) -> int:
+        return self._outbox.unwritten()[1] + int(self._twin.bytes_written)
+
+    @property
+    def _outstanding_bytes(self) -> int:
+        events, size = self._outbox.unwritten()
+        return HEADER_BYTES * events + size + int(self._twin.outstanding_bytes)
+
+    def _metrics(self) -> WriterMetrics:
+        return self._outbox.counted(self._twin.metrics())
 
     def __enter__(self) -> Self:
         self._portal.call(self._twin.open)
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        self._portal.finish(None, self._twin.__aexit__, kind, error, trace)
+        self._leave(None, kind, error, trace)
 
 
 class ResumableWriterBase(RoutedWriterBase):
     """Of resumable writers."""
+
+    def _counted(self) -> tuple[int, int]:
+        # Events that are stored already are not written, but have their numbers.
+        return self._twin.next_event_number, self._twin.bytes_written
+
+    @property
+    def _next_event_number(self) -> int:
+        return self._outbox.unwritten()[0] + int(self._twin.next_event_number)
 
     def _last_stored_of(self, routing_key: str) -> int:
         key = self._placing.key(routing_key)
@@ -272,19 +337,39 @@ class ResumableWriterBase(RoutedWriterBase):
         return twin.last_stored_of(routing_key if key is None else key)
 
 
-class TransactionBase(_WriterBase):
+class TransactionBase(WriterBase):
     """Of transactions."""
+
+    def _ready(self) -> bool:
+        twin: AsyncTransaction = self._twin
+        writer = twin._writer
+        return twin._open and twin._lost is None and writer is not None and writer._error is None
+
+    def _counted(self) -> tuple[int, int]:
+        writer = self._twin._writer
+        return (0, 0) if writer is None else (writer.events_written, writer.bytes_written)
+
+    def _metrics(self) -> WriterMetrics:
+        return self._outbox.counted(self._twin.metrics())
+
+    def _abort(self, *, timeout: float | None = None) -> None:
+        # Whatever became of the events.
+        self._portal.within(timeout, self._twin.abort)
+
+    def _status(self, *, timeout: float | None = None) -> TxnStatus:
+        status: TxnStatus = self._portal.within(timeout, self._twin.status)
+        return status
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
         if kind is None or issubclass(kind, Exception):
-            self._portal.finish(None, self._twin.__aexit__, kind, error, trace)
+            self._leave(None, kind, error, trace)
             return
         # After Ctrl-C nobody wants to wait for a server that does not answer: the lease ends it as well.
         try:
-            self._portal.finish(_INTERRUPTED_SECONDS, self._twin.__aexit__, kind, error, trace)
+            self._leave(_INTERRUPTED_SECONDS, kind, error, trace)
         except PravegaError as failure:
             log.info("%s was not aborted: %s", self._twin.txn_id, failure)
 

@@ -1058,12 +1058,12 @@ class RoutedWriter(RoutedWriterBase):
     @property
     def events_written(self) -> int:
         """Events accepted so far."""
-        return self._twin.events_written
+        return self._events_written
 
     @property
     def bytes_written(self) -> int:
         """Bytes of their payloads."""
-        return self._twin.bytes_written
+        return self._bytes_written
 
     @property
     def segments(self) -> list[str]:
@@ -1078,7 +1078,9 @@ class RoutedWriter(RoutedWriterBase):
         Events with one routing key are stored in the order of these calls. Waits only while
         ``max_outstanding_bytes`` are unacknowledged.
 
-        Each call crosses a thread: prefer :meth:`write_events` for many.
+        It does not wait for the client's thread, which takes what was written singly some 2 ms later at
+        most; waiting for it, or calling another method of the writer, has it taken at once. When the writer
+        fails, the next call raises that.
 
         :param event: payload, at most 8 MiB; a ``bytearray`` or ``memoryview`` is copied.
         :param routing_key: events with the same key stay in order; None spreads them.
@@ -1087,7 +1089,7 @@ class RoutedWriter(RoutedWriterBase):
         :raises EventTooLargeError: over the limit; nothing was written.
         :raises PravegaError: the writer has failed; the error says why.
         """
-        return Ack(self._portal, *(self._write_event(event, routing_key, timeout=timeout)))
+        return self._write_event(event, routing_key, timeout=timeout)
 
     def write_events(
         self,
@@ -1144,11 +1146,11 @@ class RoutedWriter(RoutedWriterBase):
     @property
     def outstanding_bytes(self) -> int:
         """Bytes, with event headers, that are not acknowledged yet."""
-        return self._twin.outstanding_bytes
+        return self._outstanding_bytes
 
     def metrics(self) -> WriterMetrics:
         """Counters and latencies since the writer was opened."""
-        return self._twin.metrics()
+        return self._metrics()
 
     @property
     def events_acknowledged(self) -> int:
@@ -1232,7 +1234,7 @@ class ResumableWriter(EventWriter, ResumableWriterBase):
     @property
     def next_event_number(self) -> int:
         """Number that the next event gets; the first event of a sequence has number 1."""
-        return self._twin.next_event_number
+        return self._next_event_number
 
     @property
     def events_skipped(self) -> int:
@@ -1258,11 +1260,13 @@ class ResumableWriter(EventWriter, ResumableWriterBase):
     ) -> Ack:
         """As :meth:`EventWriter.write_event`; the event gets the next number.
 
-        Each call crosses a thread: prefer :meth:`write_events` for many.
+        It does not wait for the client's thread, which takes what was written singly some 2 ms later at
+        most; waiting for it, or calling another method of the writer, has it taken at once. When the writer
+        fails, the next call raises that.
 
         :param timeout: seconds to wait for room; the event is queued all the same, and may be stored.
         """
-        return Ack(self._portal, *(self._write_event(event, routing_key, timeout=timeout)))
+        return self._write_event(event, routing_key, timeout=timeout)
 
     def write_batch(
         self, events: Iterable[bytes], routing_key: str | None = None, *, timeout: float | None = None
@@ -1336,12 +1340,14 @@ class Transaction(TransactionBase):
     ) -> Ack:
         """As :meth:`EventWriter.write_event`. Events without a key all go to one segment.
 
-        Each call crosses a thread: prefer :meth:`write_events` for many.
+        It does not wait for the client's thread, which takes what was written singly some 2 ms later at
+        most; waiting for it, or calling another method of the writer, has it taken at once. When the writer
+        fails, the next call raises that.
 
         :param timeout: seconds to wait for room; the event is queued all the same, and may be stored.
         :raises TransactionNotOpenError: committed or aborted, here or elsewhere.
         """
-        return Ack(self._portal, *(self._write_event(event, routing_key, timeout=timeout)))
+        return self._write_event(event, routing_key, timeout=timeout)
 
     def write_events(
         self,
@@ -1373,7 +1379,7 @@ class Transaction(TransactionBase):
 
     def metrics(self) -> WriterMetrics:
         """Counters of what was written through this object, whatever becomes of the transaction."""
-        return self._twin.metrics()
+        return self._metrics()
 
     def commit(self, timestamp: int | None = None, *, timeout: float | None = None) -> None:
         """Flush, then make the events visible together. Returns when the controller has recorded it.
@@ -1403,7 +1409,7 @@ class Transaction(TransactionBase):
         :param timeout: seconds. It may be aborted all the same; its lease ends it otherwise.
         :raises TransactionNotOpenError: it is committed.
         """
-        self._call(timeout, self._twin.abort)
+        return self._abort(timeout=timeout)
 
     def status(self, *, timeout: float | None = None) -> TxnStatus:
         """State of the transaction now.
@@ -1411,7 +1417,7 @@ class Transaction(TransactionBase):
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`;
             None for no limit.
         """
-        return self._call(timeout, self._twin.status)
+        return self._status(timeout=timeout)
 
     def wait_committed(self, *, timeout: float | None = None) -> None:
         """Wait until readers see the events.

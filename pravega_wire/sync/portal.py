@@ -541,6 +541,11 @@ class Portal:
         self._nursery.start_soon(task)
 
     @property
+    def open(self) -> bool:
+        """Whether calls are taken still."""
+        return not self._closing and self._stop is not None and not self._stop.is_set()
+
+    @property
     def calls(self) -> set[AnyCall]:
         """The calls that have not ended; for the portal's thread."""
         return self._calls

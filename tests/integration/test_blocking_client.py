@@ -32,7 +32,9 @@ from pravega_wire.errors import (
     ClosedError,
     InvalidArgumentError,
     PravegaTimeoutError,
+    StreamSealedError,
     TransactionAbortedError,
+    TransactionError,
 )
 from pravega_wire.metrics import ControllerCalled
 from pravega_wire.serializers import FunctionSerializer
@@ -904,3 +906,122 @@ def test_ctrl_c(config: PravegaConfig, what: str) -> None:
         assert process.wait(60) == 0
     # One second is the promise; the machine may be busy.
     assert took < 5
+
+
+# --- single events --------------------------------------------------------------------------------
+
+
+def test_single_events_keep_their_place(config: PravegaConfig) -> None:
+    """They cross threads later than they are written, and yet before what is written after them."""
+    with open_client(config) as client:
+        client.create_stream("s", 2)
+        wanted: list[bytes] = []
+        with client.event_writer("s") as writer:
+            for turn in range(300):
+                for number in range(turn % 7):
+                    wanted.append(b"%d single %d" % (turn, number))
+                    writer.write_event(wanted[-1], "key")
+                if turn % 3 == 0:
+                    wanted += [b"%d many" % turn] * 2
+                    writer.write_events(wanted[-2:], "key")
+                elif turn % 3 == 1:
+                    wanted += [b"%d fed" % turn]
+                    writer.write_events(iter(wanted[-1:]), "key")
+                else:
+                    wanted += [b"%d batch" % turn]
+                    writer.write_batch(wanted[-1:], "key")
+                assert writer.events_written == len(wanted)
+                assert writer.bytes_written == sum(map(len, wanted))
+                assert writer.metrics().events_written == len(wanted)
+        assert all_events(client, "s") == wanted
+        with client.begin_transaction("s") as txn:
+            for event in wanted[:50]:
+                txn.write_event(event, "key")
+            txn.commit()
+        txn.wait_committed()
+        assert all_events(client, "s") == wanted + wanted[:50]
+        writer_id = uuid4()
+        for first in (1, 20):
+            with client.resumable_writer("s", writer_id, first_event_number=first) as resumable:
+                for number in range(first, 51):
+                    assert resumable.next_event_number == number
+                    resumable.write_event(b"%d" % number, "key")
+        assert all_events(client, "s")[-50:] == [b"%d" % number for number in range(1, 51)]
+
+
+def test_a_single_event_goes_out_without_being_waited_for(config: PravegaConfig) -> None:
+    with open_client(config) as client, open_client(config) as other:
+        client.create_stream("s", 1)
+        with client.event_writer("s") as writer:
+            for count in (1, 3, 1000):
+                before = len(all_events(other, "s"))
+                for _ in range(count):
+                    ack = writer.write_event(b"event")
+                while len(all_events(other, "s")) < before + count:
+                    time.sleep(0.01)
+                ack.wait()
+                assert ack.done
+
+
+def test_single_events_of_many_threads(config: PravegaConfig) -> None:
+    with open_client(config) as client:
+        client.create_stream("s", 2)
+        with client.event_writer("s") as writer:
+
+            def write(name: int) -> None:
+                for number in range(2000):
+                    writer.write_event(b"%d %d" % (name, number), str(name))
+
+            for thread in [in_a_thread(lambda name=name: write(name)) for name in range(4)]:
+                thread.result(120)
+            assert writer.events_written == 8000
+        found = all_events(client, "s")
+        for name in range(4):
+            of_thread = [event for event in found if event.startswith(b"%d " % name)]
+            assert of_thread == [b"%d %d" % (name, number) for number in range(2000)]
+
+
+def test_single_events_of_a_writer_that_fails(config: PravegaConfig) -> None:
+    with open_client(config) as client:
+        client.create_stream("s", 1)
+        with client.event_writer("s") as writer:
+            writer.write_event(b"stored").wait()
+            client.seal_stream("s")
+            ack = writer.write_event(b"too late")
+            with pytest.raises(StreamSealedError):
+                ack.wait()
+            assert isinstance(ack.error, StreamSealedError)
+            with pytest.raises(StreamSealedError):
+                writer.write_event(b"later")
+        assert all_events(client, "s") == [b"stored"]
+        client.create_stream("t", 1)
+        txn = client.begin_transaction("t")
+        txn.write_event(b"first").wait()
+        client.abort_transaction("t", txn.txn_id)
+        ack = txn.write_event(b"lost")
+        with pytest.raises(TransactionError):
+            ack.wait()
+        with pytest.raises(TransactionError):
+            txn.commit()
+        txn.abort()
+
+
+def test_closing_the_client_ends_single_events(config: PravegaConfig, fault_proxy: FaultProxy) -> None:
+    with open_client(config, address_map=fault_proxy.address_map) as client:
+        client.create_stream("s", 1)
+        writer = client.event_writer("s", max_outstanding_bytes=100_000).__enter__()
+        writer.write_event(b"stored").wait()
+        fault_proxy.pause()
+        acks = []
+        with pytest.raises(PravegaTimeoutError):
+            for _ in range(20_000):
+                acks.append(writer.write_event(bytes(1000), timeout=0.2))
+        assert 100 < len(acks) < 10_000
+        assert writer.outstanding_bytes > 100_000
+        waiting = in_a_thread(acks[-1].wait)
+    with pytest.raises(ClosedError):
+        waiting.result(60)
+    assert all(ack.done for ack in acks)
+    assert isinstance(acks[-1].error, ClosedError)
+    with pytest.raises(ClosedError):
+        writer.write_event(b"later")

@@ -1,0 +1,290 @@
+"""Single events on their way from the thread that writes them to the client's thread."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any, Final, Generic, TypeVar
+
+import trio
+
+from pravega_wire.errors import ClosedError, PravegaError
+from pravega_wire.metrics import WriterMetrics
+from pravega_wire.segment.appender import BLOCK_BYTES, HEADER_BYTES, MAX_EVENT_BYTES
+from pravega_wire.segment.appender import Ack as AsyncAck
+from pravega_wire.sync.portal import Portal
+
+__all__ = ["Outbox", "Promise"]
+
+A = TypeVar("A")
+R = TypeVar("R")
+
+_LINGER_SECONDS: Final = 0.002
+# So long the client's thread waits for more before it takes what has come since it took something. Without
+# that each event would wake it, which takes fifty times what an event takes.
+
+_FULL_BYTES: Final = BLOCK_BYTES
+
+_forks = 0
+
+
+def _forked() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+class Promise:
+    """The acknowledgement of events that cross threads together.
+
+    :param hurry: has them taken at once.
+    :ivar handed: set once the writer has accepted them, or they have failed.
+    """
+
+    __slots__ = ("_ack", "_error", "_hurry", "handed")
+
+    def __init__(self, hurry: Callable[[], None]) -> None:
+        self._hurry = hurry
+        self._ack: AsyncAck | None = None
+        self._error: PravegaError | None = None
+        self.handed = trio.Event()
+
+    @property
+    def done(self) -> bool:
+        """True once the events are stored or have failed."""
+        return self._error is not None or (self._ack is not None and self._ack.done)
+
+    @property
+    def error(self) -> PravegaError | None:
+        """Why the events were not stored, or None."""
+        return self._error if self._error is not None or self._ack is None else self._ack.error
+
+    async def wait(self) -> None:
+        """Wait until they are stored; in the client's thread."""
+        if not self.handed.is_set():
+            self._hurry()
+            await self.handed.wait()
+        if self._error is not None:
+            raise self._error
+        assert self._ack is not None
+        await self._ack.wait()
+
+    def keep(self, ack: AsyncAck) -> None:
+        """The writer has accepted them."""
+        self._ack = ack
+        self.handed.set()
+
+    def fail(self, error: PravegaError) -> None:
+        """The writer has not."""
+        self._error = error
+        self.handed.set()
+
+
+class Outbox(Generic[A]):
+    """Takes single events in the thread that writes them; the client's thread takes many at once.
+
+    :param write: the writer's ``write_events``.
+    :param counts: the writer's events and bytes so far, the bytes without headers.
+    :param acknowledgement: makes what a caller gets from a promise.
+    """
+
+    def __init__(
+        self,
+        portal: Portal,
+        write: Callable[[list[bytes], list[str | None]], Awaitable[AsyncAck]],
+        counts: Callable[[], tuple[int, int]],
+        acknowledgement: Callable[[Promise], A],
+    ) -> None:
+        self._portal = portal
+        self._write = write
+        self._counts = counts
+        self._acknowledgement = acknowledgement
+        self._lock = threading.Lock()
+        self._forks = _forks
+        self._events: list[bytes] = []
+        self._keys: list[str | None] = []
+        self._bytes = 0
+        self._promise = Promise(self._hurry)
+        self._ack = acknowledgement(self._promise)
+        # What the writer is being given: events, bytes, and what it had before.
+        self._given: tuple[int, int, int, int] | None = None
+        self._flying: Promise | None = None
+        self._scheduled = False
+        self._urgent = trio.Event()
+        self._turn = trio.Lock()
+        self._failure: PravegaError | None = None
+        self._reported = False
+
+    # --- in the threads that write --------------------------------------------------------------
+
+    def put(self, event: bytes, key: str | None) -> tuple[A, Promise | None] | None:
+        """Take an event.
+
+        :returns: its acknowledgement, and where there is too much a promise to wait for; None when the event
+            or the client is such that the writer has to be asked.
+        :raises PravegaError: the writer has not accepted earlier ones.
+        """
+        self._check()
+        if (
+            type(event) is not bytes
+            or len(event) > MAX_EVENT_BYTES
+            or not (key is None or isinstance(key, str))
+            or self._forks != _forks
+            or not self._portal.open
+        ):
+            return None
+        with self._lock:
+            self._events.append(event)
+            self._keys.append(key)
+            self._bytes += len(event) + HEADER_BYTES
+            ack = self._ack
+            full = self._promise if self._bytes > _FULL_BYTES else None
+            begin = not self._scheduled
+            self._scheduled = True
+        if begin:
+            self._portal.soon(self._begin)
+        return ack, full
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            self._reported = True
+            raise self._failure
+
+    def unwritten(self) -> tuple[int, int]:
+        """Events that the writer has not counted yet, and their bytes without headers."""
+        with self._lock:
+            events = len(self._events)
+            size = self._bytes - HEADER_BYTES * events
+            if self._given is not None:
+                count, given, before_count, before_bytes = self._given
+                now_count, now_bytes = self._counts()
+                events += max(0, count - (now_count - before_count))
+                size += max(0, given - (now_bytes - before_bytes))
+        return events, size
+
+    def counted(self, metrics: WriterMetrics) -> WriterMetrics:
+        """A writer's metrics, with the events that it has not counted yet."""
+        events, size = self.unwritten()
+        if not events:
+            return metrics
+        return replace(
+            metrics,
+            events_written=metrics.events_written + events,
+            bytes_written=metrics.bytes_written + size,
+            outstanding_bytes=metrics.outstanding_bytes + size + HEADER_BYTES * events,
+        )
+
+    # --- in the client's thread -----------------------------------------------------------------
+
+    def _begin(self) -> None:
+        self._portal.start_soon(self._drain)
+
+    async def _drain(self) -> None:
+        """Give the writer what there is, until nothing comes any more."""
+        try:
+            async with self._turn:
+                await self._take()
+            while True:
+                with trio.move_on_after(_LINGER_SECONDS):
+                    await self._urgent.wait()
+                async with self._turn:
+                    with self._lock:
+                        if not self._events:
+                            self._scheduled = False
+                            return
+                    await self._take()
+        except BaseException:
+            error = ClosedError("the client was closed before this event was sent")
+            with self._lock:
+                self._events, self._keys, self._bytes = [], [], 0
+                self._scheduled = False
+                self._failure = self._failure or error
+            self._promise.fail(error)
+            raise
+
+    async def _take(self) -> None:
+        with self._lock:
+            events, keys, promise = self._events, self._keys, self._promise
+            size = self._bytes - HEADER_BYTES * len(events)
+            self._events, self._keys, self._bytes = [], [], 0
+            self._promise = Promise(self._hurry)
+            self._ack = self._acknowledgement(self._promise)
+            self._given = (len(events), size, *self._counts())
+            self._flying = promise
+        self._urgent = trio.Event()
+        one_key = keys[0] if keys and keys.count(keys[0]) == len(keys) else keys
+        try:
+            promise.keep(await self._write(events, one_key))  # type: ignore[arg-type]  # one key for all
+        except PravegaError as error:
+            self._failure = self._failure or error
+            promise.fail(error)
+        except BaseException:
+            promise.fail(ClosedError("the client was closed before this event was sent"))
+            raise
+        finally:
+            with self._lock:
+                self._given = None
+                self._flying = None
+
+    def _hurry(self) -> None:
+        self._urgent.set()
+
+    async def handed(self, promise: Promise) -> None:
+        """Wait until the writer has accepted these events: until it had room for them.
+
+        :raises PravegaError: it has not.
+        """
+        self._hurry()
+        await promise.handed.wait()
+        self._check()
+
+    async def settled(self) -> None:
+        """Wait until the writer has accepted everything that was put here so far.
+
+        :raises PravegaError: it has not.
+        """
+        with self._lock:
+            promise = self._promise if self._events else self._flying
+        if promise is not None:
+            await self.handed(promise)
+        self._check()
+
+    def after(self, function: Callable[..., Awaitable[R]]) -> Callable[..., Awaitable[R]]:
+        """The same function, called when the writer has everything that was put here before."""
+
+        async def ordered(*args: Any, **kwargs: Any) -> R:
+            await self.settled()
+            return await function(*args, **kwargs)
+
+        return ordered
+
+    def writing(self, function: Callable[..., Awaitable[R]]) -> Callable[..., Awaitable[R]]:
+        """The same function, which writes: what is put here meanwhile comes after it."""
+
+        async def ordered(*args: Any, **kwargs: Any) -> R:
+            await self.settled()
+            async with self._turn:
+                return await function(*args, **kwargs)
+
+        return ordered
+
+    def ending(self, function: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+        """The same function, which ends the writer in any case."""
+
+        async def ordered(*args: Any, **kwargs: Any) -> None:
+            known, failure = self._reported, None
+            try:
+                await self.settled()
+            except PravegaError as error:
+                failure = None if known else error
+            finally:
+                # Cancelled, it is called as well: it ends without flushing then.
+                await function(*args, **kwargs)
+            if failure is not None:
+                raise failure
+
+        return ordered
