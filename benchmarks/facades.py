@@ -1,8 +1,8 @@
 """What the blocking and the asyncio client cost beside the async one: ``python -m benchmarks.facades``.
 
 All of them do the same work in one process, in turn, so that what else the machine does meets them alike.
-Times are of the whole process, with the client's thread: processor seconds and seconds by the wall, the median
-of the rounds. Needs a server at ``PRAVEGA_CONTROLLER_URI``.
+Times are of the whole process, with the client's thread: processor seconds and seconds by the wall, the
+median of the rounds. Needs a server at ``PRAVEGA_CONTROLLER_URI``.
 """
 
 from __future__ import annotations
