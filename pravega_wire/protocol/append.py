@@ -193,7 +193,7 @@ class Block(Generic[P]):
             self.extra.append(ack)
 
     def adopt(self, old: Block[P]) -> None:
-        """Those who wait for ``old`` wait for this block as well: it has got some of its events."""
+        """What waits for ``old`` waits for this block as well: it has got some of its events."""
         if not self.extra or self.extra[-1] is not old.ack:
             acks: tuple[Promise, ...] = (*old.extra, old.ack)
             for ack in acks:
@@ -290,7 +290,7 @@ class Durable(NamedTuple):
 
     :ivar size: bytes with headers.
     :ivar events: how many.
-    :ivar seconds: since they were sent for the first time; 0 where a set-up told of them one by one.
+    :ivar seconds: since they were sent for the first time; 0 where events of a block were left out.
     """
 
     size: int
@@ -520,7 +520,7 @@ class Appends(Generic[P]):
         return self._stored_through(last, now)
 
     def leave_out(self, stored: Stored) -> list[Durable]:
-        """Drop events, numbered by the caller, that are stored, by whomever."""
+        """Drop the events, numbered by the caller, that this process or another one has stored."""
         if self.open.numbers:
             self.close_block()
         durable = []

@@ -174,7 +174,7 @@ class SegmentAppender:
         self.finish()
 
     def leave_out(self, stored: Stored) -> None:
-        """Drop events, numbered by the caller, that are stored, by whomever."""
+        """Drop the events, numbered by the caller, that this process or another one has stored."""
         self._tell(self.appends.leave_out(stored))
 
     def _tell(self, durable: Iterable[Durable]) -> None:
