@@ -613,6 +613,8 @@ class RoutedWriter:
                 headers = map(self._headers.__getitem__, lengths[first:last])
                 joined = b"".join(chain.from_iterable(zip(headers, events, strict=True)))
             block.put([joined], places[first:last], added, len(events), ack=ack)
+            # pump() joins it into a frame, and may then free it.
+            del joined
             self.events_written += len(events)
             self.bytes_written += added - HEADER_BYTES * len(events)
             self._outstanding += added
