@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -349,6 +350,49 @@ def test_batches_become_visible_in_order_and_nothing_is_left() -> None:
     assert server.stream == [e for b in range(3) for e in whole_batch("q", b)]
     assert server.staging == {}
     assert driver.steps == list(STEPS) * 3
+
+
+class Counted:
+    """Passes calls on to another object, and counts them by name."""
+
+    def __init__(self, inner: object, calls: Counter[str]) -> None:
+        self.inner, self.calls = inner, calls
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.inner, name)
+        if not callable(found):
+            return found
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            self.calls[name] += 1
+            result = found(*arguments, **named)
+            return Counted(result, self.calls) if isinstance(result, FakeTransaction) else result
+
+        return call
+
+
+def test_a_driver_asks_as_often_for_64_partitions_as_for_one() -> None:
+    asked = {}
+    for partitions in (1, 64):
+        server, calls = Server(), Counter[str]()
+        driver = Driver(server)
+        driver.run(0)
+        driver.committer._client = Counted(driver.committer._client, calls)
+        driver.journal._revisioned = Counted(driver.revisioned, calls)
+
+        def write(txn: UUID, driver: Driver = driver, partitions: int = partitions) -> list[AttemptResult]:
+            results = []
+            for partition in range(partitions):
+                events = [f"q:1:{partition}".encode()]
+                winner = driver.stage(1, txn, partition, events)
+                results.append(AttemptResult(partition, winner, 1, 0, contents_of(events)))
+            return results
+
+        assert driver.committer.run(1, write).rows == partitions
+        assert len(server.stream) == len(whole_batch("q", 0)) + partitions
+        asked[partitions] = calls
+    assert asked[1]["merge_staging"] == asked[1]["commit_transaction"] == 1
+    assert asked[64] == asked[1]
 
 
 @pytest.mark.parametrize("step", STEPS)
