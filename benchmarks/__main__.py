@@ -28,7 +28,7 @@ from uuid import UUID, uuid4
 from benchmarks.connector_env import connector_java, connector_python
 from benchmarks.peers import Participant, ParticipantError, cpu_seconds, java_command, python_command
 from benchmarks.report import latencies, pauses, spark_notes, spark_table, table
-from benchmarks.spark_bench import APPEND, CONNECTOR, SPARK, SparkBench
+from benchmarks.spark_bench import APPEND, CONNECTOR, OPERATIONS, SPARK, SparkBench
 from benchmarks.spark_work import KINDS
 from benchmarks.work import COUNTER_BYTES, HEADER_BYTES, POOL
 from pravega_wire import PravegaConfig
@@ -495,6 +495,10 @@ def parse() -> argparse.Namespace:
         help=f"kinds of events for the work of Spark: {', '.join(KINDS)} (default: all)",
     )  # fmt: skip
     parser.add_argument(
+        "--spark-operations", nargs="+", choices=OPERATIONS, default=(), metavar="OPERATION",
+        help=f"operations of the work of Spark: {', '.join(map(repr, OPERATIONS))} (default: all)",
+    )  # fmt: skip
+    parser.add_argument(
         "--spark-conf", action="append", default=[], metavar="NAME=VALUE",
         help="a setting of this project's Spark session, not of the connector's",
     )  # fmt: skip
@@ -567,7 +571,9 @@ def main() -> int:
             spark_settings=arguments.spark_conf,
         )
         stack.callback(bench.close)
-        spark = SparkBench(bench, arguments.spark_events, arguments.only, arguments.idle_seconds)
+        spark = SparkBench(
+            bench, arguments.spark_events, arguments.only, arguments.idle_seconds, arguments.spark_operations
+        )
         description = machine(kind) | {"rounds": rounds, "scale": scale}
         if connector is not None:
             description["spark_connector"] = connector[2].name

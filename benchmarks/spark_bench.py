@@ -16,7 +16,7 @@ from benchmarks.report import AFTER_PAUSE
 from benchmarks.spark_work import CYCLE, EVENT, FILES, KEY, KEYS, KINDS, EventKind, slices
 from benchmarks.work import HEADER_BYTES
 
-__all__ = ["APPEND", "CONNECTOR", "SMALL_ROWS", "SPARK", "Form", "SparkBench", "write_files"]
+__all__ = ["APPEND", "CONNECTOR", "OPERATIONS", "SMALL_ROWS", "SPARK", "Form", "SparkBench", "write_files"]
 
 SEGMENTS = 4
 SMALL_ROWS = 50_000
@@ -69,6 +69,10 @@ WRITES: dict[str, tuple[str, tuple[Form, ...]]] = {
 }
 # Both by the name of the operation in the table.
 
+SMALL, PAUSE = "small", "pause"
+OPERATIONS = (*READS, *WRITES, SMALL, PAUSE)
+"""What can be chosen: the operations, the small jobs, and the read after a pause."""
+
 _MIXED = ("read to no-op", "read to no-op, event", "batch write")
 # What is done to events of different lengths.
 
@@ -98,12 +102,14 @@ class SparkBench:
 
     :ivar kinds: names of the kinds of events. :ivar only: names of rows, or none for all.
     :ivar idle_seconds: the pause before the last reads; 0 for none.
+    :ivar operations: some of ``OPERATIONS``, or none for all.
     """
 
     host: Host
     kinds: Sequence[str]
     only: Sequence[str] = ()
     idle_seconds: float = 5.0
+    operations: Sequence[str] = ()
     _lacking: set[tuple[str, str]] = field(default_factory=set)
 
     def run(self) -> None:
@@ -113,13 +119,23 @@ class SparkBench:
             count = self.host.scaled(kind.count)
             mixed = kind.shortest != kind.longest
             with self._files(kind, count) as folder:
-                reads, writes = ([op for op in work if not mixed or op in _MIXED] for work in (READS, WRITES))
-                self._read(kind, count, folder, reads, idle=number == 0 and self.idle_seconds > 0)
+                reads, writes = (
+                    [op for op in work if self._wanted(op) and (not mixed or op in _MIXED)]
+                    for work in (READS, WRITES)
+                )
+                idle = number == 0 and self.idle_seconds > 0 and self._wanted(PAUSE)
+                if reads or idle:
+                    self._read(kind, count, folder, reads, idle=idle)
                 self._write(kind, count, folder, writes)
+        if not self._wanted(SMALL):
+            return
         kind, count = KINDS[SMALL_KIND], min(SMALL_ROWS, self.host.scaled(SMALL_ROWS))
         with self._files(kind, count) as folder:
             self._read(kind, count, folder, ["read and count"], ", small")
             self._write(kind, count, folder, list(WRITES), ", small")
+
+    def _wanted(self, operation: str) -> bool:
+        return not self.operations or operation in self.operations
 
     # --- work ---------------------------------------------------------------------------------------
 
