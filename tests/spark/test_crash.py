@@ -33,7 +33,7 @@ def run_until_killed(*arguments: str, module: str = "crash_driver") -> None:
     )
     try:
         # its JVM and workers hold the pipe too: its end says that they are all gone
-        output, _ = driver.communicate(timeout=180)
+        output, _ = driver.communicate(timeout=600)
     finally:
         with suppress(ProcessLookupError):
             os.killpg(driver.pid, signal.SIGKILL)
