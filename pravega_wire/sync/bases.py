@@ -23,8 +23,8 @@ from pravega_wire.errors import ClosedError, InvalidArgumentError, PravegaError
 from pravega_wire.event_time import WatermarkAssigner
 from pravega_wire.hashing import routing_key_position
 from pravega_wire.metrics import WriterMetrics
+from pravega_wire.protocol.append import HEADER_BYTES
 from pravega_wire.protocol.events import EventBatch
-from pravega_wire.segment.appender import HEADER_BYTES
 from pravega_wire.segment.appender import Ack as AsyncAck
 from pravega_wire.serializers import BytesSerializer, Serializer
 from pravega_wire.stream import client as twin

@@ -12,7 +12,7 @@ import trio
 
 from pravega_wire.errors import ClosedError, PravegaError
 from pravega_wire.metrics import WriterMetrics
-from pravega_wire.segment.appender import BLOCK_BYTES, HEADER_BYTES, MAX_EVENT_BYTES
+from pravega_wire.protocol.append import BLOCK_BYTES, HEADER_BYTES, MAX_EVENT_BYTES
 from pravega_wire.segment.appender import Ack as AsyncAck
 from pravega_wire.sync.portal import Portal
 

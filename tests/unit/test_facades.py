@@ -119,15 +119,15 @@ def test_twins_are_alike(facade: ModuleType, cls: type) -> None:
     shared = cls.__name__ in NAMES
     assert shared or words(twin.__doc__) == words(cls.__doc__)
     wanted = members(cls)
+    value: Any
     for name, value in wanted.items():
-        found = theirs.get("close" if blocking and name == "aclose" else name)
+        found: Any = theirs.get("close" if blocking and name == "aclose" else name)
         where = f"{cls.__name__}.{name}"
         assert found is not None, where
         if isinstance(value, property):
             assert isinstance(found, property), where
             assert words(found.__doc__) == words(value.__doc__), where
-            fget: Any = value.fget
-            value, found = fget, found.fget
+            value, found = value.fget, found.fget
         else:
             documented = words(found.__doc__)
             # The time limit, and what is different between threads, may be said between them.
