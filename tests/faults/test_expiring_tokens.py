@@ -46,35 +46,32 @@ def config(strict: PravegaCluster) -> PravegaConfig:
 
 
 @pytest.mark.parametrize("skew", [0, -3600, 3600], ids=["clock right", "clock behind", "clock ahead"])
-def test_everything_outlives_its_token(
+async def test_everything_outlives_its_token(
     config: PravegaConfig, monkeypatch: pytest.MonkeyPatch, skew: float
 ) -> None:
     """A client that cannot tell by its clock when a token expires learns it from the stores."""
     monkeypatch.setattr(tokens, "time", SimpleNamespace(time=lambda: time.time() + skew))
 
-    async def main() -> None:
-        with trio.fail_after(180):
-            async with open_client(config) as client:
-                await client.create_scope(str(config.default_scope))
-                for name, segments in (("plain", 2), ("long", 2), ("state", 1), ("bytes", 1)):
-                    await client.create_stream(name, segments)
-                await client.create_reader_group(
-                    "readers", ReaderGroupConfig.of([client.config.resolve("plain")])
-                )
-                await client.create_key_value_table("table", KeyValueTableConfiguration(2, 4))
-                over = trio.Event()
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(read_directly, client, over)
-                    for task in (in_one_transaction, shared_state, table, byte_stream):
-                        nursery.start_soon(task, client, over)
-                    seen: list[bytes] = []
-                    nursery.start_soon(read_group, client, seen)
-                    written = await write(client)
-                    over.set()
-                assert_exactly(seen, written)
-                assert_exactly(await read_all(client, "plain"), written)
-
-    trio.run(main)
+    with trio.fail_after(180):
+        async with open_client(config) as client:
+            await client.create_scope(str(config.default_scope))
+            for name, segments in (("plain", 2), ("long", 2), ("state", 1), ("bytes", 1)):
+                await client.create_stream(name, segments)
+            await client.create_reader_group(
+                "readers", ReaderGroupConfig.of([client.config.resolve("plain")])
+            )
+            await client.create_key_value_table("table", KeyValueTableConfiguration(2, 4))
+            over = trio.Event()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(read_directly, client, over)
+                for task in (in_one_transaction, shared_state, table, byte_stream):
+                    nursery.start_soon(task, client, over)
+                seen: list[bytes] = []
+                nursery.start_soon(read_group, client, seen)
+                written = await write(client)
+                over.set()
+            assert_exactly(seen, written)
+            assert_exactly(await read_all(client, "plain"), written)
 
 
 async def write(client: PravegaClient) -> int:

@@ -27,31 +27,28 @@ async def through(config: PravegaConfig, proxy: FaultProxy) -> AsyncIterator[Pra
 
 
 @pytest.mark.parametrize("segments", [1, 4])
-def test_fifty_connections_lost_before_the_acknowledgement(
+async def test_fifty_connections_lost_before_the_acknowledgement(
     config: PravegaConfig, fault_proxy: FaultProxy, segments: int
 ) -> None:
     """The server has stored the block each time, and the client cannot know it."""
 
-    async def main() -> None:
-        async with through(config, fault_proxy) as client:
-            await client.create_stream("cut", segments)
-            written = 0
-            async with client.event_writer("cut") as writer:
-                fault_proxy.cut_before_reply(c.DataAppended, times=50, after=1)
-                while fault_proxy.cuts_due:
-                    for _ in range(100):
-                        await writer.write_event(*event_of(written))
-                        written += 1
-                    await trio.sleep(0.001)
-                    assert written < 2_000_000
-                for _ in range(1000):
+    async with through(config, fault_proxy) as client:
+        await client.create_stream("cut", segments)
+        written = 0
+        async with client.event_writer("cut") as writer:
+            fault_proxy.cut_before_reply(c.DataAppended, times=50, after=1)
+            while fault_proxy.cuts_due:
+                for _ in range(100):
                     await writer.write_event(*event_of(written))
                     written += 1
-                await writer.flush()
-            assert fault_proxy.cuts >= 50
-            assert_exactly(await read_all(client, "cut"), written)
-
-    trio.run(main)
+                await trio.sleep(0.001)
+                assert written < 2_000_000
+            for _ in range(1000):
+                await writer.write_event(*event_of(written))
+                written += 1
+            await writer.flush()
+        assert fault_proxy.cuts >= 50
+        assert_exactly(await read_all(client, "cut"), written)
 
 
 class _Later:
@@ -66,33 +63,30 @@ class _Later:
         return getattr(trio, name)
 
 
-def test_a_segment_that_nothing_is_written_to_does_not_fail_the_writer(
+async def test_a_segment_that_nothing_is_written_to_does_not_fail_the_writer(
     config: PravegaConfig, fault_proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its connection is lost now and then, over a longer time than an operation may take."""
     later = _Later()
     monkeypatch.setattr(store, "trio", later)
 
-    async def main() -> None:
-        async with through(config, fault_proxy) as client:
-            await client.create_stream("idle", 2)
-            async with client.event_writer("idle", max_outstanding_bytes=1000) as writer:
-                for number in range(6):
-                    for _ in range(50):
-                        # All of one key; waiting for room urges the other segment's appender as well.
-                        await writer.write_event(b"%d" % number * 100, "key")
-                    await writer.flush()
-                    # Both are connected before the cut, and have noticed it before time passes.
-                    await trio.testing.wait_all_tasks_blocked(0.05)
-                    fault_proxy.cut_all()
-                    await trio.testing.wait_all_tasks_blocked(0.05)
-                    later.passed += 0.6 * config.operation_timeout
-            assert len(await read_all(client, "idle")) == 300
-
-    trio.run(main)
+    async with through(config, fault_proxy) as client:
+        await client.create_stream("idle", 2)
+        async with client.event_writer("idle", max_outstanding_bytes=1000) as writer:
+            for number in range(6):
+                for _ in range(50):
+                    # All of one key; waiting for room urges the other segment's appender as well.
+                    await writer.write_event(b"%d" % number * 100, "key")
+                await writer.flush()
+                # Both are connected before the cut, and have noticed it before time passes.
+                await trio.testing.wait_all_tasks_blocked(0.05)
+                fault_proxy.cut_all()
+                await trio.testing.wait_all_tasks_blocked(0.05)
+                later.passed += 0.6 * config.operation_timeout
+        assert len(await read_all(client, "idle")) == 300
 
 
-def test_what_another_process_has_stored_is_a_success(
+async def test_what_another_process_has_stored_is_a_success(
     config: PravegaConfig, fault_proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A connection lost long after all that was waited for was found to be stored is the first one lost."""
@@ -100,244 +94,214 @@ def test_what_another_process_has_stored_is_a_success(
     monkeypatch.setattr(store, "trio", later)
     writer_id = uuid4()
 
-    async def main() -> None:
-        async with through(config, fault_proxy) as client, open_client(config) as sound:
-            await client.create_stream("shared", 1)
-            async with client.resumable_writer("shared", writer_id, first_event_number=1) as behind:
-                async with sound.resumable_writer("shared", writer_id, first_event_number=1) as ahead:
-                    for number in range(20):
-                        await ahead.write_event(*event_of(number))
-                fault_proxy.cut_all()
-                await trio.testing.wait_all_tasks_blocked(0.05)
-                for number in range(10):
-                    await behind.write_event(*event_of(number))
-                await behind.flush()
-                later.passed += 2 * config.operation_timeout
-                fault_proxy.pause()
-                for number in range(10, 30):
-                    await behind.write_event(*event_of(number))
-                await trio.testing.wait_all_tasks_blocked(0.05)
-                fault_proxy.cut_all()
-                fault_proxy.resume()
-            assert behind.metrics().reconnects == 2
-            assert_exactly(await read_all(sound, "shared"), 30)
-
-    trio.run(main)
-
-
-def test_a_mark_whose_answer_is_lost_was_moved(config: PravegaConfig, fault_proxy: FaultProxy) -> None:
-    async def main() -> None:
-        async with through(config, fault_proxy) as client:
-            await client.create_stream("marked", 1)
-            async with client.revisioned_stream("marked") as log:
-                first = await log.write_unconditionally(b"1")
-                second = await log.write_unconditionally(b"2")
-                for before, after in ((None, first), (first, second), (second, None)):
-                    fault_proxy.cut_before_reply(c.SegmentAttributeUpdated)
-                    assert await log.compare_and_set_mark(before, after)
-                    assert fault_proxy.cuts_due == 0
-                    assert await log.get_mark() == after
-                assert not await log.compare_and_set_mark(first, second)
-
-    trio.run(main)
-
-
-def test_closing_tells_whoever_waits_for_an_answer(config: PravegaConfig, fault_proxy: FaultProxy) -> None:
-    async def main() -> None:
-        async with through(config, fault_proxy) as client:
-            await client.create_stream("closing", 1)
-            log = await client.revisioned_stream("closing")
-            known = await log.write_unconditionally(b"1")
+    async with through(config, fault_proxy) as client, open_client(config) as sound:
+        await client.create_stream("shared", 1)
+        async with client.resumable_writer("shared", writer_id, first_event_number=1) as behind:
+            async with sound.resumable_writer("shared", writer_id, first_event_number=1) as ahead:
+                for number in range(20):
+                    await ahead.write_event(*event_of(number))
+            fault_proxy.cut_all()
+            await trio.testing.wait_all_tasks_blocked(0.05)
+            for number in range(10):
+                await behind.write_event(*event_of(number))
+            await behind.flush()
+            later.passed += 2 * config.operation_timeout
             fault_proxy.pause()
-
-            async def write() -> None:
-                with pytest.raises(ClosedError, match="closing"):
-                    await log.write_conditionally(known, b"2")
-
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(write)
-                await trio.testing.wait_all_tasks_blocked(0.05)
-                await log.aclose()
+            for number in range(10, 30):
+                await behind.write_event(*event_of(number))
+            await trio.testing.wait_all_tasks_blocked(0.05)
+            fault_proxy.cut_all()
             fault_proxy.resume()
+        assert behind.metrics().reconnects == 2
+        assert_exactly(await read_all(sound, "shared"), 30)
+
+
+async def test_a_mark_whose_answer_is_lost_was_moved(config: PravegaConfig, fault_proxy: FaultProxy) -> None:
+    async with through(config, fault_proxy) as client:
+        await client.create_stream("marked", 1)
+        async with client.revisioned_stream("marked") as log:
+            first = await log.write_unconditionally(b"1")
+            second = await log.write_unconditionally(b"2")
+            for before, after in ((None, first), (first, second), (second, None)):
+                fault_proxy.cut_before_reply(c.SegmentAttributeUpdated)
+                assert await log.compare_and_set_mark(before, after)
+                assert fault_proxy.cuts_due == 0
+                assert await log.get_mark() == after
+            assert not await log.compare_and_set_mark(first, second)
+
+
+async def test_closing_tells_whoever_waits_for_an_answer(
+    config: PravegaConfig, fault_proxy: FaultProxy
+) -> None:
+    async with through(config, fault_proxy) as client:
+        await client.create_stream("closing", 1)
+        log = await client.revisioned_stream("closing")
+        known = await log.write_unconditionally(b"1")
+        fault_proxy.pause()
+
+        async def write() -> None:
             with pytest.raises(ClosedError, match="closing"):
                 await log.write_conditionally(known, b"2")
 
-    trio.run(main)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(write)
+            await trio.testing.wait_all_tasks_blocked(0.05)
+            await log.aclose()
+        fault_proxy.resume()
+        with pytest.raises(ClosedError, match="closing"):
+            await log.write_conditionally(known, b"2")
 
 
-def test_every_acknowledgement_alone_is_lost_once(config: PravegaConfig, fault_proxy: FaultProxy) -> None:
+async def test_every_acknowledgement_alone_is_lost_once(
+    config: PravegaConfig, fault_proxy: FaultProxy
+) -> None:
     """One event under way at a time: each is stored, cut off, and found again at the next set-up."""
 
-    async def main() -> None:
-        async with through(config, fault_proxy) as client:
-            await client.create_stream("alone", 1)
-            async with client.event_writer("alone") as writer:
-                for number in range(20):
-                    fault_proxy.cut_before_reply(c.DataAppended)
-                    await (await writer.write_event(*event_of(number))).wait()
-                    assert fault_proxy.cuts_due == 0
-            assert fault_proxy.cuts == 20
-            assert_exactly(await read_all(client, "alone"), 20)
-
-    trio.run(main)
+    async with through(config, fault_proxy) as client:
+        await client.create_stream("alone", 1)
+        async with client.event_writer("alone") as writer:
+            for number in range(20):
+                fault_proxy.cut_before_reply(c.DataAppended)
+                await (await writer.write_event(*event_of(number))).wait()
+                assert fault_proxy.cuts_due == 0
+        assert fault_proxy.cuts == 20
+        assert_exactly(await read_all(client, "alone"), 20)
 
 
-def test_the_set_up_reply_is_lost(config: PravegaConfig, fault_proxy: FaultProxy) -> None:
-    async def main() -> None:
-        async with through(config, fault_proxy) as client:
-            await client.create_stream("setup", 1)
-            fault_proxy.cut_before_reply(c.AppendSetup, times=3)
-            async with client.event_writer("setup") as writer:
-                await writer.write_events(
-                    [event_of(n)[0] for n in range(500)], [event_of(n)[1] for n in range(500)]
-                )
-            assert fault_proxy.cuts == 3
-            assert_exactly(await read_all(client, "setup"), 500)
-
-    trio.run(main)
+async def test_the_set_up_reply_is_lost(config: PravegaConfig, fault_proxy: FaultProxy) -> None:
+    async with through(config, fault_proxy) as client:
+        await client.create_stream("setup", 1)
+        fault_proxy.cut_before_reply(c.AppendSetup, times=3)
+        async with client.event_writer("setup") as writer:
+            await writer.write_events(
+                [event_of(n)[0] for n in range(500)], [event_of(n)[1] for n in range(500)]
+            )
+        assert fault_proxy.cuts == 3
+        assert_exactly(await read_all(client, "setup"), 500)
 
 
-def test_transaction_with_lost_acknowledgements(config: PravegaConfig, fault_proxy: FaultProxy) -> None:
-    async def main() -> None:
-        async with through(config, fault_proxy) as client:
-            await client.create_stream("txn", 2)
-            async with client.begin_transaction("txn") as txn:
-                fault_proxy.cut_before_reply(c.DataAppended, times=10)
-                written = 0
-                while fault_proxy.cuts_due:
-                    for _ in range(50):
-                        await txn.write_event(*event_of(written))
-                        written += 1
-                    await trio.sleep(0.001)
-                await txn.commit()
-                await txn.wait_committed()
-                assert await txn.status() is TxnStatus.COMMITTED
-            assert fault_proxy.cuts == 10
-            assert_exactly(await read_all(client, "txn"), written)
-
-    trio.run(main)
-
-
-def test_staged_contents_are_those_that_are_stored(config: PravegaConfig, fault_proxy: FaultProxy) -> None:
-    """Blocks that are sent again count once."""
-
-    async def main() -> None:
-        async with through(config, fault_proxy) as client:
-            await client.create_stream("staged", 2)
-            txn = await client.begin_transaction("staged")
+async def test_transaction_with_lost_acknowledgements(config: PravegaConfig, fault_proxy: FaultProxy) -> None:
+    async with through(config, fault_proxy) as client:
+        await client.create_stream("txn", 2)
+        async with client.begin_transaction("txn") as txn:
+            fault_proxy.cut_before_reply(c.DataAppended, times=10)
             written = 0
-            async with client.staging_writer("staged", txn.txn_id) as writer:
-                fault_proxy.cut_before_reply(c.DataAppended, times=10)
-                while fault_proxy.cuts_due:
-                    for _ in range(50):
-                        await writer.write_event(*event_of(written))
-                        written += 1
-                    await trio.sleep(0.001)
-                contents = await writer.contents()
-            assert fault_proxy.cuts == 10
-            merged = await client.merge_staging("staged", txn.txn_id, [writer.staging_id])
-            assert merged == {segment_id: each.length for segment_id, each in contents.items()}
+            while fault_proxy.cuts_due:
+                for _ in range(50):
+                    await txn.write_event(*event_of(written))
+                    written += 1
+                await trio.sleep(0.001)
             await txn.commit()
             await txn.wait_committed()
-            found = {
-                each.segment_id: (each.length, await client.range_crc32(each))
-                for each in await client.segment_ranges("staged")
-            }
-            assert found == contents  # both of epoch 0
-            assert_exactly(await read_all(client, "staged"), written)
-
-    trio.run(main)
+            assert await txn.status() is TxnStatus.COMMITTED
+        assert fault_proxy.cuts == 10
+        assert_exactly(await read_all(client, "txn"), written)
 
 
-def test_conditional_write_whose_answer_is_lost_is_not_written_twice(
+async def test_staged_contents_are_those_that_are_stored(
     config: PravegaConfig, fault_proxy: FaultProxy
 ) -> None:
-    async def main() -> None:
-        async with through(config, fault_proxy) as client:
-            await client.create_stream("state", 1)
-            async with client.revisioned_stream("state") as state:
-                latest = await state.fetch_latest_revision()
-                for number in range(10):
-                    fault_proxy.cut_before_reply(c.DataAppended)
-                    following = await state.write_conditionally(latest, b"value %d" % number)
-                    assert following is not None
-                    latest = following
-                assert fault_proxy.cuts == 10
-                values = [
-                    value async for _, value in await state.read_from(await state.fetch_oldest_revision())
-                ]
-            assert values == [b"value %d" % number for number in range(10)]
+    """Blocks that are sent again count once."""
 
-    trio.run(main)
-
-
-def test_reads_go_on_where_they_were(config: PravegaConfig, fault_proxy: FaultProxy) -> None:
-    async def main() -> None:
-        async with through(config, fault_proxy) as client:
-            await client.create_stream("reads", 1)
-            async with client.event_writer("reads") as writer:
-                await writer.write_events(
-                    [event_of(n)[0] for n in range(100_000)], [event_of(n)[1] for n in range(100_000)]
-                )
-            fault_proxy.cut_before_reply(c.SegmentRead, times=5)
-            assert_exactly(await read_all(client, "reads"), 100_000)
-            assert fault_proxy.cuts == 5
-
-    trio.run(main)
+    async with through(config, fault_proxy) as client:
+        await client.create_stream("staged", 2)
+        txn = await client.begin_transaction("staged")
+        written = 0
+        async with client.staging_writer("staged", txn.txn_id) as writer:
+            fault_proxy.cut_before_reply(c.DataAppended, times=10)
+            while fault_proxy.cuts_due:
+                for _ in range(50):
+                    await writer.write_event(*event_of(written))
+                    written += 1
+                await trio.sleep(0.001)
+            contents = await writer.contents()
+        assert fault_proxy.cuts == 10
+        merged = await client.merge_staging("staged", txn.txn_id, [writer.staging_id])
+        assert merged == {segment_id: each.length for segment_id, each in contents.items()}
+        await txn.commit()
+        await txn.wait_committed()
+        found = {
+            each.segment_id: (each.length, await client.range_crc32(each))
+            for each in await client.segment_ranges("staged")
+        }
+        assert found == contents  # both of epoch 0
+        assert_exactly(await read_all(client, "staged"), written)
 
 
-def test_what_is_paused_twice_goes_on_at_the_first_resume(
+async def test_conditional_write_whose_answer_is_lost_is_not_written_twice(
     config: PravegaConfig, fault_proxy: FaultProxy
 ) -> None:
-    async def main() -> None:
-        async with through(config, fault_proxy) as client:
-            await client.create_stream("paused", 1)
-            async with client.event_writer("paused") as writer:
-                for number in range(20):
-                    fault_proxy.pause()
-                    await writer.write_event(*event_of(number))
-                    # It is on its way, and held by the proxy.
-                    await trio.testing.wait_all_tasks_blocked(0.01)
-                    fault_proxy.pause()
-                    fault_proxy.resume()
-                    await writer.flush()
-                assert writer.metrics().reconnects == 0
-            assert_exactly(await read_all(client, "paused"), 20)
-
-    trio.run(main)
+    async with through(config, fault_proxy) as client:
+        await client.create_stream("state", 1)
+        async with client.revisioned_stream("state") as state:
+            latest = await state.fetch_latest_revision()
+            for number in range(10):
+                fault_proxy.cut_before_reply(c.DataAppended)
+                following = await state.write_conditionally(latest, b"value %d" % number)
+                assert following is not None
+                latest = following
+            assert fault_proxy.cuts == 10
+            values = [value async for _, value in await state.read_from(await state.fetch_oldest_revision())]
+        assert values == [b"value %d" % number for number in range(10)]
 
 
-def test_a_store_that_refuses_for_too_long_is_named(config: PravegaConfig, fault_proxy: FaultProxy) -> None:
+async def test_reads_go_on_where_they_were(config: PravegaConfig, fault_proxy: FaultProxy) -> None:
+    async with through(config, fault_proxy) as client:
+        await client.create_stream("reads", 1)
+        async with client.event_writer("reads") as writer:
+            await writer.write_events(
+                [event_of(n)[0] for n in range(100_000)], [event_of(n)[1] for n in range(100_000)]
+            )
+        fault_proxy.cut_before_reply(c.SegmentRead, times=5)
+        assert_exactly(await read_all(client, "reads"), 100_000)
+        assert fault_proxy.cuts == 5
+
+
+async def test_what_is_paused_twice_goes_on_at_the_first_resume(
+    config: PravegaConfig, fault_proxy: FaultProxy
+) -> None:
+    async with through(config, fault_proxy) as client:
+        await client.create_stream("paused", 1)
+        async with client.event_writer("paused") as writer:
+            for number in range(20):
+                fault_proxy.pause()
+                await writer.write_event(*event_of(number))
+                # It is on its way, and held by the proxy.
+                await trio.testing.wait_all_tasks_blocked(0.01)
+                fault_proxy.pause()
+                fault_proxy.resume()
+                await writer.flush()
+            assert writer.metrics().reconnects == 0
+        assert_exactly(await read_all(client, "paused"), 20)
+
+
+async def test_a_store_that_refuses_for_too_long_is_named(
+    config: PravegaConfig, fault_proxy: FaultProxy
+) -> None:
     impatient = replace(config, operation_timeout=2)
 
-    async def main() -> None:
-        async with through(impatient, fault_proxy) as client:
-            await client.create_stream("refused", 1)
-            fault_proxy.refuse()
-            with pytest.raises(RetriesExhaustedError, match=r"refused/0"):
-                async with client.event_writer("refused") as writer:
-                    await writer.write_event(b"never stored")
-            fault_proxy.refuse(False)
-            # The client itself is as usable as before.
+    async with through(impatient, fault_proxy) as client:
+        await client.create_stream("refused", 1)
+        fault_proxy.refuse()
+        with pytest.raises(RetriesExhaustedError, match=r"refused/0"):
             async with client.event_writer("refused") as writer:
-                await writer.write_event(*event_of(0))
-            assert_exactly(await read_all(client, "refused"), 1)
+                await writer.write_event(b"never stored")
+        fault_proxy.refuse(False)
+        # The client itself is as usable as before.
+        async with client.event_writer("refused") as writer:
+            await writer.write_event(*event_of(0))
+        assert_exactly(await read_all(client, "refused"), 1)
 
-    trio.run(main)
 
-
-def test_a_store_that_speaks_garbage(config: PravegaConfig, fault_proxy: FaultProxy) -> None:
+async def test_a_store_that_speaks_garbage(config: PravegaConfig, fault_proxy: FaultProxy) -> None:
     """Bad bytes end the connection and are not taken for answers; the next connection goes on."""
 
-    async def main() -> None:
-        async with through(config, fault_proxy) as client:
-            await client.create_stream("garbage", 1)
-            async with client.event_writer("garbage") as writer:
-                for number in range(100):
-                    if number % 20 == 10:
-                        fault_proxy.answer_garbage(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-                    await (await writer.write_event(*event_of(number))).wait()
-            assert fault_proxy.links_opened >= 5
-            assert_exactly(await read_all(client, "garbage"), 100)
-
-    trio.run(main)
+    async with through(config, fault_proxy) as client:
+        await client.create_stream("garbage", 1)
+        async with client.event_writer("garbage") as writer:
+            for number in range(100):
+                if number % 20 == 10:
+                    fault_proxy.answer_garbage(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                await (await writer.write_event(*event_of(number))).wait()
+        assert fault_proxy.links_opened >= 5
+        assert_exactly(await read_all(client, "garbage"), 100)

@@ -201,38 +201,32 @@ def config_of(*ports: int) -> PravegaConfig:
 
 
 @pytest.mark.parametrize("greeting", CONTROLLERS.values(), ids=list(CONTROLLERS))
-def test_a_controller_that_does_not_answer(greeting: bytes) -> None:
-    async def main() -> None:
-        async with mute(greeting) as port, open_client(config_of(port)) as client:
-            ended = await all_end(client, CLIENT_OPERATIONS)
-            for name, error in ended.items():
-                assert isinstance(error, RetriesExhaustedError | PravegaTimeoutError), name
-                # The time that has really passed is in the message, and who was silent.
-                told = re.search(r"(?:after|within) ([\d.]+) s", error.message)
-                assert told is not None, error.message
-                assert LIMIT - 0.1 <= float(told[1]) <= LIMIT + GRACE, error.message
-                assert f"127.0.0.1:{port}" in error.message or name == "wait_committed", error.message
-
-    trio.run(main)
+async def test_a_controller_that_does_not_answer(greeting: bytes) -> None:
+    async with mute(greeting) as port, open_client(config_of(port)) as client:
+        ended = await all_end(client, CLIENT_OPERATIONS)
+        for name, error in ended.items():
+            assert isinstance(error, RetriesExhaustedError | PravegaTimeoutError), name
+            # The time that has really passed is in the message, and who was silent.
+            told = re.search(r"(?:after|within) ([\d.]+) s", error.message)
+            assert told is not None, error.message
+            assert LIMIT - 0.1 <= float(told[1]) <= LIMIT + GRACE, error.message
+            assert f"127.0.0.1:{port}" in error.message or name == "wait_committed", error.message
 
 
 @pytest.mark.parametrize("greeting", CONTROLLERS.values(), ids=list(CONTROLLERS))
-def test_another_controller_is_asked_when_the_first_does_not_answer(
+async def test_another_controller_is_asked_when_the_first_does_not_answer(
     greeting: bytes, pravega_server: PravegaServer
 ) -> None:
     healthy = PravegaConfig.from_defaults(controller_uri=pravega_server.controller_uri, env={}).endpoints[0]
 
-    async def main() -> None:
-        async with mute(greeting) as port:
-            config = replace(
-                config_of(port),
-                controller_uri=f"tcp://127.0.0.1:{port},{healthy[0]}:{healthy[1]}",
-                operation_timeout=30.0,
-            )
-            async with open_client(config) as client:
-                assert not await client.scope_exists(f"never-{uuid4().hex}")
-
-    trio.run(main)
+    async with mute(greeting) as port:
+        config = replace(
+            config_of(port),
+            controller_uri=f"tcp://127.0.0.1:{port},{healthy[0]}:{healthy[1]}",
+            operation_timeout=30.0,
+        )
+        async with open_client(config) as client:
+            assert not await client.scope_exists(f"never-{uuid4().hex}")
 
 
 # --- stores ---------------------------------------------------------------------------------------
@@ -329,19 +323,16 @@ def config(pravega_server: PravegaServer, pravega_scope: str) -> PravegaConfig:
 
 
 @pytest.mark.parametrize("greeting", STORES.values(), ids=list(STORES))
-def test_a_store_that_does_not_answer(config: PravegaConfig, greeting: bytes) -> None:
-    async def main() -> None:
-        async with filled(config), mute(greeting) as port:
-            async with open_client(
-                replace(config, operation_timeout=LIMIT), address_map=lambda *_: ("127.0.0.1", port)
-            ) as client:
-                ended = await all_end(client, STORE_OPERATIONS)
-                for name, error in ended.items():
-                    assert isinstance(
-                        error, RetriesExhaustedError | PravegaTimeoutError | TableOutcomeUnknownError
-                    ), (name, error)
-
-    trio.run(main)
+async def test_a_store_that_does_not_answer(config: PravegaConfig, greeting: bytes) -> None:
+    async with filled(config), mute(greeting) as port:
+        async with open_client(
+            replace(config, operation_timeout=LIMIT), address_map=lambda *_: ("127.0.0.1", port)
+        ) as client:
+            ended = await all_end(client, STORE_OPERATIONS)
+            for name, error in ended.items():
+                assert isinstance(
+                    error, RetriesExhaustedError | PravegaTimeoutError | TableOutcomeUnknownError
+                ), (name, error)
 
 
 @asynccontextmanager
@@ -375,21 +366,18 @@ async def store_that_never_acknowledges() -> AsyncIterator[tuple[int, list[int]]
         nursery.cancel_scope.cancel()
 
 
-def test_a_store_that_is_alive_and_never_acknowledges(config: PravegaConfig) -> None:
+async def test_a_store_that_is_alive_and_never_acknowledges(config: PravegaConfig) -> None:
     """Its answers to keep-alives do not make up for it: another session is tried, then the writer fails."""
 
-    async def main() -> None:
-        async with open_client(config) as sound, store_that_never_acknowledges() as (port, connections):
-            await sound.create_stream("t")
-            async with open_client(
-                replace(config, operation_timeout=LIMIT), address_map=lambda *_: ("127.0.0.1", port)
-            ) as client:
-                ended = await all_end(client, {"write": write_and_flush})
-                assert isinstance(ended["write"], RetriesExhaustedError)
-                assert "acknowledged nothing" in ended["write"].message
-                assert len(connections) > 1
-
-    trio.run(main)
+    async with open_client(config) as sound, store_that_never_acknowledges() as (port, connections):
+        await sound.create_stream("t")
+        async with open_client(
+            replace(config, operation_timeout=LIMIT), address_map=lambda *_: ("127.0.0.1", port)
+        ) as client:
+            ended = await all_end(client, {"write": write_and_flush})
+            assert isinstance(ended["write"], RetriesExhaustedError)
+            assert "acknowledged nothing" in ended["write"].message
+            assert len(connections) > 1
 
 
 # --- links that swallow everything ----------------------------------------------------------------
@@ -472,25 +460,22 @@ HANDLE_OPERATIONS: dict[str, Operation] = {
 @pytest.mark.parametrize(
     ("up", "down"), [(True, True), (True, False), (False, True)], ids=["both", "up", "down"]
 )
-def test_a_link_that_swallows_everything(
+async def test_a_link_that_swallows_everything(
     config: PravegaConfig, fault_proxy: FaultProxy, up: bool, down: bool
 ) -> None:
     """From the controller and the stores nothing comes, or nothing arrives there; connections stay open."""
 
-    async def main() -> None:
-        async with filled(config):
-            controller = fault_proxy.endpoint(*config.endpoints[0])
-            broken = replace(config, controller_uri=f"tcp://127.0.0.1:{controller}", operation_timeout=LIMIT)
-            with pytest.raises((PravegaError, BaseExceptionGroup)):
-                async with (
-                    open_client(broken, address_map=fault_proxy.address_map) as client,
-                    handles(client) as world,
-                ):
-                    fault_proxy.pause(up=up, down=down)
-                    try:
-                        await all_end(world, HANDLE_OPERATIONS)
-                    finally:
-                        fault_proxy.resume()
-                    raise ConnectionLostError("what was written cannot be flushed on the way out")
-
-    trio.run(main)
+    async with filled(config):
+        controller = fault_proxy.endpoint(*config.endpoints[0])
+        broken = replace(config, controller_uri=f"tcp://127.0.0.1:{controller}", operation_timeout=LIMIT)
+        with pytest.raises((PravegaError, BaseExceptionGroup)):
+            async with (
+                open_client(broken, address_map=fault_proxy.address_map) as client,
+                handles(client) as world,
+            ):
+                fault_proxy.pause(up=up, down=down)
+                try:
+                    await all_end(world, HANDLE_OPERATIONS)
+                finally:
+                    fault_proxy.resume()
+                raise ConnectionLostError("what was written cannot be flushed on the way out")

@@ -74,25 +74,24 @@ def test_a_large_event_whose_segment_is_dropped_goes_to_the_next(
 
 
 @pytest.mark.parametrize("times", [1, 3])
-def test_a_merge_whose_answer_is_lost(config: PravegaConfig, fault_proxy: FaultProxy, times: int) -> None:
-    async def main() -> None:
-        async with through(config, fault_proxy) as client:
-            await client.create_stream("merged", 1)
-            async with client.event_writer("merged", large_events=True) as writer:
-                await writer.write_event(b"before")
-                fault_proxy.cut_before_reply(c.SegmentsMerged, times=times)
-                await writer.write_event(LARGE)
-                await writer.write_event(b"after")
-            # A store that has removed the merged segment for good answers a repeated merge with "no such
-            # segment", which is no reply that is cut: under load that can be the second one already.
-            assert fault_proxy.cuts >= 1
-            events = small_or_length(await read_all(client, "merged"))
-            assert events == [b"before", len(LARGE), b"after"]
+async def test_a_merge_whose_answer_is_lost(
+    config: PravegaConfig, fault_proxy: FaultProxy, times: int
+) -> None:
+    async with through(config, fault_proxy) as client:
+        await client.create_stream("merged", 1)
+        async with client.event_writer("merged", large_events=True) as writer:
+            await writer.write_event(b"before")
+            fault_proxy.cut_before_reply(c.SegmentsMerged, times=times)
+            await writer.write_event(LARGE)
+            await writer.write_event(b"after")
+        # A store that has removed the merged segment for good answers a repeated merge with "no such
+        # segment", which is no reply that is cut: under load that can be the second one already.
+        assert fault_proxy.cuts >= 1
+        events = small_or_length(await read_all(client, "merged"))
+        assert events == [b"before", len(LARGE), b"after"]
 
-    trio.run(main)
 
-
-def test_events_of_another_task_are_not_doubled_by_a_large_one(
+async def test_events_of_another_task_are_not_doubled_by_a_large_one(
     config: PravegaConfig, fault_proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are stored, their acknowledgement is late, and the large event learns first of the seal."""
@@ -110,32 +109,28 @@ def test_events_of_another_task_are_not_doubled_by_a_large_one(
     held: list[SegmentAppender] = []
     monkeypatch.setattr(SegmentAppender, "on_reply", on_reply)
 
-    async def main() -> None:
-        nonlocal holding
-        async with through(config, fault_proxy) as client:
-            await client.create_stream("two", 1)
-            async with client.event_writer("two", large_events=True) as writer:
-                await writer.write_event(b"before", "key")
-                await writer.flush()
-                holding = True
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(writer.write_event, LARGE, "key")
-                    await trio.testing.wait_all_tasks_blocked()
-                    await writer.write_event(b"small", "key")
-                    while not late:
-                        await trio.sleep(0.01)
-                    await scale_to(client, "two", 2)
-                    # The large event has found out by now, or does later.
-                    await trio.testing.wait_all_tasks_blocked(0.3)
-                    holding = False
-                    for appender, reply in zip(held, late, strict=True):
-                        whole(appender, reply)
-                await writer.write_event(b"after", "key")
-            events = small_or_length(await read_all(client, "two"))
-            assert sorted(map(str, events)) == sorted(map(str, [b"before", b"small", len(LARGE), b"after"]))
-            assert events[-1] == b"after"
-
-    trio.run(main)
+    async with through(config, fault_proxy) as client:
+        await client.create_stream("two", 1)
+        async with client.event_writer("two", large_events=True) as writer:
+            await writer.write_event(b"before", "key")
+            await writer.flush()
+            holding = True
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(writer.write_event, LARGE, "key")
+                await trio.testing.wait_all_tasks_blocked()
+                await writer.write_event(b"small", "key")
+                while not late:
+                    await trio.sleep(0.01)
+                await scale_to(client, "two", 2)
+                # The large event has found out by now, or does later.
+                await trio.testing.wait_all_tasks_blocked(0.3)
+                holding = False
+                for appender, reply in zip(held, late, strict=True):
+                    whole(appender, reply)
+            await writer.write_event(b"after", "key")
+        events = small_or_length(await read_all(client, "two"))
+        assert sorted(map(str, events)) == sorted(map(str, [b"before", b"small", len(LARGE), b"after"]))
+        assert events[-1] == b"after"
 
 
 def picky(key: str) -> float:
@@ -144,51 +139,45 @@ def picky(key: str) -> float:
     return routing_key_position(key)
 
 
-def test_a_partitioner_that_fails_fails_the_call_and_leaves_nothing_behind(
+async def test_a_partitioner_that_fails_fails_the_call_and_leaves_nothing_behind(
     config: PravegaConfig, fault_proxy: FaultProxy
 ) -> None:
-    async def main() -> None:
-        async with through(config, fault_proxy) as client:
-            await client.create_stream("picky", 2)
-            async with client.event_writer("picky", partitioner=picky) as writer:
-                with pytest.raises(KeyError, match="bad"):
-                    await writer.write_events([b"1", b"2", b"3"], ["x", "bad", "y"])
-                await writer.write_events([b"1", b"2", b"3"], ["x", "x", "y"])
-            assert sorted(await read_all(client, "picky")) == [b"1", b"2", b"3"]
-
-    trio.run(main)
+    async with through(config, fault_proxy) as client:
+        await client.create_stream("picky", 2)
+        async with client.event_writer("picky", partitioner=picky) as writer:
+            with pytest.raises(KeyError, match="bad"):
+                await writer.write_events([b"1", b"2", b"3"], ["x", "bad", "y"])
+            await writer.write_events([b"1", b"2", b"3"], ["x", "x", "y"])
+        assert sorted(await read_all(client, "picky")) == [b"1", b"2", b"3"]
 
 
-def test_a_partitioner_that_is_needed_only_later_fails_its_writer_alone(
+async def test_a_partitioner_that_is_needed_only_later_fails_its_writer_alone(
     config: PravegaConfig, fault_proxy: FaultProxy
 ) -> None:
     """As long as there is one segment no partitioner is asked."""
 
-    async def main() -> None:
-        async with through(config, fault_proxy) as client:
-            await client.create_stream("late", 1)
-            async with client.event_writer("late") as other:
-                with pytest.raises(InvalidArgumentError, match="partitioner"):
-                    async with client.event_writer("late", partitioner=picky) as writer:
-                        await writer.write_event(b"0", "good")
-                        await writer.flush()
-                        fault_proxy.pause()
-                        await writer.write_event(b"1", "bad")
-                        async with trio.open_nursery() as nursery:
-                            nursery.start_soon(scale_to, client, "late", 2)
-                            await trio.testing.wait_all_tasks_blocked(0.3)
-                            while len(await client.active_segments("late")) < 2:
-                                await trio.sleep(0.05)
-                            fault_proxy.resume()
-                        await writer.flush()
-                await other.write_event(b"2", "key")
-            assert sorted(await read_all(client, "late")) == [b"0", b"2"]
-
-    trio.run(main)
+    async with through(config, fault_proxy) as client:
+        await client.create_stream("late", 1)
+        async with client.event_writer("late") as other:
+            with pytest.raises(InvalidArgumentError, match="partitioner"):
+                async with client.event_writer("late", partitioner=picky) as writer:
+                    await writer.write_event(b"0", "good")
+                    await writer.flush()
+                    fault_proxy.pause()
+                    await writer.write_event(b"1", "bad")
+                    async with trio.open_nursery() as nursery:
+                        nursery.start_soon(scale_to, client, "late", 2)
+                        await trio.testing.wait_all_tasks_blocked(0.3)
+                        while len(await client.active_segments("late")) < 2:
+                            await trio.sleep(0.05)
+                        fault_proxy.resume()
+                    await writer.flush()
+            await other.write_event(b"2", "key")
+        assert sorted(await read_all(client, "late")) == [b"0", b"2"]
 
 
 @pytest.mark.parametrize("large", [False, True])
-def test_time_is_noted_after_what_was_written(
+async def test_time_is_noted_after_what_was_written(
     config: PravegaConfig, fault_proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch, large: bool
 ) -> None:
     """Also when the acknowledgement was lost, or none tells the length of the segment."""
@@ -208,84 +197,79 @@ def test_time_is_noted_after_what_was_written(
 
     monkeypatch.setattr(ControllerClient, "note_timestamp_from_writer", note)
 
-    async def main() -> None:
-        async with through(config, fault_proxy) as client:
-            await client.create_stream("timed", 1)
-            async with client.event_writer("timed", large_events=large) as writer:
-                await writer.write_event(b"1")
+    async with through(config, fault_proxy) as client:
+        await client.create_stream("timed", 1)
+        async with client.event_writer("timed", large_events=large) as writer:
+            await writer.write_event(b"1")
+            await writer.flush()
+            if large:
+                await writer.write_event(LARGE)
+            else:
+                fault_proxy.cut_before_reply(c.DataAppended)
+                await writer.write_events([b"%d" % n for n in range(200)])
                 await writer.flush()
-                if large:
-                    await writer.write_event(LARGE)
-                else:
-                    fault_proxy.cut_before_reply(c.DataAppended)
-                    await writer.write_events([b"%d" % n for n in range(200)])
-                    await writer.flush()
-                    assert fault_proxy.cuts_due == 0
-                await writer.note_time(1000)
-                assert noted == [dict((await client.tail("timed")).positions)]
-
-    trio.run(main)
+                assert fault_proxy.cuts_due == 0
+            await writer.note_time(1000)
+            assert noted == [dict((await client.tail("timed")).positions)]
 
 
-def test_what_ends_a_commit_is_what_its_caller_sees(config: PravegaConfig, fault_proxy: FaultProxy) -> None:
-    async def main() -> None:
-        async with through(config, fault_proxy) as client:
-            await client.create_stream("ended", 1)
-            ids = []
-
-            async def commit() -> None:
-                async with client.begin_transaction("ended") as txn:
-                    ids.append(txn.txn_id)
-                    await txn.write_event(b"x")
-                    await txn.commit()
-
-            committed = 0
-            for step in range(1, 40):
-                # Anything else than a cancellation would leave this.
-                committed += not await cancelled_at(step, commit, going_on=True)
-            assert committed < 39
-            with pytest.raises(RuntimeError, match="mine"):
-                async with client.begin_transaction("ended") as txn:
-                    await client.commit_transaction("ended", txn.txn_id)
-                    ids.append(txn.txn_id)
-                    raise RuntimeError("mine")
-            await txn.wait_committed()
-            assert await txn.status() is TxnStatus.COMMITTED
-
-    trio.run(main)
-
-
-def test_keys_in_a_transaction_mean_the_same_however_they_are_given(
+async def test_what_ends_a_commit_is_what_its_caller_sees(
     config: PravegaConfig, fault_proxy: FaultProxy
 ) -> None:
-    async def main() -> None:
-        async with through(config, fault_proxy) as client:
-            await client.create_stream("keys", 8)
-            async with client.begin_transaction("keys") as txn:
-                await txn.write_event(b"e1", "")
-                await txn.write_events([b"e2"], "")
-                await txn.write_events([b"e3"], [""])
-                for number in range(20):
-                    await txn.write_event(b"n%d" % number)
-                await txn.write_events(
-                    pa.array([b"m%d" % n for n in range(20)]), pa.array([None] * 20, pa.string())
-                )
+    async with through(config, fault_proxy) as client:
+        await client.create_stream("ended", 1)
+        ids = []
+
+        async def commit() -> None:
+            async with client.begin_transaction("ended") as txn:
+                ids.append(txn.txn_id)
+                await txn.write_event(b"x")
                 await txn.commit()
-            await txn.wait_committed()
-            places: dict[bytes, set[int]] = {b"e": set(), b"n": set()}
-            for found in await client.segment_ranges("keys"):
-                async for batch in client.read_range(found):
-                    for event in batch:
-                        places[b"e" if event.startswith(b"e") else b"n"].add(found.segment_id)
-            assert [len(each) for each in places.values()] == [1, 1]
-            async with client.event_writer("keys") as writer:
-                with pytest.raises(EventTooLargeError):
-                    await writer.write_events(pa.array([LARGE]))
 
-    trio.run(main)
+        committed = 0
+        for step in range(1, 40):
+            # Anything else than a cancellation would leave this.
+            committed += not await cancelled_at(step, commit, going_on=True)
+        assert committed < 39
+        with pytest.raises(RuntimeError, match="mine"):
+            async with client.begin_transaction("ended") as txn:
+                await client.commit_transaction("ended", txn.txn_id)
+                ids.append(txn.txn_id)
+                raise RuntimeError("mine")
+        await txn.wait_committed()
+        assert await txn.status() is TxnStatus.COMMITTED
 
 
-def test_byte_streams_take_bytes_and_let_others_run(config: PravegaConfig, fault_proxy: FaultProxy) -> None:
+async def test_keys_in_a_transaction_mean_the_same_however_they_are_given(
+    config: PravegaConfig, fault_proxy: FaultProxy
+) -> None:
+    async with through(config, fault_proxy) as client:
+        await client.create_stream("keys", 8)
+        async with client.begin_transaction("keys") as txn:
+            await txn.write_event(b"e1", "")
+            await txn.write_events([b"e2"], "")
+            await txn.write_events([b"e3"], [""])
+            for number in range(20):
+                await txn.write_event(b"n%d" % number)
+            await txn.write_events(
+                pa.array([b"m%d" % n for n in range(20)]), pa.array([None] * 20, pa.string())
+            )
+            await txn.commit()
+        await txn.wait_committed()
+        places: dict[bytes, set[int]] = {b"e": set(), b"n": set()}
+        for found in await client.segment_ranges("keys"):
+            async for batch in client.read_range(found):
+                for event in batch:
+                    places[b"e" if event.startswith(b"e") else b"n"].add(found.segment_id)
+        assert [len(each) for each in places.values()] == [1, 1]
+        async with client.event_writer("keys") as writer:
+            with pytest.raises(EventTooLargeError):
+                await writer.write_events(pa.array([LARGE]))
+
+
+async def test_byte_streams_take_bytes_and_let_others_run(
+    config: PravegaConfig, fault_proxy: FaultProxy
+) -> None:
     with blocking.open_client(config) as client:
         client.create_stream("bytes", 1)
         with client.byte_stream_writer("bytes") as writer:
@@ -297,25 +281,22 @@ def test_byte_streams_take_bytes_and_let_others_run(config: PravegaConfig, fault
             assert reader.readinto(bytearray()) == 0
             assert reader.read(5) == b"hello"
 
-    async def main() -> None:
-        async with (
-            through(config, fault_proxy) as asynchronous,
-            asynchronous.byte_stream_writer("bytes") as stream,
-        ):
-            with pytest.raises(InvalidArgumentError, match="int"):
-                await stream.write(5)  # type: ignore[arg-type]
-            ran = False
+    async with (
+        through(config, fault_proxy) as asynchronous,
+        asynchronous.byte_stream_writer("bytes") as stream,
+    ):
+        with pytest.raises(InvalidArgumentError, match="int"):
+            await stream.write(5)  # type: ignore[arg-type]
+        ran = False
 
-            async def other() -> None:
-                nonlocal ran
-                ran = True
+        async def other() -> None:
+            nonlocal ran
+            ran = True
 
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(other)
-                for _ in range(1000):
-                    await stream.write(b"x" * 20)
-                    if ran:
-                        break
-                assert ran
-
-    trio.run(main)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(other)
+            for _ in range(1000):
+                await stream.write(b"x" * 20)
+                if ran:
+                    break
+            assert ran

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pytest
 import trio
 
+import pravega_wire
 from pravega_wire import (
     PravegaConfig,
     ReachedCheckpoint,
@@ -40,7 +41,6 @@ from pravega_wire.metrics import ControllerCalled
 from pravega_wire.serializers import FunctionSerializer
 from pravega_wire.sync import EventReader, PravegaClient, open_client
 from pravega_wire.testing import FaultProxy
-from tests.integration.conftest import guarded
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -354,7 +354,7 @@ def test_what_a_source_gave_before_it_raised_is_stored(config: PravegaConfig) ->
             assert all_events(client, "keys") == expect(9)
 
     async def main() -> None:
-        async with guarded(config) as client:
+        async with pravega_wire.open_client(config) as client:
             for name, count in (("async-few", 7), ("async-many", 30_001)):
                 await client.create_stream(name, 1)
                 async with client.event_writer(name) as writer:
@@ -386,7 +386,7 @@ def test_slow_events_let_other_tasks_run(config: PravegaConfig, kind: str) -> No
             await trio.lowlevel.checkpoint()
 
     async def main() -> None:
-        async with guarded(config) as client, trio.open_nursery() as nursery:
+        async with pravega_wire.open_client(config) as client, trio.open_nursery() as nursery:
             await client.create_stream("s", 1)
             nursery.start_soon(other)
             if kind == "transaction":

@@ -29,7 +29,6 @@ from pravega_wire.errors import (
 )
 from pravega_wire.stream import scopes
 from pravega_wire.testing import PravegaServer, standalone
-from tests.integration.conftest import guarded
 
 TAGGED = StreamConfiguration(scaling=ScalingPolicy.fixed(1), tags=frozenset({"tag"}))
 TABLE = KeyValueTableConfiguration(1, 4)
@@ -46,7 +45,7 @@ def config(server: PravegaServer) -> PravegaConfig:
     scope = f"test-{uuid4().hex[:12]}"
 
     async def create() -> None:
-        async with guarded(server.config(scope)) as client:
+        async with open_client(server.config(scope)) as client:
             await client.create_scope(scope)
 
     trio.run(create)
@@ -73,99 +72,84 @@ async def broken(config: PravegaConfig) -> AsyncIterator[tuple[PravegaClient, st
 
 
 @pytest.mark.parametrize("kind", ["stream", "group", "table"])
-def test_a_refusal_leaves_the_scope_whole(config: PravegaConfig, kind: str) -> None:
-    async def main() -> None:
-        async with guarded(config) as client:
-            scope = str(client.config.default_scope)
-            assert not await client.delete_scope(f"{scope}-other")
-            if kind == "table":
-                await client.create_key_value_table("mine", TABLE)
-            else:
-                await client.create_stream("mine")
-            if kind == "group":
-                await client.create_reader_group("group", ["mine"])
-            with pytest.raises(ScopeNotEmptyError, match=f"{scope} .*mine") as raised:
-                await client.delete_scope(scope)
-            assert raised.value.scope == scope
-            assert ("reader group group" in raised.value.message) == (kind == "group")
-            assert await client.create_stream("tagged", TAGGED)
-            assert [each.name for each in await client.list_streams(tag="tag")] == ["tagged"]
-            assert await client.create_reader_group("another", ["tagged"])
-            assert await client.create_key_value_table("table", TABLE)
-            assert await client.delete_scope(scope, recursive=True)
-            assert not await client.scope_exists(scope)
-
-    trio.run(main)
+async def test_a_refusal_leaves_the_scope_whole(config: PravegaConfig, kind: str) -> None:
+    async with open_client(config) as client:
+        scope = str(client.config.default_scope)
+        assert not await client.delete_scope(f"{scope}-other")
+        if kind == "table":
+            await client.create_key_value_table("mine", TABLE)
+        else:
+            await client.create_stream("mine")
+        if kind == "group":
+            await client.create_reader_group("group", ["mine"])
+        with pytest.raises(ScopeNotEmptyError, match=f"{scope} .*mine") as raised:
+            await client.delete_scope(scope)
+        assert raised.value.scope == scope
+        assert ("reader group group" in raised.value.message) == (kind == "group")
+        assert await client.create_stream("tagged", TAGGED)
+        assert [each.name for each in await client.list_streams(tag="tag")] == ["tagged"]
+        assert await client.create_reader_group("another", ["tagged"])
+        assert await client.create_key_value_table("table", TABLE)
+        assert await client.delete_scope(scope, recursive=True)
+        assert not await client.scope_exists(scope)
 
 
-def test_a_broken_scope_is_named_and_can_be_deleted(config: PravegaConfig) -> None:
-    async def main() -> None:
-        async with broken(config) as (client, scope):
-            for number in range(3):
-                with pytest.raises(ScopeBrokenError, match=scope):
-                    await client.create_stream(f"tagged{number}", TAGGED)
+async def test_a_broken_scope_is_named_and_can_be_deleted(config: PravegaConfig) -> None:
+    async with broken(config) as (client, scope):
+        for number in range(3):
             with pytest.raises(ScopeBrokenError, match=scope):
-                await client.create_key_value_table("table", TABLE)
-            with pytest.raises(ScopeBrokenError, match=scope) as raised:
-                await client.create_reader_group("group", ["plain"])
-            assert (raised.value.scope, raised.value.rpc) == (scope, "createReaderGroup")
-            assert await client.create_stream("another")
-            with pytest.raises(ScopeNotFoundError):
-                await client.create_stream(f"{scope}-other/tagged", TAGGED)
-            assert await client.delete_scope(scope, recursive=True)
-            assert not await client.scope_exists(scope)
-            # Its name can be used again.
-            assert await client.create_scope(scope)
-            assert await client.create_stream("tagged", TAGGED)
-            assert await client.create_key_value_table("table", TABLE)
-
-    trio.run(main)
-
-
-def test_a_broken_scope_can_be_emptied_piece_by_piece(config: PravegaConfig) -> None:
-    async def main() -> None:
-        async with broken(config) as (client, scope):
-            with pytest.raises(ScopeBrokenError):
-                await client.create_stream("tagged", TAGGED)
-            with pytest.raises(StreamNotSealedError):
-                await client.delete_stream("plain")
-            for stream in await client.list_streams(scope):
-                assert await client.delete_stream(stream, seal=True)
-            assert await client.delete_scope(scope)
-            assert not await client.scope_exists(scope)
-
-    trio.run(main)
+                await client.create_stream(f"tagged{number}", TAGGED)
+        with pytest.raises(ScopeBrokenError, match=scope):
+            await client.create_key_value_table("table", TABLE)
+        with pytest.raises(ScopeBrokenError, match=scope) as raised:
+            await client.create_reader_group("group", ["plain"])
+        assert (raised.value.scope, raised.value.rpc) == (scope, "createReaderGroup")
+        assert await client.create_stream("another")
+        with pytest.raises(ScopeNotFoundError):
+            await client.create_stream(f"{scope}-other/tagged", TAGGED)
+        assert await client.delete_scope(scope, recursive=True)
+        assert not await client.scope_exists(scope)
+        # Its name can be used again.
+        assert await client.create_scope(scope)
+        assert await client.create_stream("tagged", TAGGED)
+        assert await client.create_key_value_table("table", TABLE)
 
 
-def test_tags_that_can_be_entered(config: PravegaConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_broken_scope_can_be_emptied_piece_by_piece(config: PravegaConfig) -> None:
+    async with broken(config) as (client, scope):
+        with pytest.raises(ScopeBrokenError):
+            await client.create_stream("tagged", TAGGED)
+        with pytest.raises(StreamNotSealedError):
+            await client.delete_stream("plain")
+        for stream in await client.list_streams(scope):
+            assert await client.delete_stream(stream, seal=True)
+        assert await client.delete_scope(scope)
+        assert not await client.scope_exists(scope)
+
+
+async def test_tags_that_can_be_entered(config: PravegaConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Looking early and often finds nothing wrong in a scope that is whole, and does not hold it up."""
     monkeypatch.setattr(scopes, "_TAGS_SECONDS", 0.0)
     monkeypatch.setattr(scopes, "_LOOK_EVERY", 0.05)
     monkeypatch.setattr(scopes, "_UNFINISHED_SECONDS", 0.0)
 
-    async def main() -> None:
-        async with guarded(config) as client:
-            scope = str(client.config.default_scope)
-            for number in range(5):
-                await client.create_stream(f"stream{number}")
-                await client.update_stream(f"stream{number}", TAGGED)
-            assert len(await client.list_streams(tag="tag")) == 5
-            await client.delete_scope(scope, recursive=True)
-            assert not await client.scope_exists(scope)
-
-    trio.run(main)
+    async with open_client(config) as client:
+        scope = str(client.config.default_scope)
+        for number in range(5):
+            await client.create_stream(f"stream{number}")
+            await client.update_stream(f"stream{number}", TAGGED)
+        assert len(await client.list_streams(tag="tag")) == 5
+        await client.delete_scope(scope, recursive=True)
+        assert not await client.scope_exists(scope)
 
 
-def test_tags_that_cannot_be_entered(config: PravegaConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_tags_that_cannot_be_entered(config: PravegaConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     """The controller answers neither the change nor the deletion afterwards."""
     monkeypatch.setattr(scopes, "_STUCK_SECONDS", 10.0)
 
-    async def main() -> None:
-        async with broken(config) as (client, scope):
-            with pytest.raises(ScopeBrokenError, match=f"{scope}/plain") as raised:
-                await client.update_stream("plain", TAGGED)
-            assert raised.value.stream == "plain"
-            with pytest.raises(ScopeBrokenError, match=f"{scope} .*stream plain"):
-                await client.delete_scope(scope, recursive=True)
-
-    trio.run(main)
+    async with broken(config) as (client, scope):
+        with pytest.raises(ScopeBrokenError, match=f"{scope}/plain") as raised:
+            await client.update_stream("plain", TAGGED)
+        assert raised.value.stream == "plain"
+        with pytest.raises(ScopeBrokenError, match=f"{scope} .*stream plain"):
+            await client.delete_scope(scope, recursive=True)

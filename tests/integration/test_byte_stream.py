@@ -15,127 +15,111 @@ from pravega_wire import sync as blocking
 from pravega_wire.errors import ClosedError, DataLossError, InvalidArgumentError, StreamSealedError
 from pravega_wire.protocol import commands as c
 from pravega_wire.testing import FaultProxy
-from tests.integration.conftest import guarded
 
 
-def test_bytes_come_back_in_any_pieces(config: PravegaConfig) -> None:
+async def test_bytes_come_back_in_any_pieces(config: PravegaConfig) -> None:
     data = random.Random(1).randbytes(5_000_000)
 
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("b", 1)
-            async with client.byte_stream_writer("b") as writer:
-                position = 0
-                for size in (1, 7, 0, 1 << 20, 3_000_001, 4096):
-                    await writer.send_all(data[position : position + size])
-                    position += size
-                await writer.write(memoryview(data)[position:])
-                await writer.flush()
-                assert (await writer.fetch_head(), await writer.fetch_tail()) == (0, len(data))
-            async with client.byte_stream_reader("b", follow=False) as reader:
-                found = b"".join([piece async for piece in reader])
-                assert found == data
-                await reader.seek(4_999_990)
-                assert await reader.receive_some(3) == data[4_999_990:4_999_993]
-                assert reader.offset == 4_999_993
-                for offset in (-1, len(data) + 1):
-                    with pytest.raises(InvalidArgumentError, match=str(offset)):
-                        await reader.seek(offset)
-
-    trio.run(main)
+    async with open_client(config) as client:
+        await client.create_stream("b", 1)
+        async with client.byte_stream_writer("b") as writer:
+            position = 0
+            for size in (1, 7, 0, 1 << 20, 3_000_001, 4096):
+                await writer.send_all(data[position : position + size])
+                position += size
+            await writer.write(memoryview(data)[position:])
+            await writer.flush()
+            assert (await writer.fetch_head(), await writer.fetch_tail()) == (0, len(data))
+        async with client.byte_stream_reader("b", follow=False) as reader:
+            found = b"".join([piece async for piece in reader])
+            assert found == data
+            await reader.seek(4_999_990)
+            assert await reader.receive_some(3) == data[4_999_990:4_999_993]
+            assert reader.offset == 4_999_993
+            for offset in (-1, len(data) + 1):
+                with pytest.raises(InvalidArgumentError, match=str(offset)):
+                    await reader.seek(offset)
 
 
-def test_a_reader_waits_at_the_tail_and_ends_when_the_stream_is_sealed(config: PravegaConfig) -> None:
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("t", 1)
-            received = bytearray()
-            first = trio.Event()
+async def test_a_reader_waits_at_the_tail_and_ends_when_the_stream_is_sealed(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("t", 1)
+        received = bytearray()
+        first = trio.Event()
 
-            async def read() -> None:
-                async with client.byte_stream_reader("t") as reader:
-                    async for piece in reader:
-                        received.extend(piece)
-                        first.set()
+        async def read() -> None:
+            async with client.byte_stream_reader("t") as reader:
+                async for piece in reader:
+                    received.extend(piece)
+                    first.set()
 
-            async with client.byte_stream_writer("t") as writer, trio.open_nursery() as nursery:
-                nursery.start_soon(read)
-                await writer.write(b"one ")
-                await writer.flush()
-                await first.wait()
-                await writer.write(b"two ")
-                await writer.write(b"three")
-                await writer.seal()
-            assert bytes(received) == b"one two three"
-            with pytest.raises(StreamSealedError, match="sealed"):
-                async with client.byte_stream_writer("t"):
-                    pass
-
-    trio.run(main)
+        async with client.byte_stream_writer("t") as writer, trio.open_nursery() as nursery:
+            nursery.start_soon(read)
+            await writer.write(b"one ")
+            await writer.flush()
+            await first.wait()
+            await writer.write(b"two ")
+            await writer.write(b"three")
+            await writer.seal()
+        assert bytes(received) == b"one two three"
+        with pytest.raises(StreamSealedError, match="sealed"):
+            async with client.byte_stream_writer("t"):
+                pass
 
 
-def test_a_cancelled_read_loses_nothing(config: PravegaConfig) -> None:
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("c", 1)
-            async with client.byte_stream_writer("c") as writer, client.byte_stream_reader("c") as reader:
-                with trio.move_on_after(0.1) as scope:
-                    await reader.receive_some()
-                assert scope.cancelled_caught
-                await writer.write(b"after")
-                assert await reader.receive_some() == b"after"
-
-    trio.run(main)
-
-
-def test_truncated_bytes_are_named(config: PravegaConfig) -> None:
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("h", 1)
-            async with client.byte_stream_writer("h") as writer:
-                await writer.write(b"0123456789")
-                await writer.flush()
-                await writer.truncate(4)
-                await writer.truncate(4)
-                with pytest.raises(InvalidArgumentError, match="11"):
-                    await writer.truncate(11)
-            async with client.byte_stream_reader("h", follow=False) as reader:
-                with pytest.raises(DataLossError, match="h/0"):
-                    await reader.receive_some()
-                await reader.seek(await reader.fetch_head())
-                assert await reader.receive_some() == b"456789"
-            with pytest.raises(ClosedError):
+async def test_a_cancelled_read_loses_nothing(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("c", 1)
+        async with client.byte_stream_writer("c") as writer, client.byte_stream_reader("c") as reader:
+            with trio.move_on_after(0.1) as scope:
                 await reader.receive_some()
-            await client.create_stream("many", 2)
-            with pytest.raises(InvalidArgumentError, match="2 segments"):
-                async with client.byte_stream_writer("many"):
-                    pass
-
-    trio.run(main)
+            assert scope.cancelled_caught
+            await writer.write(b"after")
+            assert await reader.receive_some() == b"after"
 
 
-def test_lost_connections_neither_lose_nor_double_bytes(
+async def test_truncated_bytes_are_named(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("h", 1)
+        async with client.byte_stream_writer("h") as writer:
+            await writer.write(b"0123456789")
+            await writer.flush()
+            await writer.truncate(4)
+            await writer.truncate(4)
+            with pytest.raises(InvalidArgumentError, match="11"):
+                await writer.truncate(11)
+        async with client.byte_stream_reader("h", follow=False) as reader:
+            with pytest.raises(DataLossError, match="h/0"):
+                await reader.receive_some()
+            await reader.seek(await reader.fetch_head())
+            assert await reader.receive_some() == b"456789"
+        with pytest.raises(ClosedError):
+            await reader.receive_some()
+        await client.create_stream("many", 2)
+        with pytest.raises(InvalidArgumentError, match="2 segments"):
+            async with client.byte_stream_writer("many"):
+                pass
+
+
+async def test_lost_connections_neither_lose_nor_double_bytes(
     config: PravegaConfig, fault_proxy: FaultProxy
 ) -> None:
     data = random.Random(2).randbytes(300_000)
 
-    async def main() -> None:
-        with trio.fail_after(120):
-            async with open_client(config, address_map=fault_proxy.address_map) as client:
-                await client.create_stream("f", 1)
-                fault_proxy.cut_before_reply(c.DataAppended, times=10)
-                async with client.byte_stream_writer("f") as writer:
-                    for start in range(0, len(data), 1000):
-                        await writer.write(data[start : start + 1000])
-                        if start % 20_000 == 0:
-                            await writer.flush()
-                fault_proxy.clear()
-                fault_proxy.cut_before_reply(c.SegmentRead, times=1)
-                async with client.byte_stream_reader("f", follow=False) as reader:
-                    assert b"".join([piece async for piece in reader]) == data
-                assert fault_proxy.cuts == 11
-
-    trio.run(main)
+    with trio.fail_after(120):
+        async with open_client(config, address_map=fault_proxy.address_map) as client:
+            await client.create_stream("f", 1)
+            fault_proxy.cut_before_reply(c.DataAppended, times=10)
+            async with client.byte_stream_writer("f") as writer:
+                for start in range(0, len(data), 1000):
+                    await writer.write(data[start : start + 1000])
+                    if start % 20_000 == 0:
+                        await writer.flush()
+            fault_proxy.clear()
+            fault_proxy.cut_before_reply(c.SegmentRead, times=1)
+            async with client.byte_stream_reader("f", follow=False) as reader:
+                assert b"".join([piece async for piece in reader]) == data
+            assert fault_proxy.cuts == 11
 
 
 def test_files(config: PravegaConfig) -> None:

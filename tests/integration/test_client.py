@@ -37,8 +37,6 @@ from pravega_wire.hashing import routing_key_position
 from pravega_wire.naming import generalized_segment_id
 from pravega_wire.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
 
-from .conftest import guarded
-
 
 async def all_events(client: PravegaClient, stream: str) -> list[bytes]:
     return [event async for batch in client.read_events(stream) for event in batch]
@@ -52,235 +50,218 @@ def by_key(events: list[bytes]) -> dict[bytes, list[int]]:
     return found
 
 
-def test_scopes_and_streams(config: PravegaConfig) -> None:
-    async def main() -> None:
-        async with guarded(config) as client:
-            scope = config.default_scope
-            assert scope is not None
-            assert not await client.create_scope(scope)
-            assert await client.scope_exists(scope)
-            assert scope in await client.list_scopes()
-            configuration = StreamConfiguration(
-                scaling=ScalingPolicy.by_event_rate(1000, 2, 3),
-                retention=RetentionPolicy.by_size(1 << 30),
-                tags=frozenset({"one", "two"}),
+async def test_scopes_and_streams(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        scope = config.default_scope
+        assert scope is not None
+        assert not await client.create_scope(scope)
+        assert await client.scope_exists(scope)
+        assert scope in await client.list_scopes()
+        configuration = StreamConfiguration(
+            scaling=ScalingPolicy.by_event_rate(1000, 2, 3),
+            retention=RetentionPolicy.by_size(1 << 30),
+            tags=frozenset({"one", "two"}),
+        )
+        assert await client.create_stream("a", configuration)
+        assert not await client.create_stream("a", 1)
+        assert await client.create_stream("b", 2)
+        assert await client.stream_configuration("a") == configuration
+        assert sorted(map(str, await client.list_streams())) == [f"{scope}/a", f"{scope}/b"]
+        assert [each.name for each in await client.list_streams(tag="two")] == ["a"]
+        assert len(await client.list_streams(internal=True)) > 2
+        changed = StreamConfiguration(scaling=ScalingPolicy.fixed(4), tags=frozenset({"x"}))
+        await client.update_stream("a", changed)
+        assert await client.stream_configuration("a") == changed
+        assert len(await client.active_segments("b")) == 2
+        with pytest.raises(StreamNotSealedError):
+            await client.delete_stream("b")
+        with pytest.raises(ScopeNotEmptyError):
+            await client.delete_scope(scope)
+        await client.seal_stream("b")
+        info = await client.stream_info("b")
+        assert info.sealed
+        assert dict(info.tail.positions) == {0: 0, 1: 0}
+        assert await client.delete_stream("b")
+        assert not await client.delete_stream("b")
+        assert await client.delete_stream("a", seal=True)
+
+
+async def test_events_come_back_in_order_of_their_keys(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("t", 4)
+        count, keys = 20_000, 37
+        written = [b"k%d:%d" % (number % keys, number) for number in range(count)]
+        async with client.event_writer("t") as writer:
+            for number in range(1000):
+                await writer.write_event(written[number], f"k{number % keys}")
+            ack = await writer.write_events(
+                (event for event in written[1000:]),
+                (f"k{number % keys}" for number in range(1000, count)),
             )
-            assert await client.create_stream("a", configuration)
-            assert not await client.create_stream("a", 1)
-            assert await client.create_stream("b", 2)
-            assert await client.stream_configuration("a") == configuration
-            assert sorted(map(str, await client.list_streams())) == [f"{scope}/a", f"{scope}/b"]
-            assert [each.name for each in await client.list_streams(tag="two")] == ["a"]
-            assert len(await client.list_streams(internal=True)) > 2
-            changed = StreamConfiguration(scaling=ScalingPolicy.fixed(4), tags=frozenset({"x"}))
-            await client.update_stream("a", changed)
-            assert await client.stream_configuration("a") == changed
-            assert len(await client.active_segments("b")) == 2
-            with pytest.raises(StreamNotSealedError):
-                await client.delete_stream("b")
-            with pytest.raises(ScopeNotEmptyError):
-                await client.delete_scope(scope)
-            await client.seal_stream("b")
-            info = await client.stream_info("b")
-            assert info.sealed
-            assert dict(info.tail.positions) == {0: 0, 1: 0}
-            assert await client.delete_stream("b")
-            assert not await client.delete_stream("b")
-            assert await client.delete_stream("a", seal=True)
-
-    trio.run(main)
+            await ack.wait()
+            assert ack.done
+            assert writer.events_acknowledged <= count
+        assert writer.events_acknowledged == count
+        assert writer.outstanding_bytes == 0
+        for key, numbers in by_key(await all_events(client, "t")).items():
+            assert numbers == sorted(numbers), key
+        segments = {each.segment_id: each for each in await client.active_segments("t")}
+        seen = 0
+        for each in await client.segment_ranges("t"):
+            segment = segments[each.segment_id]
+            async for batch in client.read_range(each):
+                for event in batch:
+                    position = routing_key_position(event.split(b":")[0].decode())
+                    assert segment.low <= position <= segment.high
+                    seen += 1
+        assert seen == count
 
 
-def test_events_come_back_in_order_of_their_keys(config: PravegaConfig) -> None:
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("t", 4)
-            count, keys = 20_000, 37
-            written = [b"k%d:%d" % (number % keys, number) for number in range(count)]
-            async with client.event_writer("t") as writer:
-                for number in range(1000):
-                    await writer.write_event(written[number], f"k{number % keys}")
-                ack = await writer.write_events(
-                    (event for event in written[1000:]),
-                    (f"k{number % keys}" for number in range(1000, count)),
-                )
-                await ack.wait()
-                assert ack.done
-                assert writer.events_acknowledged <= count
-            assert writer.events_acknowledged == count
-            assert writer.outstanding_bytes == 0
-            for key, numbers in by_key(await all_events(client, "t")).items():
-                assert numbers == sorted(numbers), key
-            segments = {each.segment_id: each for each in await client.active_segments("t")}
-            seen = 0
-            for each in await client.segment_ranges("t"):
-                segment = segments[each.segment_id]
-                async for batch in client.read_range(each):
-                    for event in batch:
-                        position = routing_key_position(event.split(b":")[0].decode())
-                        assert segment.low <= position <= segment.high
-                        seen += 1
-            assert seen == count
+async def test_order_holds_while_the_stream_scales(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("t", 1)
+        keys, count = 20, 60_000
 
-    trio.run(main)
-
-
-def test_order_holds_while_the_stream_scales(config: PravegaConfig) -> None:
-    async def main() -> None:
-        async with guarded(config, 180) as client:
-            await client.create_stream("t", 1)
-            keys, count = 20, 60_000
-
-            async def scale() -> None:
-                for ranges in (
-                    [(0, 0.5), (0.5, 1.0)],
-                    [(0, 0.2), (0.2, 0.7), (0.7, 1.0)],
-                    [(0, 1.0)],
-                ):
-                    active = [each.segment_id for each in await client.active_segments("t")]
-                    await client.scale_stream("t", active, ranges)
-
-            async with client.event_writer("t") as writer:
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(scale)
-                    for number in range(count):
-                        key = number % keys
-                        await writer.write_event(b"k%d:%d" % (key, number), f"k{key}")
-                        if number % 200 == 0:
-                            await trio.sleep(0.005)
-                # A writer learns of a scale by writing; the last one may have ended after the last event.
-                for number in range(count, count + keys):
-                    await writer.write_event(b"k%d:%d" % (number % keys, number), f"k{number % keys}")
-                await writer.flush()
-                assert len(writer.segments) == 1
-                count += keys
-            found = by_key(await all_events(client, "t"))
-            assert sum(map(len, found.values())) == count
-            for each, numbers in found.items():
-                assert numbers == list(range(int(each[1:]), count, keys))
-            first = StreamCut.from_text((await client.head("t")).to_text())
-            assert await client.segment_ranges("t", first) == await client.segment_ranges("t")
-            following = await client.successors("t", 0)
-            assert [each.predecessors for each in following.successors] == [(0,), (0,)]
-            assert len(await client.epoch_segments("t", 2)) == 3
-
-    trio.run(main)
-
-
-def test_batches_between_cuts(config: PravegaConfig) -> None:
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("t", 1)
-            async with client.event_writer("t") as writer:
-                await writer.write_events([b"a"] * 500)
-                await writer.flush()
-                first = await client.tail("t")
+        async def scale() -> None:
+            for ranges in (
+                [(0, 0.5), (0.5, 1.0)],
+                [(0, 0.2), (0.2, 0.7), (0.7, 1.0)],
+                [(0, 1.0)],
+            ):
                 active = [each.segment_id for each in await client.active_segments("t")]
-                await writer.write_events([b"b"] * 500)
-                await client.scale_stream("t", active, [(0, 0.4), (0.4, 1.0)])
-                await writer.write_events([b"c"] * 500)
-                await writer.flush()
-                second = await client.tail("t")
-                await writer.write_events([b"d"] * 500)
+                await client.scale_stream("t", active, ranges)
 
-            async def read(start: StreamCut | str, end: StreamCut | str) -> list[bytes]:
-                reader = client.read_events("t", start, end)
-                return [event async for batch in reader for event in batch]
+        async with client.event_writer("t") as writer:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(scale)
+                for number in range(count):
+                    key = number % keys
+                    await writer.write_event(b"k%d:%d" % (key, number), f"k{key}")
+                    if number % 200 == 0:
+                        await trio.sleep(0.005)
+            # A writer learns of a scale by writing; the last one may have ended after the last event.
+            for number in range(count, count + keys):
+                await writer.write_event(b"k%d:%d" % (number % keys, number), f"k{number % keys}")
+            await writer.flush()
+            assert len(writer.segments) == 1
+            count += keys
+        found = by_key(await all_events(client, "t"))
+        assert sum(map(len, found.values())) == count
+        for each, numbers in found.items():
+            assert numbers == list(range(int(each[1:]), count, keys))
+        first = StreamCut.from_text((await client.head("t")).to_text())
+        assert await client.segment_ranges("t", first) == await client.segment_ranges("t")
+        following = await client.successors("t", 0)
+        assert [each.predecessors for each in following.successors] == [(0,), (0,)]
+        assert len(await client.epoch_segments("t", 2)) == 3
 
-            assert await read("earliest", first) == [b"a"] * 500
-            assert sorted(await read(first, second)) == [b"b"] * 500 + [b"c"] * 500
-            assert await read(second.to_text(), "latest") == [b"d"] * 500
-            assert await read(second, second) == []
-            await client.create_stream("other", 1)
-            with pytest.raises(InvalidStreamCutError, match="other"):
-                await client.segment_ranges("t", await client.head("other"))
-            beyond = StreamCut(second.stream, dict.fromkeys(second.positions, 10**9))
-            with pytest.raises(InvalidStreamCutError, match="only"):
-                await client.segment_ranges("t", first, beyond)
-            await client.truncate_stream("t", first)
-            with pytest.raises(DataLossError, match="truncated"):
-                await client.segment_ranges("t", StreamCut(first.stream, {0: 0}))
-            ranges = await client.segment_ranges(
-                "t", StreamCut(first.stream, {0: 0}), on_truncated="skip_to_head"
-            )
-            assert ranges == await client.segment_ranges("t", first)
 
-    trio.run(main)
+async def test_batches_between_cuts(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("t", 1)
+        async with client.event_writer("t") as writer:
+            await writer.write_events([b"a"] * 500)
+            await writer.flush()
+            first = await client.tail("t")
+            active = [each.segment_id for each in await client.active_segments("t")]
+            await writer.write_events([b"b"] * 500)
+            await client.scale_stream("t", active, [(0, 0.4), (0.4, 1.0)])
+            await writer.write_events([b"c"] * 500)
+            await writer.flush()
+            second = await client.tail("t")
+            await writer.write_events([b"d"] * 500)
+
+        async def read(start: StreamCut | str, end: StreamCut | str) -> list[bytes]:
+            reader = client.read_events("t", start, end)
+            return [event async for batch in reader for event in batch]
+
+        assert await read("earliest", first) == [b"a"] * 500
+        assert sorted(await read(first, second)) == [b"b"] * 500 + [b"c"] * 500
+        assert await read(second.to_text(), "latest") == [b"d"] * 500
+        assert await read(second, second) == []
+        await client.create_stream("other", 1)
+        with pytest.raises(InvalidStreamCutError, match="other"):
+            await client.segment_ranges("t", await client.head("other"))
+        beyond = StreamCut(second.stream, dict.fromkeys(second.positions, 10**9))
+        with pytest.raises(InvalidStreamCutError, match="only"):
+            await client.segment_ranges("t", first, beyond)
+        await client.truncate_stream("t", first)
+        with pytest.raises(DataLossError, match="truncated"):
+            await client.segment_ranges("t", StreamCut(first.stream, {0: 0}))
+        ranges = await client.segment_ranges(
+            "t", StreamCut(first.stream, {0: 0}), on_truncated="skip_to_head"
+        )
+        assert ranges == await client.segment_ranges("t", first)
 
 
 @pytest.mark.parametrize("sealed", [False, True])
-def test_cuts_before_the_head_and_cuts_that_are_none(config: PravegaConfig, sealed: bool) -> None:
+async def test_cuts_before_the_head_and_cuts_that_are_none(config: PravegaConfig, sealed: bool) -> None:
     """A controller does not say what is wrong with them: that is found out, without asking again for long."""
     first, second = (1 << 32) + 1, (1 << 32) + 2
     nowhere = {9: 0}, {9: -1}, {(7 << 32) + 9: 0}
 
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("t", 1)
-            stream = client.config.resolve("t")
-            name = f"{stream}/0.#epoch.0"
+    async with open_client(config) as client:
+        await client.create_stream("t", 1)
+        stream = client.config.resolve("t")
+        name = f"{stream}/0.#epoch.0"
 
-            async def find(start: dict[int, int] | None, end: dict[int, int] | None) -> list[object]:
-                """The ranges, or the error's type and the segment it names: failing, and skipping."""
-                found: list[object] = []
-                cuts = [None if each is None else StreamCut(stream, each) for each in (start, end)]
-                policies: tuple[OnTruncated, ...] = ("raise", "skip_to_head")
-                for policy in policies:
-                    try:
-                        ranges = await client.segment_ranges("t", *cuts, on_truncated=policy)
-                    except (DataLossError, InvalidStreamCutError) as error:
-                        found.append((type(error), error.segment))
-                    else:
-                        found.append(
-                            [(each.segment_id, each.start_offset, each.end_offset) for each in ranges]
-                        )
-                return found
+        async def find(start: dict[int, int] | None, end: dict[int, int] | None) -> list[object]:
+            """The ranges, or the error's type and the segment it names: failing, and skipping."""
+            found: list[object] = []
+            cuts = [None if each is None else StreamCut(stream, each) for each in (start, end)]
+            policies: tuple[OnTruncated, ...] = ("raise", "skip_to_head")
+            for policy in policies:
+                try:
+                    ranges = await client.segment_ranges("t", *cuts, on_truncated=policy)
+                except (DataLossError, InvalidStreamCutError) as error:
+                    found.append((type(error), error.segment))
+                else:
+                    found.append([(each.segment_id, each.start_offset, each.end_offset) for each in ranges])
+            return found
 
-            async with client.event_writer("t") as writer:
-                await writer.write_events([b"x"] * 10)
-                await writer.flush()
-                await client.scale_stream("t", [0], [(0.0, 0.5), (0.5, 1.0)])
-                await writer.write_events([b"y"] * 20)
-            tail = await client.tail("t")
-            now = dict(tail.positions)
-            new = [(each, 0, now[each]) for each in (first, second) if now[each]]
+        async with client.event_writer("t") as writer:
+            await writer.write_events([b"x"] * 10)
+            await writer.flush()
+            await client.scale_stream("t", [0], [(0.0, 0.5), (0.5, 1.0)])
+            await writer.write_events([b"y"] * 20)
+        tail = await client.tail("t")
+        now = dict(tail.positions)
+        new = [(each, 0, now[each]) for each in (first, second) if now[each]]
 
-            wrong = (InvalidStreamCutError, None)
-            assert await find(None, {0: -1}) == [[(0, 0, 90)]] * 2
-            assert await find({0: 0}, {0: -1}) == [[(0, 0, 90)]] * 2
-            assert await find({0: 90}, now) == [new] * 2
-            assert await find({0: -1}, now) == [new] * 2
-            # The same place, said in two ways
-            assert await find({first: 0, second: 0}, {0: 90}) == [[]] * 2
-            assert await find({0: 50}, {0: 20}) == [wrong] * 2
-            assert await find(now, {0: 90}) == [wrong] * 2
-            too_far = (InvalidStreamCutError, f"{stream}/1.#epoch.1")
-            assert await find({first: 10**9, second: 0}, {first: 0, second: 0}) == [too_far] * 2
-            for cut in nowhere:
-                for found in (await find(cut, None), await find({0: 0}, cut)):
-                    assert [each[0] for each in found] == [InvalidStreamCutError] * 2  # type: ignore[index]
+        wrong = (InvalidStreamCutError, None)
+        assert await find(None, {0: -1}) == [[(0, 0, 90)]] * 2
+        assert await find({0: 0}, {0: -1}) == [[(0, 0, 90)]] * 2
+        assert await find({0: 90}, now) == [new] * 2
+        assert await find({0: -1}, now) == [new] * 2
+        # The same place, said in two ways
+        assert await find({first: 0, second: 0}, {0: 90}) == [[]] * 2
+        assert await find({0: 50}, {0: 20}) == [wrong] * 2
+        assert await find(now, {0: 90}) == [wrong] * 2
+        too_far = (InvalidStreamCutError, f"{stream}/1.#epoch.1")
+        assert await find({first: 10**9, second: 0}, {first: 0, second: 0}) == [too_far] * 2
+        for cut in nowhere:
+            for found in (await find(cut, None), await find({0: 0}, cut)):
+                assert [each[0] for each in found] == [InvalidStreamCutError] * 2  # type: ignore[index]
 
-            await client.truncate_stream("t", tail)
-            if sealed:
-                await client.seal_stream("t")
-            gone, before = (DataLossError, name), (DataLossError, None)
-            assert await find(None, {0: 90}) == [before, []]
-            assert await find(None, {0: -1}) == [before, []]
-            assert await find({0: 0}, {0: 90}) == [gone, []]
-            assert await find({0: 0}, {0: -1}) == [gone, []]
-            assert await find({first: 0, second: 0}, {0: 90}) == [gone, []]
-            assert await find({0: 50}, {0: 20}) == [wrong, []]
-            assert await find(now, None) == [[], []]
-            for cut in nowhere:
-                for found in (await find(cut, None), await find({0: 0}, cut)):
-                    assert [each[0] for each in found] == [InvalidStreamCutError] * 2  # type: ignore[index]
-            with pytest.raises(StreamNotFoundError):
-                await client.segment_ranges("u", StreamCut(client.config.resolve("u"), {0: 0}))
-
-    trio.run(main)
+        await client.truncate_stream("t", tail)
+        if sealed:
+            await client.seal_stream("t")
+        gone, before = (DataLossError, name), (DataLossError, None)
+        assert await find(None, {0: 90}) == [before, []]
+        assert await find(None, {0: -1}) == [before, []]
+        assert await find({0: 0}, {0: 90}) == [gone, []]
+        assert await find({0: 0}, {0: -1}) == [gone, []]
+        assert await find({first: 0, second: 0}, {0: 90}) == [gone, []]
+        assert await find({0: 50}, {0: 20}) == [wrong, []]
+        assert await find(now, None) == [[], []]
+        for cut in nowhere:
+            for found in (await find(cut, None), await find({0: 0}, cut)):
+                assert [each[0] for each in found] == [InvalidStreamCutError] * 2  # type: ignore[index]
+        with pytest.raises(StreamNotFoundError):
+            await client.segment_ranges("u", StreamCut(client.config.resolve("u"), {0: 0}))
 
 
-def test_ranges_while_the_controller_fails_now_and_then(
+async def test_ranges_while_the_controller_fails_now_and_then(
     config: PravegaConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Cuts that are fine have their ranges, also where the controller says that they are unknown."""
@@ -296,279 +277,252 @@ def test_ranges_while_the_controller_fails_now_and_then(
 
     denied: list[bool] = []
 
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("t", 2)
-            async with client.event_writer("t") as writer:
-                await writer.write_events([b"x"] * 100)
-                await writer.flush()
-                middle = await client.tail("t")
-                await client.scale_stream("t", [0, 1], [(0.0, 0.2), (0.2, 1.0)])
-                await writer.write_events([b"y"] * 100)
-            cuts = ((None, None), (None, middle), (middle, None))
-            expected = [await client.segment_ranges("t", start, end) for start, end in cuts]
-            assert all(expected)
-            monkeypatch.setattr(ControllerClient, "_attempt", failing)
-            for answer in ("UNAVAILABLE", "UNKNOWN"):
-                for (start, end), ranges in zip(cuts, expected, strict=True):
-                    answers[:] = [answer] * 6
-                    assert await client.segment_ranges("t", start, end) == ranges
-                    assert answers == ([] if answer == "UNAVAILABLE" else [answer] * 2)
-            # Who may not look closer hears that as well.
-            denied.append(True)
-            answers[:] = ["UNKNOWN"] * 6
-            with pytest.raises(InvalidStreamCutError, match="reading only"):
-                await client.segment_ranges("t")
-
-    trio.run(main)
+    async with open_client(config) as client:
+        await client.create_stream("t", 2)
+        async with client.event_writer("t") as writer:
+            await writer.write_events([b"x"] * 100)
+            await writer.flush()
+            middle = await client.tail("t")
+            await client.scale_stream("t", [0, 1], [(0.0, 0.2), (0.2, 1.0)])
+            await writer.write_events([b"y"] * 100)
+        cuts = ((None, None), (None, middle), (middle, None))
+        expected = [await client.segment_ranges("t", start, end) for start, end in cuts]
+        assert all(expected)
+        monkeypatch.setattr(ControllerClient, "_attempt", failing)
+        for answer in ("UNAVAILABLE", "UNKNOWN"):
+            for (start, end), ranges in zip(cuts, expected, strict=True):
+                answers[:] = [answer] * 6
+                assert await client.segment_ranges("t", start, end) == ranges
+                assert answers == ([] if answer == "UNAVAILABLE" else [answer] * 2)
+        # Who may not look closer hears that as well.
+        denied.append(True)
+        answers[:] = ["UNKNOWN"] * 6
+        with pytest.raises(InvalidStreamCutError, match="reading only"):
+            await client.segment_ranges("t")
 
 
-def test_large_events_and_mixed_sizes(config: PravegaConfig) -> None:
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("t", 1)
-            sizes = [0, 1, 8 << 20, 3, 700_000, 0, 300_000, 5 << 20] + [9] * 50 + [100_000] * 30
-            events = [bytes([number % 256]) * size for number, size in enumerate(sizes)]
-            async with client.event_writer("t", max_outstanding_bytes=2 << 20) as writer:
-                await writer.write_events(events)
-                for event in events:
-                    await writer.write_event(event)
-                with pytest.raises(EventTooLargeError, match="8388609 bytes"):
-                    await writer.write_event(bytes((8 << 20) + 1))
-                with pytest.raises(EventTooLargeError):
-                    await writer.write_events([bytes((8 << 20) + 1)])
-                with pytest.raises(InvalidArgumentError, match="str"):
-                    await writer.write_event("text")  # type: ignore[arg-type]
-            assert await all_events(client, "t") == events + events
-
-    trio.run(main)
+async def test_large_events_and_mixed_sizes(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("t", 1)
+        sizes = [0, 1, 8 << 20, 3, 700_000, 0, 300_000, 5 << 20] + [9] * 50 + [100_000] * 30
+        events = [bytes([number % 256]) * size for number, size in enumerate(sizes)]
+        async with client.event_writer("t", max_outstanding_bytes=2 << 20) as writer:
+            await writer.write_events(events)
+            for event in events:
+                await writer.write_event(event)
+            with pytest.raises(EventTooLargeError, match="8388609 bytes"):
+                await writer.write_event(bytes((8 << 20) + 1))
+            with pytest.raises(EventTooLargeError):
+                await writer.write_events([bytes((8 << 20) + 1)])
+            with pytest.raises(InvalidArgumentError, match="str"):
+                await writer.write_event("text")  # type: ignore[arg-type]
+        assert await all_events(client, "t") == events + events
 
 
-def test_transactions(config: PravegaConfig) -> None:
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("t", 3)
-            async with client.begin_transaction("t", lease_ms=20_000) as txn:
-                await txn.write_events([b"one"] * 100, [f"{n}" for n in range(100)])
-                await txn.flush()
-                assert await txn.status() is TxnStatus.OPEN
-                await txn.ping(30_000)
-                assert await all_events(client, "t") == []
-                await txn.commit()
-            await client.wait_committed("t", txn.txn_id)
-            assert await txn.status() is TxnStatus.COMMITTED
-            assert await all_events(client, "t") == [b"one"] * 100
-            await client.commit_transaction("t", txn.txn_id)  # asked twice is harmless
-            with pytest.raises(TransactionNotOpenError):
-                await txn.write_event(b"late")
-            with pytest.raises(TransactionNotOpenError):
-                await client.abort_transaction("t", txn.txn_id)
+async def test_transactions(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("t", 3)
+        async with client.begin_transaction("t", lease_ms=20_000) as txn:
+            await txn.write_events([b"one"] * 100, [f"{n}" for n in range(100)])
+            await txn.flush()
+            assert await txn.status() is TxnStatus.OPEN
+            await txn.ping(30_000)
+            assert await all_events(client, "t") == []
+            await txn.commit()
+        await client.wait_committed("t", txn.txn_id)
+        assert await txn.status() is TxnStatus.COMMITTED
+        assert await all_events(client, "t") == [b"one"] * 100
+        await client.commit_transaction("t", txn.txn_id)  # asked twice is harmless
+        with pytest.raises(TransactionNotOpenError):
+            await txn.write_event(b"late")
+        with pytest.raises(TransactionNotOpenError):
+            await client.abort_transaction("t", txn.txn_id)
 
-            async with client.begin_transaction("t") as dropped:
-                await dropped.write_event(b"never")
-                await dropped.flush()
-            with pytest.raises(TransactionAbortedError):
-                await client.commit_transaction("t", dropped.txn_id)
-            with pytest.raises(TransactionUnknownError):
-                await client.transaction("t", uuid.UUID(int=12345))
+        async with client.begin_transaction("t") as dropped:
+            await dropped.write_event(b"never")
+            await dropped.flush()
+        with pytest.raises(TransactionAbortedError):
+            await client.commit_transaction("t", dropped.txn_id)
+        with pytest.raises(TransactionUnknownError):
+            await client.transaction("t", uuid.UUID(int=12345))
 
-            left = await client.begin_transaction("t")
-            await left.write_event(b"first half", "k")
-            await left.flush()
-            await left.aclose()
-            active = [each.segment_id for each in await client.active_segments("t")]
-            await client.scale_stream("t", active, [(0, 0.2), (0.2, 0.4), (0.4, 1.0)])
-        async with guarded(config) as client:
-            # Another client, and another epoch, than it was begun in.
-            resumed = await client.transaction("t", left.txn_id)
-            await resumed.write_event(b"second half", "k")
-            await resumed.commit()
-            await resumed.wait_committed()
-            events = await all_events(client, "t")
-            assert events[-2:] == [b"first half", b"second half"]
-            assert len(events) == 102
-
-    trio.run(main)
+        left = await client.begin_transaction("t")
+        await left.write_event(b"first half", "k")
+        await left.flush()
+        await left.aclose()
+        active = [each.segment_id for each in await client.active_segments("t")]
+        await client.scale_stream("t", active, [(0, 0.2), (0.2, 0.4), (0.4, 1.0)])
+    async with open_client(config) as client:
+        # Another client, and another epoch, than it was begun in.
+        resumed = await client.transaction("t", left.txn_id)
+        await resumed.write_event(b"second half", "k")
+        await resumed.commit()
+        await resumed.wait_committed()
+        events = await all_events(client, "t")
+        assert events[-2:] == [b"first half", b"second half"]
+        assert len(events) == 102
 
 
 @pytest.mark.parametrize("committed", [False, True])
-def test_events_that_are_waited_for_tell_how_the_transaction_ended(
+async def test_events_that_are_waited_for_tell_how_the_transaction_ended(
     config: PravegaConfig, committed: bool
 ) -> None:
     """It is ended by somebody else, between two events."""
 
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("t", 1)
-            txn = await client.begin_transaction("t")
-            await txn.write_event(b"first", "k")
-            await txn.flush()
-            if committed:
-                await client.commit_transaction("t", txn.txn_id)
-                await client.wait_committed("t", txn.txn_id)
-            else:
-                await client.abort_transaction("t", txn.txn_id)
-                while await txn.status() is not TxnStatus.ABORTED:
-                    await trio.sleep(0.05)
-            ack = await txn.write_event(b"second", "k")
-            kind = TransactionNotOpenError if committed else TransactionAbortedError
-            with pytest.raises(kind, match=str(txn.txn_id)) as caught:
-                await ack.wait()
-            assert isinstance(caught.value, TransactionAbortedError) is not committed
-            for call in (txn.flush, lambda: txn.write_event(b"third", "k")):
-                with pytest.raises(kind, match=str(txn.txn_id)):
-                    await call()
-            await txn.aclose()
-
-    trio.run(main)
+    async with open_client(config) as client:
+        await client.create_stream("t", 1)
+        txn = await client.begin_transaction("t")
+        await txn.write_event(b"first", "k")
+        await txn.flush()
+        if committed:
+            await client.commit_transaction("t", txn.txn_id)
+            await client.wait_committed("t", txn.txn_id)
+        else:
+            await client.abort_transaction("t", txn.txn_id)
+            while await txn.status() is not TxnStatus.ABORTED:
+                await trio.sleep(0.05)
+        ack = await txn.write_event(b"second", "k")
+        kind = TransactionNotOpenError if committed else TransactionAbortedError
+        with pytest.raises(kind, match=str(txn.txn_id)) as caught:
+            await ack.wait()
+        assert isinstance(caught.value, TransactionAbortedError) is not committed
+        for call in (txn.flush, lambda: txn.write_event(b"third", "k")):
+            with pytest.raises(kind, match=str(txn.txn_id)):
+                await call()
+        await txn.aclose()
 
 
-def test_staged_writes_count_only_when_merged(config: PravegaConfig) -> None:
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("t", 2)
-            segments = [each.segment_id for each in await client.active_segments("t")]
-            await client.scale_stream("t", segments[:1], [(0, 0.25), (0.25, 0.5)])
-            txn = await client.begin_transaction("t")
-            attempts = [uuid.uuid4() for _ in range(4)]
-            staged = []
-            for number, attempt in enumerate(attempts):
-                async with client.staging_writer("t", txn.txn_id, attempt) as writer:
-                    await writer.write_events([b"%d" % number] * 50, [f"{n}" for n in range(50)])
-                    staged.append(await writer.contents())
-            only_one = uuid.uuid4()
-            async with client.staging_writer("t", txn.txn_id, only_one) as writer:
-                await writer.write_events([b"x"] * 3, "0")
-                assert [each.length for each in (await writer.contents()).values()] == [27]
-            with pytest.raises(InvalidArgumentError, match="of its own"):
-                await client.staging_writer("t", txn.txn_id, attempts[0])
-            winners = [attempts[2], attempts[0]]
-            merged = await client.merge_staging("t", txn.txn_id, winners)
-            assert await client.merge_staging("t", txn.txn_id, winners) == merged
-            assert merged == {each: staged[2][each].length + staged[0][each].length for each in staged[0]}
-            # Most of its segments are empty, and merging those adds nothing.
-            merged = await client.merge_staging("t", txn.txn_id, [only_one])
-            assert sum(merged.values()) == 2 * 50 * 9 + 27
-            await client.delete_staging("t", txn.txn_id, attempts)
-            await client.delete_staging("t", txn.txn_id, attempts)
-            await txn.commit()
-            await txn.wait_committed()
-            for each in await client.segment_ranges("t"):
-                events = [event async for batch in client.read_range(each) for event in batch]
-                kept = [event for event in events if event != b"x"]
-                assert kept == sorted(kept, reverse=True)  # 2 was merged before 0
-                content = staged[2][generalized_segment_id(each.segment_id, txn.txn_id)]
-                start = replace(each, end_offset=content.length)
-                assert await client.range_crc32(start) == content.crc32
-            events = await all_events(client, "t")
-            assert sorted(events) == [b"0"] * 50 + [b"2"] * 50 + [b"x"] * 3
-
-    trio.run(main)
+async def test_staged_writes_count_only_when_merged(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("t", 2)
+        segments = [each.segment_id for each in await client.active_segments("t")]
+        await client.scale_stream("t", segments[:1], [(0, 0.25), (0.25, 0.5)])
+        txn = await client.begin_transaction("t")
+        attempts = [uuid.uuid4() for _ in range(4)]
+        staged = []
+        for number, attempt in enumerate(attempts):
+            async with client.staging_writer("t", txn.txn_id, attempt) as writer:
+                await writer.write_events([b"%d" % number] * 50, [f"{n}" for n in range(50)])
+                staged.append(await writer.contents())
+        only_one = uuid.uuid4()
+        async with client.staging_writer("t", txn.txn_id, only_one) as writer:
+            await writer.write_events([b"x"] * 3, "0")
+            assert [each.length for each in (await writer.contents()).values()] == [27]
+        with pytest.raises(InvalidArgumentError, match="of its own"):
+            await client.staging_writer("t", txn.txn_id, attempts[0])
+        winners = [attempts[2], attempts[0]]
+        merged = await client.merge_staging("t", txn.txn_id, winners)
+        assert await client.merge_staging("t", txn.txn_id, winners) == merged
+        assert merged == {each: staged[2][each].length + staged[0][each].length for each in staged[0]}
+        # Most of its segments are empty, and merging those adds nothing.
+        merged = await client.merge_staging("t", txn.txn_id, [only_one])
+        assert sum(merged.values()) == 2 * 50 * 9 + 27
+        await client.delete_staging("t", txn.txn_id, attempts)
+        await client.delete_staging("t", txn.txn_id, attempts)
+        await txn.commit()
+        await txn.wait_committed()
+        for each in await client.segment_ranges("t"):
+            events = [event async for batch in client.read_range(each) for event in batch]
+            kept = [event for event in events if event != b"x"]
+            assert kept == sorted(kept, reverse=True)  # 2 was merged before 0
+            content = staged[2][generalized_segment_id(each.segment_id, txn.txn_id)]
+            start = replace(each, end_offset=content.length)
+            assert await client.range_crc32(start) == content.crc32
+        events = await all_events(client, "t")
+        assert sorted(events) == [b"0"] * 50 + [b"2"] * 50 + [b"x"] * 3
 
 
-def test_revisioned_stream(config: PravegaConfig) -> None:
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("r", 1)
+async def test_revisioned_stream(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("r", 1)
+        async with client.revisioned_stream("r") as stream:
+            start = await stream.fetch_latest_revision()
+            assert start == await stream.fetch_oldest_revision()
+            first = await stream.write_conditionally(start, b"one")
+            assert first is not None
+            assert await stream.write_conditionally(start, b"lost") is None
+            second = await stream.write_unconditionally(b"two")
+            assert [found async for found in await stream.read_from(start)] == [
+                (first, b"one"),
+                (second, b"two"),
+            ]
+            assert [value async for _, value in await stream.read_range(start, first)] == [b"one"]
+            assert await stream.get_mark() is None
+            assert await stream.compare_and_set_mark(None, first)
+            assert not await stream.compare_and_set_mark(None, second)
+            assert await stream.get_mark() == first
+            await stream.truncate_to(first)
+            await stream.truncate_to(start)
+            assert await stream.fetch_oldest_revision() == first
+            with pytest.raises(DataLossError):
+                await stream.read_from(start)
+
+
+async def test_many_writers_race_for_each_revision(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("r", 1)
+        wins = []
+
+        async def write(name: bytes) -> None:
             async with client.revisioned_stream("r") as stream:
-                start = await stream.fetch_latest_revision()
-                assert start == await stream.fetch_oldest_revision()
-                first = await stream.write_conditionally(start, b"one")
-                assert first is not None
-                assert await stream.write_conditionally(start, b"lost") is None
-                second = await stream.write_unconditionally(b"two")
-                assert [found async for found in await stream.read_from(start)] == [
-                    (first, b"one"),
-                    (second, b"two"),
-                ]
-                assert [value async for _, value in await stream.read_range(start, first)] == [b"one"]
-                assert await stream.get_mark() is None
-                assert await stream.compare_and_set_mark(None, first)
-                assert not await stream.compare_and_set_mark(None, second)
-                assert await stream.get_mark() == first
-                await stream.truncate_to(first)
-                await stream.truncate_to(start)
-                assert await stream.fetch_oldest_revision() == first
-                with pytest.raises(DataLossError):
-                    await stream.read_from(start)
+                for _ in range(20):
+                    while True:
+                        latest = await stream.fetch_latest_revision()
+                        if await stream.write_conditionally(latest, name) is not None:
+                            wins.append(name)
+                            break
 
-    trio.run(main)
+        async with trio.open_nursery() as nursery:
+            for number in range(5):
+                nursery.start_soon(write, b"%d" % number)
+        stream = await client.revisioned_stream("r")
+        oldest = await stream.fetch_oldest_revision()
+        values = [value async for _, value in await stream.read_from(oldest)]
+        assert len(values) == 100
+        assert sorted(values) == sorted(wins)
 
 
-def test_many_writers_race_for_each_revision(config: PravegaConfig) -> None:
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("r", 1)
-            wins = []
-
-            async def write(name: bytes) -> None:
-                async with client.revisioned_stream("r") as stream:
-                    for _ in range(20):
-                        while True:
-                            latest = await stream.fetch_latest_revision()
-                            if await stream.write_conditionally(latest, name) is not None:
-                                wins.append(name)
-                                break
-
-            async with trio.open_nursery() as nursery:
-                for number in range(5):
-                    nursery.start_soon(write, b"%d" % number)
-            stream = await client.revisioned_stream("r")
-            oldest = await stream.fetch_oldest_revision()
-            values = [value async for _, value in await stream.read_from(oldest)]
-            assert len(values) == 100
-            assert sorted(values) == sorted(wins)
-
-    trio.run(main)
+async def test_what_a_caller_gets_wrong_is_named(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        with pytest.raises(StreamNotFoundError, match="no-such"):
+            await client.event_writer("no-such").open()
+        with pytest.raises(StreamNotFoundError, match="no-such"):
+            await client.tail("no-such")
+        with pytest.raises(StreamNotFoundError, match="no-such"):
+            await client.begin_transaction("no-such")
+        with pytest.raises(ScopeNotFoundError, match="nowhere"):
+            await client.create_stream("nowhere/t")
+        with pytest.raises(InvalidArgumentError, match="illegal characters"):
+            await client.create_stream("under_score")
+        with pytest.raises(InvalidArgumentError, match="illegal characters"):
+            await client.create_scope("a b")
+        with pytest.raises(InvalidArgumentError, match="lease"):
+            await client.begin_transaction("no-such", lease_ms=5)
+        await client.create_stream("t", 1)
+        await client.seal_stream("t")
+        with pytest.raises(StreamSealedError, match="sealed"):
+            await client.event_writer("t").open()
+    with pytest.raises(ClosedError):
+        await client.tail("t")
 
 
-def test_what_a_caller_gets_wrong_is_named(config: PravegaConfig) -> None:
-    async def main() -> None:
-        async with guarded(config) as client:
-            with pytest.raises(StreamNotFoundError, match="no-such"):
-                await client.event_writer("no-such").open()
-            with pytest.raises(StreamNotFoundError, match="no-such"):
-                await client.tail("no-such")
-            with pytest.raises(StreamNotFoundError, match="no-such"):
-                await client.begin_transaction("no-such")
-            with pytest.raises(ScopeNotFoundError, match="nowhere"):
-                await client.create_stream("nowhere/t")
-            with pytest.raises(InvalidArgumentError, match="illegal characters"):
-                await client.create_stream("under_score")
-            with pytest.raises(InvalidArgumentError, match="illegal characters"):
-                await client.create_scope("a b")
-            with pytest.raises(InvalidArgumentError, match="lease"):
-                await client.begin_transaction("no-such", lease_ms=5)
-            await client.create_stream("t", 1)
-            await client.seal_stream("t")
-            with pytest.raises(StreamSealedError, match="sealed"):
-                await client.event_writer("t").open()
-        with pytest.raises(ClosedError):
-            await client.tail("t")
-
-    trio.run(main)
-
-
-def test_sealing_fails_the_writer_and_keeps_what_was_acknowledged(config: PravegaConfig) -> None:
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("t", 2)
-            writer = await client.event_writer("t").open()
-            await (await writer.write_events([b"kept"] * 100)).wait()
-            await client.seal_stream("t")
-            ack = await writer.write_event(b"too late")
-            with pytest.raises(StreamSealedError):
-                await ack.wait()
-            with pytest.raises(StreamSealedError):
-                await writer.write_event(b"later still")
-            with pytest.raises(StreamSealedError):
-                await writer.flush()
-            with pytest.raises(StreamSealedError):
-                await writer.write_events([b"x"])
-            assert await all_events(client, "t") == [b"kept"] * 100
-            assert (await client.tail("t")).positions
-
-    trio.run(main)
+async def test_sealing_fails_the_writer_and_keeps_what_was_acknowledged(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("t", 2)
+        writer = await client.event_writer("t").open()
+        await (await writer.write_events([b"kept"] * 100)).wait()
+        await client.seal_stream("t")
+        ack = await writer.write_event(b"too late")
+        with pytest.raises(StreamSealedError):
+            await ack.wait()
+        with pytest.raises(StreamSealedError):
+            await writer.write_event(b"later still")
+        with pytest.raises(StreamSealedError):
+            await writer.flush()
+        with pytest.raises(StreamSealedError):
+            await writer.write_events([b"x"])
+        assert await all_events(client, "t") == [b"kept"] * 100
+        assert (await client.tail("t")).positions
 
 
 def test_an_error_in_the_block_goes_out_as_it_was_raised(config: PravegaConfig) -> None:
@@ -587,87 +541,75 @@ def test_an_error_in_the_block_goes_out_as_it_was_raised(config: PravegaConfig) 
     assert caught.value.__cause__ is None
 
 
-def test_a_group_that_the_block_raises_is_not_taken_apart(config: PravegaConfig) -> None:
+async def test_a_group_that_the_block_raises_is_not_taken_apart(config: PravegaConfig) -> None:
     errors = [
         ExceptionGroup("mine", [ValueError("one")]),
         ExceptionGroup("mine", [ExceptionGroup("of mine", [ValueError("one")]), KeyError("two")]),
     ]
 
-    async def main() -> None:
-        for mine in errors:
-            for call in (False, True):
-                with pytest.raises(ExceptionGroup) as caught:
-                    async with open_client(config) as client:
-                        if call:
-                            await client.create_stream("t", 1)
-                            await client.tail("t")
-                        raise mine
-                assert caught.value is mine
-        with trio.CancelScope() as scope:
-            async with open_client(config), trio.open_nursery() as nursery:
-                nursery.start_soon(trio.sleep_forever)
-                scope.cancel()
-        assert scope.cancelled_caught
-        with pytest.raises(KeyboardInterrupt):
-            async with open_client(config):
-                raise KeyboardInterrupt
-
-    trio.run(main)
+    for mine in errors:
+        for call in (False, True):
+            with pytest.raises(ExceptionGroup) as caught:
+                async with open_client(config) as client:
+                    if call:
+                        await client.create_stream("t", 1)
+                        await client.tail("t")
+                    raise mine
+            assert caught.value is mine
+    with trio.CancelScope() as scope:
+        async with open_client(config), trio.open_nursery() as nursery:
+            nursery.start_soon(trio.sleep_forever)
+            scope.cancel()
+    assert scope.cancelled_caught
+    with pytest.raises(KeyboardInterrupt):
+        async with open_client(config):
+            raise KeyboardInterrupt
 
 
-def test_nobody_there(config: PravegaConfig) -> None:
-    async def main() -> None:
-        nowhere = PravegaConfig.from_defaults(controller_uri="tcp://127.0.0.1:1", scope="s", env={})
-        with trio.fail_after(60):
-            async with open_client(nowhere) as client:
-                with pytest.raises(RetriesExhaustedError, match=r"127\.0\.0\.1:1"):
+async def test_nobody_there(config: PravegaConfig) -> None:
+    nowhere = PravegaConfig.from_defaults(controller_uri="tcp://127.0.0.1:1", scope="s", env={})
+    with trio.fail_after(60):
+        async with open_client(nowhere) as client:
+            with pytest.raises(RetriesExhaustedError, match=r"127\.0\.0\.1:1"):
+                await client.tail("t")
+
+
+async def test_the_controller_uri_names_a_store_or_says_tls(config: PravegaConfig) -> None:
+    with trio.fail_after(60):
+        async with open_client(config) as client:
+            await client.create_stream("t", 1)
+            node = await client._core.controller.get_uri(str(config.default_scope), "t", 0)
+        for uri, message in (
+            (f"tcp://127.0.0.1:{node.port}", "a Pravega segment store answered"),
+            (config.controller_uri.replace("tcp://", "tls://"), "the server does not speak TLS"),
+        ):
+            async with open_client(config.with_controller_uri(uri)) as client:
+                with pytest.raises(WrongProtocolError, match=message):
                     await client.tail("t")
 
-    trio.run(main)
 
+async def test_a_server_that_speaks_garbage(config: PravegaConfig) -> None:
+    async def babble(stream: trio.SocketStream) -> None:
+        async with stream:
+            await stream.receive_some(10)
+            await stream.send_all(b"SSH-2.0-OpenSSH_9.2\r\n" * 10)
 
-def test_the_controller_uri_names_a_store_or_says_tls(config: PravegaConfig) -> None:
-    async def main() -> None:
+    async with trio.open_nursery() as nursery:
+        listeners = await nursery.start(partial(trio.serve_tcp, babble, 0, host="127.0.0.1"))
+        port = listeners[0].socket.getsockname()[1]
+        strange = PravegaConfig.from_defaults(controller_uri=f"tcp://127.0.0.1:{port}", scope="s", env={})
         with trio.fail_after(60):
-            async with open_client(config) as client:
+            async with open_client(strange) as client:
+                with pytest.raises(PravegaError, match=str(port)):
+                    await client.tail("t")
+            async with open_client(config, address_map=lambda host, _: (host, port)) as client:
                 await client.create_stream("t", 1)
-                node = await client._core.controller.get_uri(str(config.default_scope), "t", 0)
-            for uri, message in (
-                (f"tcp://127.0.0.1:{node.port}", "a Pravega segment store answered"),
-                (config.controller_uri.replace("tcp://", "tls://"), "the server does not speak TLS"),
-            ):
-                async with open_client(config.with_controller_uri(uri)) as client:
-                    with pytest.raises(WrongProtocolError, match=message):
-                        await client.tail("t")
-
-    trio.run(main)
-
-
-def test_a_server_that_speaks_garbage(config: PravegaConfig) -> None:
-    async def main() -> None:
-        async def babble(stream: trio.SocketStream) -> None:
-            async with stream:
-                await stream.receive_some(10)
-                await stream.send_all(b"SSH-2.0-OpenSSH_9.2\r\n" * 10)
-
-        async with trio.open_nursery() as nursery:
-            listeners = await nursery.start(partial(trio.serve_tcp, babble, 0, host="127.0.0.1"))
-            port = listeners[0].socket.getsockname()[1]
-            strange = PravegaConfig.from_defaults(controller_uri=f"tcp://127.0.0.1:{port}", scope="s", env={})
-            with trio.fail_after(60):
-                async with open_client(strange) as client:
-                    with pytest.raises(PravegaError, match=str(port)):
-                        await client.tail("t")
-                async with open_client(config, address_map=lambda host, _: (host, port)) as client:
-                    await client.create_stream("t", 1)
-                    with pytest.raises(PravegaError, match="not known"):
-                        await client.tail("t")
-                    writer = await client.event_writer("t").open()
-                    with pytest.raises(PravegaError, match="not known"):
-                        await (await writer.write_event(b"x")).wait()
-            nursery.cancel_scope.cancel()
-
-    trio.run(main)
+                with pytest.raises(PravegaError, match="not known"):
+                    await client.tail("t")
+                writer = await client.event_writer("t").open()
+                with pytest.raises(PravegaError, match="not known"):
+                    await (await writer.write_event(b"x")).wait()
+        nursery.cancel_scope.cancel()
 
 
 def test_the_blocking_twin(config: PravegaConfig) -> None:

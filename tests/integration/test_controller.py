@@ -886,43 +886,37 @@ NAMED: dict[str, Call] = STREAM_CALLS | LENIENT_CALLS | GROUP_CALLS | TABLE_CALL
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_illegal_names_are_refused_before_anything_is_sent(name: str) -> None:
+async def test_illegal_names_are_refused_before_anything_is_sent(name: str) -> None:
     """No server listens: a call that sends something would fail with another error."""
 
-    async def main() -> None:
-        config = PravegaConfig(controller_uri="tcp://127.0.0.1:1")
-        async with controller_of(config, policy=RetryPolicy(attempts=1)) as controller:
-            with pytest.raises(RetriesExhaustedError):
-                await NAMED[name](controller, "scope", "fine")
-            for illegal in ("", "a b", "a/b", "ä", "_", "x" * 256):
-                with pytest.raises(InvalidArgumentError, match="name"):
-                    await NAMED[name](controller, "scope", illegal)
-            for illegal in ("", "a b", "a/b", "x" * 256):
-                with pytest.raises(InvalidArgumentError, match="scope name"):
-                    await NAMED[name](controller, illegal, "fine")
-
-    trio.run(main)
+    config = PravegaConfig(controller_uri="tcp://127.0.0.1:1")
+    async with controller_of(config, policy=RetryPolicy(attempts=1)) as controller:
+        with pytest.raises(RetriesExhaustedError):
+            await NAMED[name](controller, "scope", "fine")
+        for illegal in ("", "a b", "a/b", "ä", "_", "x" * 256):
+            with pytest.raises(InvalidArgumentError, match="name"):
+                await NAMED[name](controller, "scope", illegal)
+        for illegal in ("", "a b", "a/b", "x" * 256):
+            with pytest.raises(InvalidArgumentError, match="scope name"):
+                await NAMED[name](controller, illegal, "fine")
 
 
 @pytest.mark.parametrize("scope", ["", "a b", "a/b", "x" * 256])
-def test_illegal_scope_names_are_refused_before_anything_is_sent(scope: str) -> None:
-    async def main() -> None:
-        config = PravegaConfig(controller_uri="tcp://127.0.0.1:1")
-        async with controller_of(config, policy=RetryPolicy(attempts=1)) as controller:
-            scope_calls: list[Callable[[str], Awaitable[Any]]] = [
-                controller.create_scope,
-                controller.delete_scope,
-                controller.delete_scope_recursive,
-                controller.check_scope_exists,
-                lambda each: all_of(controller.list_streams(each)),
-                lambda each: all_of(controller.list_streams_for_tag(each, "t")),
-                lambda each: all_of(controller.list_key_value_tables(each)),
-            ]
-            for call in scope_calls:
-                with pytest.raises(InvalidArgumentError, match="scope name"):
-                    await call(scope)
-
-    trio.run(main)
+async def test_illegal_scope_names_are_refused_before_anything_is_sent(scope: str) -> None:
+    config = PravegaConfig(controller_uri="tcp://127.0.0.1:1")
+    async with controller_of(config, policy=RetryPolicy(attempts=1)) as controller:
+        scope_calls: list[Callable[[str], Awaitable[Any]]] = [
+            controller.create_scope,
+            controller.delete_scope,
+            controller.delete_scope_recursive,
+            controller.check_scope_exists,
+            lambda each: all_of(controller.list_streams(each)),
+            lambda each: all_of(controller.list_streams_for_tag(each, "t")),
+            lambda each: all_of(controller.list_key_value_tables(each)),
+        ]
+        for call in scope_calls:
+            with pytest.raises(InvalidArgumentError, match="scope name"):
+                await call(scope)
 
 
 # --- tokens, and more than one process ------------------------------------------------------------
@@ -968,32 +962,23 @@ def test_tokens_and_ended_transactions_of_a_server_of_its_own(secure: PravegaSer
     run(secure.config("own"), body)
 
 
-def test_calls_without_an_account(secure: PravegaServer) -> None:
-    async def main() -> None:
-        async with controller_of(replace(secure.config(), credentials=None)) as controller:
-            with pytest.raises(AuthError):
-                await controller.create_scope("never")
-
-    trio.run(main)
+async def test_calls_without_an_account(secure: PravegaServer) -> None:
+    async with controller_of(replace(secure.config(), credentials=None)) as controller:
+        with pytest.raises(AuthError):
+            await controller.create_scope("never")
 
 
-def test_the_list_of_controllers(pravega_cluster: PravegaCluster) -> None:
-    async def main() -> None:
-        async with controller_of(pravega_cluster.config()) as controller:
-            found = await controller.get_controller_server_list()
-            assert set(found) == {NodeUri(*each.address) for each in pravega_cluster.controllers}
-        host, port = pravega_cluster.controller_address
-        discovered = PravegaConfig(controller_uri=f"pravega://{host}:{port}")
-        async with controller_of(discovered, discovery=True) as controller:
-            assert await controller.create_scope(f"discovered-{uuid4().hex[:8]}")
-
-    trio.run(main)
+async def test_the_list_of_controllers(pravega_cluster: PravegaCluster) -> None:
+    async with controller_of(pravega_cluster.config()) as controller:
+        found = await controller.get_controller_server_list()
+        assert set(found) == {NodeUri(*each.address) for each in pravega_cluster.controllers}
+    host, port = pravega_cluster.controller_address
+    discovered = PravegaConfig(controller_uri=f"pravega://{host}:{port}")
+    async with controller_of(discovered, discovery=True) as controller:
+        assert await controller.create_scope(f"discovered-{uuid4().hex[:8]}")
 
 
-def test_a_standalone_server_has_no_list_of_controllers(pravega_server: PravegaServer) -> None:
-    async def main() -> None:
-        async with controller_of(pravega_server.config(), policy=RetryPolicy(attempts=2)) as controller:
-            with pytest.raises(RetriesExhaustedError, match="cluster not initialized"):
-                await controller.get_controller_server_list()
-
-    trio.run(main)
+async def test_a_standalone_server_has_no_list_of_controllers(pravega_server: PravegaServer) -> None:
+    async with controller_of(pravega_server.config(), policy=RetryPolicy(attempts=2)) as controller:
+        with pytest.raises(RetriesExhaustedError, match="cluster not initialized"):
+            await controller.get_controller_server_list()

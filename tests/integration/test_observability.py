@@ -166,257 +166,233 @@ def of(client: PravegaClient, stream: str) -> WriterMetrics:
     return client.metrics().writers[client.config.resolve(stream)]
 
 
-def test_a_block_that_is_lost_is_sent_again(
+async def test_a_block_that_is_lost_is_sent_again(
     config: PravegaConfig, fault_proxy: FaultProxy, collected: Collected
 ) -> None:
     """Nothing reaches the store before the connection is cut: all that was sent must be sent again."""
 
-    async def main() -> None:
-        async with observed(config, fault_proxy, collected) as client:
-            await client.create_stream("r", 1)
-            async with client.event_writer("r") as writer:
-                await (await writer.write_event(bytes(50), "k")).wait()
-                fault_proxy.pause()
-                for _ in range(2):
-                    await writer.write_event(bytes(100), "k")
-                before = writer.metrics()
-                assert (before.outstanding_bytes, before.events_written) == (216, 3)
-                assert of(client, "r") == replace(before, name=str(writer.stream))
-                assert collected.value("pravega.client.outstanding", stream="r") == 216
-                assert fault_proxy.cut_all() > 0
-                fault_proxy.resume()
-                await writer.flush()
-                after = writer.metrics()
-                assert (after.reconnects, after.blocks_resent) == (1, 2)
-                assert (after.events_resent, after.bytes_resent) == (2, 216)
-                assert (after.events_acknowledged, after.bytes_acknowledged) == (3, 250)
-                assert (after.blocks_acknowledged, after.outstanding_bytes) == (3, 0)
-            assert of(client, "r") == after
-            assert collected.value("pravega.client.outstanding", stream="r") == 0
-
-    trio.run(main)
+    async with observed(config, fault_proxy, collected) as client:
+        await client.create_stream("r", 1)
+        async with client.event_writer("r") as writer:
+            await (await writer.write_event(bytes(50), "k")).wait()
+            fault_proxy.pause()
+            for _ in range(2):
+                await writer.write_event(bytes(100), "k")
+            before = writer.metrics()
+            assert (before.outstanding_bytes, before.events_written) == (216, 3)
+            assert of(client, "r") == replace(before, name=str(writer.stream))
+            assert collected.value("pravega.client.outstanding", stream="r") == 216
+            assert fault_proxy.cut_all() > 0
+            fault_proxy.resume()
+            await writer.flush()
+            after = writer.metrics()
+            assert (after.reconnects, after.blocks_resent) == (1, 2)
+            assert (after.events_resent, after.bytes_resent) == (2, 216)
+            assert (after.events_acknowledged, after.bytes_acknowledged) == (3, 250)
+            assert (after.blocks_acknowledged, after.outstanding_bytes) == (3, 0)
+        assert of(client, "r") == after
+        assert collected.value("pravega.client.outstanding", stream="r") == 0
 
 
-def test_lost_acknowledgements_are_reconnects(
+async def test_lost_acknowledgements_are_reconnects(
     config: PravegaConfig, fault_proxy: FaultProxy, collected: Collected
 ) -> None:
     """The store has the event each time, and says so at the next set-up: nothing is sent again."""
 
-    async def main() -> None:
-        async with observed(config, fault_proxy, collected) as client:
-            await client.create_stream("a", 1)
-            async with client.event_writer("a") as writer:
-                for number in range(5):
-                    fault_proxy.cut_before_reply(c.DataAppended)
-                    await (await writer.write_event(*event_of(number))).wait()
-                metrics = writer.metrics()
-                assert (metrics.reconnects, metrics.events_acknowledged) == (5, 5)
-                assert metrics.blocks_resent == 0
-            fault_proxy.cut_before_reply(c.SegmentRead, times=3)
-            assert_exactly(await read_all(client, "a"), 5)
-            reader = client.metrics().readers[client.config.resolve("a")]
-            assert (reader.reconnects, reader.events_read, reader.reads) == (3, 5, 1)
-            assert reader.bytes_read == metrics.bytes_acknowledged
-            assert reader.bytes_received == metrics.bytes_acknowledged + 5 * 8
-
-    trio.run(main)
+    async with observed(config, fault_proxy, collected) as client:
+        await client.create_stream("a", 1)
+        async with client.event_writer("a") as writer:
+            for number in range(5):
+                fault_proxy.cut_before_reply(c.DataAppended)
+                await (await writer.write_event(*event_of(number))).wait()
+            metrics = writer.metrics()
+            assert (metrics.reconnects, metrics.events_acknowledged) == (5, 5)
+            assert metrics.blocks_resent == 0
+        fault_proxy.cut_before_reply(c.SegmentRead, times=3)
+        assert_exactly(await read_all(client, "a"), 5)
+        reader = client.metrics().readers[client.config.resolve("a")]
+        assert (reader.reconnects, reader.events_read, reader.reads) == (3, 5, 1)
+        assert reader.bytes_read == metrics.bytes_acknowledged
+        assert reader.bytes_received == metrics.bytes_acknowledged + 5 * 8
 
 
-def test_many_cuts_under_load(config: PravegaConfig, fault_proxy: FaultProxy, collected: Collected) -> None:
-    """Whatever happens: the three ways to the numbers say the same, and no event counts twice."""
-
-    async def main() -> None:
-        async with observed(config, fault_proxy, collected) as client:
-            await client.create_stream("l", 2)
-            written = 0
-            async with client.event_writer("l") as writer:
-                fault_proxy.cut_before_reply(c.DataAppended, times=20, after=1)
-                while fault_proxy.cuts_due:
-                    for _ in range(100):
-                        await writer.write_event(*event_of(written))
-                        written += 1
-                    await trio.sleep(0.001)
-                await writer.flush()
-                metrics = writer.metrics()
-            assert metrics.reconnects > 0
-            assert metrics.blocks_resent > 0
-            assert metrics.events_acknowledged == metrics.events_written == written
-            payloads = await read_all(client, "l")
-            assert_exactly(payloads, written)
-            reader = client.metrics().readers[client.config.resolve("l")]
-            assert reader.events_read == written
-            assert reader.bytes_read == sum(map(len, payloads)) == metrics.bytes_acknowledged
-
-    trio.run(main)
-
-
-def test_events_that_move_to_successors(
+async def test_many_cuts_under_load(
     config: PravegaConfig, fault_proxy: FaultProxy, collected: Collected
 ) -> None:
-    async def main() -> None:
-        async with observed(config, fault_proxy, collected) as client:
-            await client.create_stream("m", 1)
-            async with client.event_writer("m") as writer:
-                await (await writer.write_event(*event_of(0))).wait()
-                fault_proxy.pause()
-                size = 0
-                for number in range(1, 11):
-                    payload, key = event_of(number)
-                    size += len(payload) + 8
-                    await writer.write_event(payload, key)
-                await client.scale_stream("m", [0], [(0.0, 0.5), (0.5, 1.0)])
-                fault_proxy.resume()
-                await writer.flush()
-                metrics = writer.metrics()
-            assert (metrics.segments_sealed, metrics.events_moved, metrics.bytes_moved) == (1, 10, size)
-            assert (metrics.events_acknowledged, metrics.events_written) == (11, 11)
-            assert_exactly(await read_all(client, "m"), 11)
+    """Whatever happens: the three ways to the numbers say the same, and no event counts twice."""
 
-    trio.run(main)
+    async with observed(config, fault_proxy, collected) as client:
+        await client.create_stream("l", 2)
+        written = 0
+        async with client.event_writer("l") as writer:
+            fault_proxy.cut_before_reply(c.DataAppended, times=20, after=1)
+            while fault_proxy.cuts_due:
+                for _ in range(100):
+                    await writer.write_event(*event_of(written))
+                    written += 1
+                await trio.sleep(0.001)
+            await writer.flush()
+            metrics = writer.metrics()
+        assert metrics.reconnects > 0
+        assert metrics.blocks_resent > 0
+        assert metrics.events_acknowledged == metrics.events_written == written
+        payloads = await read_all(client, "l")
+        assert_exactly(payloads, written)
+        reader = client.metrics().readers[client.config.resolve("l")]
+        assert reader.events_read == written
+        assert reader.bytes_read == sum(map(len, payloads)) == metrics.bytes_acknowledged
 
 
-def test_transactions_large_events_and_byte_streams_count_as_well(
+async def test_events_that_move_to_successors(
+    config: PravegaConfig, fault_proxy: FaultProxy, collected: Collected
+) -> None:
+    async with observed(config, fault_proxy, collected) as client:
+        await client.create_stream("m", 1)
+        async with client.event_writer("m") as writer:
+            await (await writer.write_event(*event_of(0))).wait()
+            fault_proxy.pause()
+            size = 0
+            for number in range(1, 11):
+                payload, key = event_of(number)
+                size += len(payload) + 8
+                await writer.write_event(payload, key)
+            await client.scale_stream("m", [0], [(0.0, 0.5), (0.5, 1.0)])
+            fault_proxy.resume()
+            await writer.flush()
+            metrics = writer.metrics()
+        assert (metrics.segments_sealed, metrics.events_moved, metrics.bytes_moved) == (1, 10, size)
+        assert (metrics.events_acknowledged, metrics.events_written) == (11, 11)
+        assert_exactly(await read_all(client, "m"), 11)
+
+
+async def test_transactions_large_events_and_byte_streams_count_as_well(
     config: PravegaConfig, fault_proxy: FaultProxy, collected: Collected
 ) -> None:
     large = bytes(9_000_000)
 
-    async def main() -> None:
-        async with observed(config, fault_proxy, collected) as client:
-            for name in ("t", "l", "b"):
-                await client.create_stream(name, 1)
-            async with client.begin_transaction("t") as txn:
-                assert txn.metrics().events_written == 0
-                await (await txn.write_event(b"12345", "k")).wait()
-                fault_proxy.cut_before_reply(c.DataAppended)
-                await txn.write_events([b"678", b"9"], "k")
-                await txn.commit()
-                mine = txn.metrics()
-                assert (mine.events_written, mine.events_acknowledged, mine.bytes_acknowledged) == (3, 3, 9)
-                assert mine.reconnects == 1
-            assert of(client, "t") == replace(mine, name=f"{config.default_scope}/t")
+    async with observed(config, fault_proxy, collected) as client:
+        for name in ("t", "l", "b"):
+            await client.create_stream(name, 1)
+        async with client.begin_transaction("t") as txn:
+            assert txn.metrics().events_written == 0
+            await (await txn.write_event(b"12345", "k")).wait()
+            fault_proxy.cut_before_reply(c.DataAppended)
+            await txn.write_events([b"678", b"9"], "k")
+            await txn.commit()
+            mine = txn.metrics()
+            assert (mine.events_written, mine.events_acknowledged, mine.bytes_acknowledged) == (3, 3, 9)
+            assert mine.reconnects == 1
+        assert of(client, "t") == replace(mine, name=f"{config.default_scope}/t")
 
-            async with client.event_writer("l", large_events=True) as writer:
-                await writer.write_event(b"small", "k")
-                fault_proxy.cut_before_reply(c.DataAppended, after=1)
-                await writer.write_event(large, "k")
-                mine = writer.metrics()
-                assert (mine.events_written, mine.events_acknowledged) == (2, 2)
-                assert (mine.bytes_written, mine.bytes_acknowledged) == (9_000_005, 9_000_005)
-                assert mine.reconnects == 1
-            assert of(client, "l") == mine
+        async with client.event_writer("l", large_events=True) as writer:
+            await writer.write_event(b"small", "k")
+            fault_proxy.cut_before_reply(c.DataAppended, after=1)
+            await writer.write_event(large, "k")
+            mine = writer.metrics()
+            assert (mine.events_written, mine.events_acknowledged) == (2, 2)
+            assert (mine.bytes_written, mine.bytes_acknowledged) == (9_000_005, 9_000_005)
+            assert mine.reconnects == 1
+        assert of(client, "l") == mine
 
-            async with client.byte_stream_writer("b") as stream:
-                await stream.write(b"one")
-                await stream.flush()
-                fault_proxy.pause()
-                await stream.write(b"two")
-                assert stream.metrics().outstanding_bytes == 3
-                fault_proxy.cut_all()
-                fault_proxy.resume()
-                await stream.flush()
-                mine = stream.metrics()
-                assert (mine.events_written, mine.events_acknowledged, mine.events_resent) == (0, 0, 0)
-                assert (mine.bytes_written, mine.bytes_acknowledged) == (6, 6)
-                assert (mine.blocks_acknowledged, mine.blocks_resent, mine.bytes_resent) == (2, 1, 3)
-                assert mine.reconnects == 1
-            assert of(client, "b") == mine
-            async with client.byte_stream_reader("b", follow=False) as reader:
-                while await reader.receive_some(4):
-                    pass
-            found = client.metrics().readers[client.config.resolve("b")]
-            assert (found.events_read, found.bytes_read, found.bytes_received) == (0, 6, 6)
-
-    trio.run(main)
+        async with client.byte_stream_writer("b") as stream:
+            await stream.write(b"one")
+            await stream.flush()
+            fault_proxy.pause()
+            await stream.write(b"two")
+            assert stream.metrics().outstanding_bytes == 3
+            fault_proxy.cut_all()
+            fault_proxy.resume()
+            await stream.flush()
+            mine = stream.metrics()
+            assert (mine.events_written, mine.events_acknowledged, mine.events_resent) == (0, 0, 0)
+            assert (mine.bytes_written, mine.bytes_acknowledged) == (6, 6)
+            assert (mine.blocks_acknowledged, mine.blocks_resent, mine.bytes_resent) == (2, 1, 3)
+            assert mine.reconnects == 1
+        assert of(client, "b") == mine
+        async with client.byte_stream_reader("b", follow=False) as reader:
+            while await reader.receive_some(4):
+                pass
+        found = client.metrics().readers[client.config.resolve("b")]
+        assert (found.events_read, found.bytes_read, found.bytes_received) == (0, 6, 6)
 
 
-def test_a_group_s_readers_count(
+async def test_a_group_s_readers_count(
     config: PravegaConfig, fault_proxy: FaultProxy, collected: Collected
 ) -> None:
-    async def main() -> None:
-        async with observed(config, fault_proxy, collected) as client:
-            await client.create_stream("g", 2)
-            async with client.event_writer("g") as writer:
-                for number in range(500):
-                    await writer.write_event(*event_of(number))
-            await client.seal_stream("g")
-            await client.create_reader_group("group", ["g"])
-            payloads = []
-            async with client.reader_group("group") as group, group.reader("one") as reader:
-                fault_proxy.cut_all()
-                async for event in reader:
-                    payloads.append(event.value)
-            assert sum(map(len, numbers_by_key(payloads).values())) == 500
-            metrics = client.metrics()
-            read = metrics.readers[client.config.resolve("g")]
-            assert (read.events_read, read.bytes_read) == (500, sum(map(len, payloads)))
-            # The state of the group is a stream as well.
-            assert metrics.readers[client.config.resolve("_RGgroup")].events_read > 0
-
-    trio.run(main)
+    async with observed(config, fault_proxy, collected) as client:
+        await client.create_stream("g", 2)
+        async with client.event_writer("g") as writer:
+            for number in range(500):
+                await writer.write_event(*event_of(number))
+        await client.seal_stream("g")
+        await client.create_reader_group("group", ["g"])
+        payloads = []
+        async with client.reader_group("group") as group, group.reader("one") as reader:
+            fault_proxy.cut_all()
+            async for event in reader:
+                payloads.append(event.value)
+        assert sum(map(len, numbers_by_key(payloads).values())) == 500
+        metrics = client.metrics()
+        read = metrics.readers[client.config.resolve("g")]
+        assert (read.events_read, read.bytes_read) == (500, sum(map(len, payloads)))
+        # The state of the group is a stream as well.
+        assert metrics.readers[client.config.resolve("_RGgroup")].events_read > 0
 
 
-def test_calls_of_the_controller(
+async def test_calls_of_the_controller(
     pravega_server: PravegaServer, config: PravegaConfig, fault_proxy: FaultProxy, collected: Collected
 ) -> None:
     host, port = config.endpoints[0]
     proxied = replace(config, controller_uri=f"tcp://127.0.0.1:{fault_proxy.endpoint(host, port)}")
 
-    async def main() -> None:
-        async with observed(proxied, fault_proxy, collected) as client:
-            assert await client.create_stream("c", 1)
-            assert not await client.create_stream("c", 1)  # an answer, no error
-            calls = client.metrics().controller["createStream"]
-            assert (calls.calls, calls.errors, calls.retries) == (2, 0, 0)
-            assert sum(calls.latency_buckets) == 2
-            assert 0 < calls.latency(0.5) <= calls.latency(1)
-            assert calls.seconds > 0
+    async with observed(proxied, fault_proxy, collected) as client:
+        assert await client.create_stream("c", 1)
+        assert not await client.create_stream("c", 1)  # an answer, no error
+        calls = client.metrics().controller["createStream"]
+        assert (calls.calls, calls.errors, calls.retries) == (2, 0, 0)
+        assert sum(calls.latency_buckets) == 2
+        assert 0 < calls.latency(0.5) <= calls.latency(1)
+        assert calls.seconds > 0
 
-            fault_proxy.pause()
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(client.stream_exists, "c")
-                await trio.testing.wait_all_tasks_blocked()
-                fault_proxy.cut_all()
-                fault_proxy.resume()
-            call = client.metrics().controller["checkStreamExists"]
-            assert (call.calls, call.errors, call.retries) == (1, 0, 1)
-
-            fault_proxy.pause()
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(client.scope_exists, "c")
-                await trio.testing.wait_all_tasks_blocked()
-                nursery.cancel_scope.cancel()
+        fault_proxy.pause()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.stream_exists, "c")
+            await trio.testing.wait_all_tasks_blocked()
+            fault_proxy.cut_all()
             fault_proxy.resume()
-            call = client.metrics().controller["checkScopeExists"]
-            assert (call.calls, call.errors, call.retries) == (1, 1, 0)
-            assert (
-                collected.points("pravega.client.controller.call.duration", error="Cancelled")[0].count == 1
-            )
+        call = client.metrics().controller["checkStreamExists"]
+        assert (call.calls, call.errors, call.retries) == (1, 0, 1)
 
-    trio.run(main)
+        fault_proxy.pause()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.scope_exists, "c")
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+        fault_proxy.resume()
+        call = client.metrics().controller["checkScopeExists"]
+        assert (call.calls, call.errors, call.retries) == (1, 1, 0)
+        assert collected.points("pravega.client.controller.call.duration", error="Cancelled")[0].count == 1
 
 
-def test_an_observer_that_raises_breaks_nothing(
+async def test_an_observer_that_raises_breaks_nothing(
     config: PravegaConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(observation: Observation) -> None:
         raise ZeroDivisionError(type(observation).__name__)
 
-    async def main() -> None:
-        with trio.fail_after(120):
-            async with open_client(config, observer=broken) as client:
-                await client.create_stream("o", 1)
-                async with client.event_writer("o") as writer:
-                    for number in range(100):
-                        await writer.write_event(*event_of(number))
-                    await client.scale_stream("o", [0], [(0.0, 0.5), (0.5, 1.0)])
-                    for number in range(100, 200):
-                        await writer.write_event(*event_of(number))
-                assert_exactly(await read_all(client, "o"), 200)
-            metrics = client.metrics()
-            assert of(client, "o").events_acknowledged == 200
-            assert metrics.observer_errors > 20
-
-    trio.run(main)
+    with trio.fail_after(120):
+        async with open_client(config, observer=broken) as client:
+            await client.create_stream("o", 1)
+            async with client.event_writer("o") as writer:
+                for number in range(100):
+                    await writer.write_event(*event_of(number))
+                await client.scale_stream("o", [0], [(0.0, 0.5), (0.5, 1.0)])
+                for number in range(100, 200):
+                    await writer.write_event(*event_of(number))
+            assert_exactly(await read_all(client, "o"), 200)
+        metrics = client.metrics()
+        assert of(client, "o").events_acknowledged == 200
+        assert metrics.observer_errors > 20
     assert len([record for record in caplog.records if record.name == "pravega_wire.metrics"]) == 1
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 import trio
 
+from pravega_wire import open_client
 from pravega_wire.errors import ServerEndedError
 from pravega_wire.testing import standalone
-from tests.integration.conftest import guarded
 
 _WHY = r"test server standalone has ended: it ran out of memory \(java\.lang\.OutOfMemoryError.*memory=192m\)"
 
 
 def test_a_server_without_memory() -> None:
     async def fill() -> None:
-        async with guarded(server.config("s"), 600) as client:
+        async with open_client(server.config("s")) as client:
             await client.create_scope("s")
             await client.create_stream("x", 1)
             async with client.event_writer("x") as writer:
@@ -23,7 +23,7 @@ def test_a_server_without_memory() -> None:
                     await writer.flush()
 
     async def ask() -> None:
-        async with guarded(server.config("s")) as client:
+        async with open_client(server.config("s")) as client:
             await client.create_scope("other")
 
     with standalone(kind="jars", memory="192m", cache_bytes=64 << 20) as server:

@@ -55,7 +55,6 @@ from pravega_wire.stream.opening import opening
 from pravega_wire.testing import FaultProxy
 from tests.cancelling import cancelled_at
 from tests.faults.support import assert_exactly, event_of, scale_to
-from tests.integration.conftest import guarded
 
 
 async def write(client: PravegaClient, stream: str, start: int, end: int) -> None:
@@ -87,443 +86,411 @@ async def take(reader: EventReader[bytes], count: int) -> list[bytes]:
     return found
 
 
-def test_readers_come_and_go_while_the_stream_scales(config: PravegaConfig) -> None:
+async def test_readers_come_and_go_while_the_stream_scales(config: PravegaConfig) -> None:
     """Each event goes to one of them, and those of a key in their order."""
     total = 6000
 
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("s", 1)
-            seen: list[bytes] = []
-            async with group_of(client, "s", automatic_checkpoint_ms=1000) as group:
+    async with open_client(config) as client:
+        await client.create_stream("s", 1)
+        seen: list[bytes] = []
+        async with group_of(client, "s", automatic_checkpoint_ms=1000) as group:
 
-                async def read(name: str, leave_after: int | None) -> None:
-                    count = 0
+            async def read(name: str, leave_after: int | None) -> None:
+                count = 0
+                async with group.reader(name) as reader:
+                    async for event in reader:
+                        seen.append(event.value)
+                        count += 1
+                        if count == leave_after:
+                            return
+
+            async def produce() -> None:
+                for part, segments in enumerate([4, 1, 2]):
+                    await write(client, "s", part * 1500, (part + 1) * 1500)
+                    await scale_to(client, "s", segments)
+                await write(client, "s", 4500, total)
+                await client.seal_stream("s")
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(produce)
+                nursery.start_soon(read, "a", None)
+                nursery.start_soon(read, "b", 700)
+                await trio.sleep(1)
+                nursery.start_soon(read, "c", 500)
+                nursery.start_soon(read, "d", None)
+            assert_exactly(seen, total)
+            metrics = await group.metrics()
+            assert (metrics.unread_bytes, metrics.segments, metrics.future) == (0, 0, 0)
+
+
+async def test_two_readers_share_the_segments(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("s", 4)
+        await write(client, "s", 0, 400)
+        async with group_of(client, "s", automatic_checkpoint_ms=500) as group:
+            assert group.name == f"{config.default_scope}/g"
+            assert group.streams == (config.resolve("s"),)
+            async with trio.open_nursery() as nursery:
+
+                async def read(name: str) -> None:
                     async with group.reader(name) as reader:
-                        async for event in reader:
-                            seen.append(event.value)
-                            count += 1
-                            if count == leave_after:
-                                return
-
-                async def produce() -> None:
-                    for part, segments in enumerate([4, 1, 2]):
-                        await write(client, "s", part * 1500, (part + 1) * 1500)
-                        await scale_to(client, "s", segments)
-                    await write(client, "s", 4500, total)
-                    await client.seal_stream("s")
-
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(produce)
-                    nursery.start_soon(read, "a", None)
-                    nursery.start_soon(read, "b", 700)
-                    await trio.sleep(1)
-                    nursery.start_soon(read, "c", 500)
-                    nursery.start_soon(read, "d", None)
-                assert_exactly(seen, total)
-                metrics = await group.metrics()
-                assert (metrics.unread_bytes, metrics.segments, metrics.future) == (0, 0, 0)
-
-    trio.run(main)
-
-
-def test_two_readers_share_the_segments(config: PravegaConfig) -> None:
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("s", 4)
-            await write(client, "s", 0, 400)
-            async with group_of(client, "s", automatic_checkpoint_ms=500) as group:
-                assert group.name == f"{config.default_scope}/g"
-                assert group.streams == (config.resolve("s"),)
-                async with trio.open_nursery() as nursery:
-
-                    async def read(name: str) -> None:
-                        async with group.reader(name) as reader:
-                            while True:
-                                await reader.read_event(0.2)
-
-                    nursery.start_soon(read, "a")
-                    nursery.start_soon(read, "b")
-                    async for _ in group.segment_counts():
-                        await group.refresh()
-                        break
-                    while sorted(map(len, group.segment_distribution.values())) != [2, 2]:
-                        await trio.sleep(0.1)
-                        await group.refresh()
-                    assert group.online_readers == {"a", "b"}
-                    metrics = await group.metrics()
-                    assert dict(metrics.readers) == {"a": 2, "b": 2}
-                    assert group.unassigned_segments == ()
-                    nursery.cancel_scope.cancel()
-                await group.refresh()
-                # Cancelled readers leave the group all the same.
-                assert group.online_readers == frozenset()
-                assert len(group.unassigned_segments) == 4
-
-    trio.run(main)
-
-
-def test_what_an_exception_interrupts_is_read_again(config: PravegaConfig) -> None:
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("s", 1)
-            await write(client, "s", 0, 100)
-            async with group_of(client, "s") as group:
-                with pytest.raises(KeyError):
-                    async with group.reader("a") as reader:
-                        for number in range(10):
-                            event = await reader.read_event()
-                            assert isinstance(event, Event)
-                            assert event.value == event_of(number)[0]
-                        raise KeyError
-                async with group.reader("a") as reader:
-                    assert await take(reader, 1) == [event_of(9)[0]]
-                # Left in the normal way: it was read.
-                async with group.reader("b") as reader:
-                    assert await take(reader, 90) == [event_of(number)[0] for number in range(10, 100)]
-                    with pytest.raises(trio.TooSlowError), trio.fail_after(0.3):
-                        await reader.read_event()
-                    assert await reader.read_event(0) is None
-                with pytest.raises(ClosedError):
-                    await reader.read_event()
-
-    trio.run(main)
-
-
-def test_batches_and_single_events_mix(config: PravegaConfig) -> None:
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("s", 2)
-            await write(client, "s", 0, 2000)
-            await client.seal_stream("s")
-            async with group_of(client, "s", automatic_checkpoint_ms=1000) as group:
-                seen: list[bytes] = []
-                pointers: list[EventPointer] = []
-                async with group.reader("a") as reader:
-                    while len(seen) < 50:
-                        item = await reader.read_event()
-                        assert isinstance(item, Event)
-                        seen.append(item.value)
-                        pointers.append(item.pointer)
-                        assert item.stream == config.resolve("s")
-                    for count in (7, 1, 30):
-                        for item in islice(reader.events_nowait(), count):
-                            seen.append(item.value)
-                            pointers.append(item.pointer)
-                            ends = reader.position.offsets
-                            assert ends[item.segment] == item.offset + item.length
-                            assert reader.acknowledged_position.offsets[item.segment] <= item.offset
-                    assert len(seen) == 88
-                    # What is kept of an iteration gives nothing that something else has given meanwhile.
-                    kept = reader.events_nowait()
-                    for _ in range(3):
-                        item = next(kept)
-                        seen.append(item.value)
-                        pointers.append(item.pointer)
-                        item = await reader.read_event()
-                        assert isinstance(item, Event)
-                        seen.append(item.value)
-                        pointers.append(item.pointer)
-                    found = await reader.read_batch()
-                    assert isinstance(found, SegmentEvents)
-                    seen += found
-                    pointers += found.pointers()
-                    assert list(islice(kept, 1)) == []
-                    async for batch in reader.batches():
-                        assert batch.events.to_arrow().to_pylist() == list(batch)
-                        seen += batch
-                        pointers += batch.pointers()
-                    assert reader.end_of_data
-                    assert await reader.read_batch() is None
-                assert_exactly(seen, 2000)
-                for index in range(0, 2000, 97):
-                    assert await client.fetch_event(pointers[index]) == seen[index]
-                await group.wait_for_end_of_data()
-
-    trio.run(main)
-
-
-def test_pointers_to_nothing(config: PravegaConfig) -> None:
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("s", 1)
-            await write(client, "s", 0, 100)
-            segment = f"{config.default_scope}/s/0.#epoch.0"
-            length = await client.segment_length("s", 0)
-            for start, size in [(3, 20), (0, 5), (length - 4, 4), (length, 30), (10**9, 30)]:
-                with pytest.raises(InvalidArgumentError, match="no event at"):
-                    await client.fetch_event(EventPointer(segment, start, size))
-            await client.truncate_stream("s", StreamCut(config.resolve("s"), {0: length}))
-            with pytest.raises(DataLossError):
-                await client.fetch_event(EventPointer(segment, 0, 20))
-            with pytest.raises(DataLossError, match="gone"):
-                await client.fetch_event(EventPointer(f"{config.default_scope}/s/7.#epoch.0", 0, 20))
-
-    trio.run(main)
-
-
-def test_checkpoints_and_going_back_to_one(config: PravegaConfig) -> None:
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("s", 2)
-            await write(client, "s", 0, 600)
-            async with group_of(client, "s", automatic_checkpoint_ms=-1) as group:
-                async with group.reader("a") as reader:
-                    before = await take(reader, 600)
-                    async with trio.open_nursery() as nursery:
-                        results: list[object] = []
-
-                        async def begin() -> None:
-                            results.append(await group.checkpoint("half"))
-
-                        nursery.start_soon(begin)
-                        assert await reader.read_event() == ReachedCheckpoint("half")
-                        await write(client, "s", 600, 1000)
-                        after = await take(reader, 400)
-                    [checkpoint] = results
-                    assert checkpoint.cuts == ((await group.last_checkpoint())[config.resolve("s")],)  # type: ignore[index,attr-defined]
-                    assert_exactly(before + after, 1000)
-                    new = await group.reset(checkpoint)  # type: ignore[arg-type]
-                    assert new.generation == 1
-                    with pytest.raises(ReinitializationRequiredError, match="reset"):
                         while True:
-                            await reader.read_event(1)
+                            await reader.read_event(0.2)
+
+                nursery.start_soon(read, "a")
+                nursery.start_soon(read, "b")
+                async for _ in group.segment_counts():
+                    await group.refresh()
+                    break
+                while sorted(map(len, group.segment_distribution.values())) != [2, 2]:
+                    await trio.sleep(0.1)
+                    await group.refresh()
+                assert group.online_readers == {"a", "b"}
+                metrics = await group.metrics()
+                assert dict(metrics.readers) == {"a": 2, "b": 2}
+                assert group.unassigned_segments == ()
+                nursery.cancel_scope.cancel()
+            await group.refresh()
+            # Cancelled readers leave the group all the same.
+            assert group.online_readers == frozenset()
+            assert len(group.unassigned_segments) == 4
+
+
+async def test_what_an_exception_interrupts_is_read_again(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("s", 1)
+        await write(client, "s", 0, 100)
+        async with group_of(client, "s") as group:
+            with pytest.raises(KeyError):
                 async with group.reader("a") as reader:
-                    assert sorted(await take(reader, len(after))) == sorted(after)
-                    # By default to the last checkpoint. There is none since the reset, so the same start.
-                    await group.reset()
-                async with group.reader("a") as reader:
-                    assert sorted(await take(reader, len(after))) == sorted(after)
-                # And to the head.
-                await group.reset([])
-                async with group.reader("a") as reader:
-                    assert_exactly(await take(reader, 1000), 1000)
-                with pytest.raises(InvalidStreamCutError, match="does not read"):
-                    await group.reset([StreamCut(ScopedStream(config.default_scope or "", "other"), {0: 0})])
-
-    trio.run(main)
-
-
-def test_outstanding_checkpoints(config: PravegaConfig) -> None:
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("s", 1)
-            await write(client, "s", 0, 10)
-            async with group_of(
-                client, "s", automatic_checkpoint_ms=-1, max_outstanding_checkpoints=2
-            ) as group:
-                # Nobody reads: complete at once.
-                assert (await group.checkpoint("empty")).cuts == (StreamCut(config.resolve("s"), {0: 0}),)
-                async with group.reader("a") as reader:
-                    await take(reader, 10)
-                    cancelled = 0
-                    async with trio.open_nursery() as nursery:
-
-                        async def wait(name: str) -> None:
-                            nonlocal cancelled
-                            with pytest.raises(CheckpointError, match="given up"):
-                                await group.checkpoint(name)
-                            cancelled += 1
-
-                        async with client.reader_group("g") as other:
-                            nursery.start_soon(wait, "one")
-                            nursery.start_soon(wait, "two")
-                            state = other._link
-                            while len(state.state.checkpoints.outstanding) < 2:
-                                await state.wait_for_updates()
-                            with pytest.raises(CheckpointError, match="2 outstanding"):
-                                await other.checkpoint("three")
-                            with pytest.raises(CheckpointError, match="already"):
-                                await other.checkpoint("one")
-                            await other.cancel_outstanding_checkpoints()
-                    assert cancelled == 2
-                    # The reader has not noticed, and answers silent ones without a word.
-                    async with trio.open_nursery() as nursery:
-                        cuts: list[object] = []
-
-                        async def ask() -> None:
-                            cuts.append(await group.generate_stream_cuts())
-
-                        nursery.start_soon(ask)
-                        while not cuts:
-                            assert await reader.read_event(0.1) is None
-                    length = await client.segment_length("s", 0)
-                    assert cuts == [{config.resolve("s"): StreamCut(config.resolve("s"), {0: length})}]
-                for name in ("", "x_SILENT_"):
-                    with pytest.raises(InvalidArgumentError, match="no name"):
-                        await group.checkpoint(name)
-
-    trio.run(main)
+                    for number in range(10):
+                        event = await reader.read_event()
+                        assert isinstance(event, Event)
+                        assert event.value == event_of(number)[0]
+                    raise KeyError
+            async with group.reader("a") as reader:
+                assert await take(reader, 1) == [event_of(9)[0]]
+            # Left in the normal way: it was read.
+            async with group.reader("b") as reader:
+                assert await take(reader, 90) == [event_of(number)[0] for number in range(10, 100)]
+                with pytest.raises(trio.TooSlowError), trio.fail_after(0.3):
+                    await reader.read_event()
+                assert await reader.read_event(0) is None
+            with pytest.raises(ClosedError):
+                await reader.read_event()
 
 
-def test_readers_that_hold_a_checkpoint_up_are_named(config: PravegaConfig) -> None:
+async def test_batches_and_single_events_mix(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("s", 2)
+        await write(client, "s", 0, 2000)
+        await client.seal_stream("s")
+        async with group_of(client, "s", automatic_checkpoint_ms=1000) as group:
+            seen: list[bytes] = []
+            pointers: list[EventPointer] = []
+            async with group.reader("a") as reader:
+                while len(seen) < 50:
+                    item = await reader.read_event()
+                    assert isinstance(item, Event)
+                    seen.append(item.value)
+                    pointers.append(item.pointer)
+                    assert item.stream == config.resolve("s")
+                for count in (7, 1, 30):
+                    for item in islice(reader.events_nowait(), count):
+                        seen.append(item.value)
+                        pointers.append(item.pointer)
+                        ends = reader.position.offsets
+                        assert ends[item.segment] == item.offset + item.length
+                        assert reader.acknowledged_position.offsets[item.segment] <= item.offset
+                assert len(seen) == 88
+                # What is kept of an iteration gives nothing that something else has given meanwhile.
+                kept = reader.events_nowait()
+                for _ in range(3):
+                    item = next(kept)
+                    seen.append(item.value)
+                    pointers.append(item.pointer)
+                    item = await reader.read_event()
+                    assert isinstance(item, Event)
+                    seen.append(item.value)
+                    pointers.append(item.pointer)
+                found = await reader.read_batch()
+                assert isinstance(found, SegmentEvents)
+                seen += found
+                pointers += found.pointers()
+                assert list(islice(kept, 1)) == []
+                async for batch in reader.batches():
+                    assert batch.events.to_arrow().to_pylist() == list(batch)
+                    seen += batch
+                    pointers += batch.pointers()
+                assert reader.end_of_data
+                assert await reader.read_batch() is None
+            assert_exactly(seen, 2000)
+            for index in range(0, 2000, 97):
+                assert await client.fetch_event(pointers[index]) == seen[index]
+            await group.wait_for_end_of_data()
+
+
+async def test_pointers_to_nothing(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("s", 1)
+        await write(client, "s", 0, 100)
+        segment = f"{config.default_scope}/s/0.#epoch.0"
+        length = await client.segment_length("s", 0)
+        for start, size in [(3, 20), (0, 5), (length - 4, 4), (length, 30), (10**9, 30)]:
+            with pytest.raises(InvalidArgumentError, match="no event at"):
+                await client.fetch_event(EventPointer(segment, start, size))
+        await client.truncate_stream("s", StreamCut(config.resolve("s"), {0: length}))
+        with pytest.raises(DataLossError):
+            await client.fetch_event(EventPointer(segment, 0, 20))
+        with pytest.raises(DataLossError, match="gone"):
+            await client.fetch_event(EventPointer(f"{config.default_scope}/s/7.#epoch.0", 0, 20))
+
+
+async def test_checkpoints_and_going_back_to_one(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("s", 2)
+        await write(client, "s", 0, 600)
+        async with group_of(client, "s", automatic_checkpoint_ms=-1) as group:
+            async with group.reader("a") as reader:
+                before = await take(reader, 600)
+                async with trio.open_nursery() as nursery:
+                    results: list[object] = []
+
+                    async def begin() -> None:
+                        results.append(await group.checkpoint("half"))
+
+                    nursery.start_soon(begin)
+                    assert await reader.read_event() == ReachedCheckpoint("half")
+                    await write(client, "s", 600, 1000)
+                    after = await take(reader, 400)
+                [checkpoint] = results
+                assert checkpoint.cuts == ((await group.last_checkpoint())[config.resolve("s")],)  # type: ignore[index,attr-defined]
+                assert_exactly(before + after, 1000)
+                new = await group.reset(checkpoint)  # type: ignore[arg-type]
+                assert new.generation == 1
+                with pytest.raises(ReinitializationRequiredError, match="reset"):
+                    while True:
+                        await reader.read_event(1)
+            async with group.reader("a") as reader:
+                assert sorted(await take(reader, len(after))) == sorted(after)
+                # By default to the last checkpoint. There is none since the reset, so the same start.
+                await group.reset()
+            async with group.reader("a") as reader:
+                assert sorted(await take(reader, len(after))) == sorted(after)
+            # And to the head.
+            await group.reset([])
+            async with group.reader("a") as reader:
+                assert_exactly(await take(reader, 1000), 1000)
+            with pytest.raises(InvalidStreamCutError, match="does not read"):
+                await group.reset([StreamCut(ScopedStream(config.default_scope or "", "other"), {0: 0})])
+
+
+async def test_outstanding_checkpoints(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("s", 1)
+        await write(client, "s", 0, 10)
+        async with group_of(client, "s", automatic_checkpoint_ms=-1, max_outstanding_checkpoints=2) as group:
+            # Nobody reads: complete at once.
+            assert (await group.checkpoint("empty")).cuts == (StreamCut(config.resolve("s"), {0: 0}),)
+            async with group.reader("a") as reader:
+                await take(reader, 10)
+                cancelled = 0
+                async with trio.open_nursery() as nursery:
+
+                    async def wait(name: str) -> None:
+                        nonlocal cancelled
+                        with pytest.raises(CheckpointError, match="given up"):
+                            await group.checkpoint(name)
+                        cancelled += 1
+
+                    async with client.reader_group("g") as other:
+                        nursery.start_soon(wait, "one")
+                        nursery.start_soon(wait, "two")
+                        state = other._link
+                        while len(state.state.checkpoints.outstanding) < 2:
+                            await state.wait_for_updates()
+                        with pytest.raises(CheckpointError, match="2 outstanding"):
+                            await other.checkpoint("three")
+                        with pytest.raises(CheckpointError, match="already"):
+                            await other.checkpoint("one")
+                        await other.cancel_outstanding_checkpoints()
+                assert cancelled == 2
+                # The reader has not noticed, and answers silent ones without a word.
+                async with trio.open_nursery() as nursery:
+                    cuts: list[object] = []
+
+                    async def ask() -> None:
+                        cuts.append(await group.generate_stream_cuts())
+
+                    nursery.start_soon(ask)
+                    while not cuts:
+                        assert await reader.read_event(0.1) is None
+                length = await client.segment_length("s", 0)
+                assert cuts == [{config.resolve("s"): StreamCut(config.resolve("s"), {0: length})}]
+            for name in ("", "x_SILENT_"):
+                with pytest.raises(InvalidArgumentError, match="no name"):
+                    await group.checkpoint(name)
+
+
+async def test_readers_that_hold_a_checkpoint_up_are_named(config: PravegaConfig) -> None:
     """One that is not asked for events; the checkpoint is withdrawn, and the next one is complete."""
 
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("s", 1)
-            await write(client, "s", 0, 10)
-            s = config.resolve("s")
-            async with (
-                group_of(client, "s", automatic_checkpoint_ms=-1, max_outstanding_checkpoints=1) as group,
-                group.reader("idle") as idle,
-                group.reader("busy") as busy,
-            ):
-                await take(idle, 5)
-                async with client.reader_group("g") as watching, trio.open_nursery() as nursery:
-                    reached: list[str] = []
+    async with open_client(config) as client:
+        await client.create_stream("s", 1)
+        await write(client, "s", 0, 10)
+        s = config.resolve("s")
+        async with (
+            group_of(client, "s", automatic_checkpoint_ms=-1, max_outstanding_checkpoints=1) as group,
+            group.reader("idle") as idle,
+            group.reader("busy") as busy,
+        ):
+            await take(idle, 5)
+            async with client.reader_group("g") as watching, trio.open_nursery() as nursery:
+                reached: list[str] = []
 
-                    async def read() -> None:
-                        while True:
-                            found = await busy.read_event()
-                            assert isinstance(found, ReachedCheckpoint)
-                            reached.append(found.name)
+                async def read() -> None:
+                    while True:
+                        found = await busy.read_event()
+                        assert isinstance(found, ReachedCheckpoint)
+                        reached.append(found.name)
 
-                    nursery.start_soon(read)
-                    with pytest.raises(CheckpointTimeoutError, match="idle") as caught:
-                        await watching.checkpoint("c", timeout=4)
-                    error = caught.value
-                    assert reached == ["c"]
-                    assert (error.checkpoint, error.withdrawn) == ("c", True)
-                    assert error.waiting_for == {"idle": None}
-                    assert error.watched_since is not None
-                    assert "'c'" in error.message
-                    assert "not seen moving since" in error.message
-                    assert "holds 1 segment" in error.message
-                    assert "busy" not in error.message
-                    assert isinstance(error, TimeoutError)
+                nursery.start_soon(read)
+                with pytest.raises(CheckpointTimeoutError, match="idle") as caught:
+                    await watching.checkpoint("c", timeout=4)
+                error = caught.value
+                assert reached == ["c"]
+                assert (error.checkpoint, error.withdrawn) == ("c", True)
+                assert error.waiting_for == {"idle": None}
+                assert error.watched_since is not None
+                assert "'c'" in error.message
+                assert "not seen moving since" in error.message
+                assert "holds 1 segment" in error.message
+                assert "busy" not in error.message
+                assert isinstance(error, TimeoutError)
 
-                    await watching.refresh()
-                    assert watching.outstanding_checkpoints == ()
-                    online = watching.online_readers
-                    assert online == {"idle", "busy"}
-                    assert online["idle"].unanswered == ()
-                    assert list(online["idle"].segments) == [f"{s}/0.#epoch.0"]
-                    assert online["idle"].last_moved is None
-                    moved = online["busy"].last_moved
-                    assert moved is not None
-                    assert moved >= error.watched_since
-                    assert online["busy"].segments == {}
+                await watching.refresh()
+                assert watching.outstanding_checkpoints == ()
+                online = watching.online_readers
+                assert online == {"idle", "busy"}
+                assert online["idle"].unanswered == ()
+                assert list(online["idle"].segments) == [f"{s}/0.#epoch.0"]
+                assert online["idle"].last_moved is None
+                moved = online["busy"].last_moved
+                assert moved is not None
+                assert moved >= error.watched_since
+                assert online["busy"].segments == {}
 
-                    with pytest.raises(CheckpointTimeoutError, match=r"stream cuts .* not answered .* idle"):
-                        await watching.generate_stream_cuts(timeout=1)
-                    await watching.refresh()
-                    assert watching.outstanding_checkpoints == ()
+                with pytest.raises(CheckpointTimeoutError, match=r"stream cuts .* not answered .* idle"):
+                    await watching.generate_stream_cuts(timeout=1)
+                await watching.refresh()
+                assert watching.outstanding_checkpoints == ()
 
-                    # The name is free again, and the reader that has stopped at it continues.
-                    async with trio.open_nursery() as asking:
+                # The name is free again, and the reader that has stopped at it continues.
+                async with trio.open_nursery() as asking:
 
-                        async def again() -> None:
-                            assert (await watching.checkpoint("c", timeout=60)).name == "c"
-                            asking.cancel_scope.cancel()
+                    async def again() -> None:
+                        assert (await watching.checkpoint("c", timeout=60)).name == "c"
+                        asking.cancel_scope.cancel()
 
-                        asking.start_soon(again)
-                        while True:
-                            await idle.read_event(0.1)
-                    assert reached == ["c", "c"]
-                    nursery.cancel_scope.cancel()
-                for bad in (0, -1.0, math.nan):
-                    with pytest.raises(InvalidArgumentError, match="timeout"):
-                        await group.checkpoint(timeout=bad)
-                    with pytest.raises(InvalidArgumentError, match="timeout"):
-                        await group.generate_stream_cuts(timeout=bad)
-
-    trio.run(main)
-
-
-def test_outstanding_checkpoints_say_who_has_not_answered(config: PravegaConfig) -> None:
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("s", 1)
-            async with (
-                group_of(client, "s", automatic_checkpoint_ms=-1, max_outstanding_checkpoints=2) as group,
-                group.reader("a"),
-                group.reader("b") as b,
-                client.reader_group("g") as other,
-                trio.open_nursery() as nursery,
-            ):
-                nursery.start_soon(group.checkpoint, "one")
-                nursery.start_soon(group.generate_stream_cuts)
-                while len(group.outstanding_checkpoints) < 2:
-                    await group.refresh()
-                await other.refresh()
-                named = {each.name: each for each in other.outstanding_checkpoints}
-                one = named.pop("one")
-                [silent] = named.values()
-                assert (one.silent, silent.silent) == (False, True)
-                assert [each.name for each in one.waiting_for] == ["a", "b"]
-                assert one.begun is not None
-                async with client.reader_group("g") as late:
-                    assert [each.begun for each in late.outstanding_checkpoints] == [None, None]
-                nursery.start_soon(group.checkpoint, "two")
-                while len(other.outstanding_checkpoints) < 3:
-                    await b.read_event(0.1)
-                    await other.refresh()
-                while len(other.outstanding_checkpoints[-1].waiting_for) > 1:
-                    await b.read_event(0.1)
-                    await other.refresh()
-                assert set(other.online_readers["a"].unanswered) == {"one", silent.name, "two"}
-                with pytest.raises(
-                    CheckpointError, match=r"2 outstanding .*'one'.*waits for a \(.*'two'"
-                ) as full:
-                    await other.checkpoint("three")
-                assert not isinstance(full.value, CheckpointTimeoutError)
-                # One is withdrawn, the others stay as they are.
-                before = other._link.state.checkpoints
-                await other._link.change(Change(group_algorithm.withdraw_checkpoint("one")))
-                after = other._link.state.checkpoints
-                assert after == before.withdrawn("one")
-                assert len(after.pending) == 2
+                    asking.start_soon(again)
+                    while True:
+                        await idle.read_event(0.1)
+                assert reached == ["c", "c"]
                 nursery.cancel_scope.cancel()
+            for bad in (0, -1.0, math.nan):
+                with pytest.raises(InvalidArgumentError, match="timeout"):
+                    await group.checkpoint(timeout=bad)
+                with pytest.raises(InvalidArgumentError, match="timeout"):
+                    await group.generate_stream_cuts(timeout=bad)
 
-    trio.run(main)
+
+async def test_outstanding_checkpoints_say_who_has_not_answered(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("s", 1)
+        async with (
+            group_of(client, "s", automatic_checkpoint_ms=-1, max_outstanding_checkpoints=2) as group,
+            group.reader("a"),
+            group.reader("b") as b,
+            client.reader_group("g") as other,
+            trio.open_nursery() as nursery,
+        ):
+            nursery.start_soon(group.checkpoint, "one")
+            nursery.start_soon(group.generate_stream_cuts)
+            while len(group.outstanding_checkpoints) < 2:
+                await group.refresh()
+            await other.refresh()
+            named = {each.name: each for each in other.outstanding_checkpoints}
+            one = named.pop("one")
+            [silent] = named.values()
+            assert (one.silent, silent.silent) == (False, True)
+            assert [each.name for each in one.waiting_for] == ["a", "b"]
+            assert one.begun is not None
+            async with client.reader_group("g") as late:
+                assert [each.begun for each in late.outstanding_checkpoints] == [None, None]
+            nursery.start_soon(group.checkpoint, "two")
+            while len(other.outstanding_checkpoints) < 3:
+                await b.read_event(0.1)
+                await other.refresh()
+            while len(other.outstanding_checkpoints[-1].waiting_for) > 1:
+                await b.read_event(0.1)
+                await other.refresh()
+            assert set(other.online_readers["a"].unanswered) == {"one", silent.name, "two"}
+            with pytest.raises(
+                CheckpointError, match=r"2 outstanding .*'one'.*waits for a \(.*'two'"
+            ) as full:
+                await other.checkpoint("three")
+            assert not isinstance(full.value, CheckpointTimeoutError)
+            # One is withdrawn, the others stay as they are.
+            before = other._link.state.checkpoints
+            await other._link.change(Change(group_algorithm.withdraw_checkpoint("one")))
+            after = other._link.state.checkpoints
+            assert after == before.withdrawn("one")
+            assert len(after.pending) == 2
+            nursery.cancel_scope.cancel()
 
 
-def test_a_checkpoint_that_is_cancelled_is_withdrawn(config: PravegaConfig) -> None:
+async def test_a_checkpoint_that_is_cancelled_is_withdrawn(config: PravegaConfig) -> None:
     """Wherever it is cancelled: before it is written, in the write, or while it waits."""
 
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("s", 1)
-            async with (
-                group_of(client, "s", automatic_checkpoint_ms=-1, max_outstanding_checkpoints=1) as group,
-                group.reader("a"),
-                client.reader_group("g") as other,
-            ):
-                calls: list[Callable[[], Awaitable[object]]] = [
-                    lambda: group.checkpoint("c"),
-                    group.generate_stream_cuts,
-                ]
-                for call in calls:
-                    for going_on in (False, True):
-                        for step in count(1):
-                            with trio.move_on_after(1.5) as waiting:
-                                assert await cancelled_at(step, call, going_on=going_on)
-                            await other.refresh()
-                            assert other.outstanding_checkpoints == (), (step, going_on)
-                            if waiting.cancelled_caught:
-                                # Written by then, and waiting for the reader.
-                                break
-                        assert step > 3
-                # Another one's checkpoint is not touched.
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(other.checkpoint, "other")
-                    while not group.outstanding_checkpoints:
-                        await group.refresh()
-                    with trio.move_on_after(1):
-                        await group.generate_stream_cuts()
-                    with pytest.raises(CheckpointError, match="'other'"):
-                        await group.checkpoint("c", timeout=5)
+    async with open_client(config) as client:
+        await client.create_stream("s", 1)
+        async with (
+            group_of(client, "s", automatic_checkpoint_ms=-1, max_outstanding_checkpoints=1) as group,
+            group.reader("a"),
+            client.reader_group("g") as other,
+        ):
+            calls: list[Callable[[], Awaitable[object]]] = [
+                lambda: group.checkpoint("c"),
+                group.generate_stream_cuts,
+            ]
+            for call in calls:
+                for going_on in (False, True):
+                    for step in count(1):
+                        with trio.move_on_after(1.5) as waiting:
+                            assert await cancelled_at(step, call, going_on=going_on)
+                        await other.refresh()
+                        assert other.outstanding_checkpoints == (), (step, going_on)
+                        if waiting.cancelled_caught:
+                            # Written by then, and waiting for the reader.
+                            break
+                    assert step > 3
+            # Another one's checkpoint is not touched.
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(other.checkpoint, "other")
+                while not group.outstanding_checkpoints:
                     await group.refresh()
-                    assert [each.name for each in group.outstanding_checkpoints] == ["other"]
-                    nursery.cancel_scope.cancel()
+                with trio.move_on_after(1):
+                    await group.generate_stream_cuts()
+                with pytest.raises(CheckpointError, match="'other'"):
+                    await group.checkpoint("c", timeout=5)
                 await group.refresh()
-                assert group.outstanding_checkpoints == ()
+                assert [each.name for each in group.outstanding_checkpoints] == ["other"]
+                nursery.cancel_scope.cancel()
+            await group.refresh()
+            assert group.outstanding_checkpoints == ()
 
-    trio.run(main)
 
-
-def test_a_checkpoint_withdrawn_without_a_server(
+async def test_a_checkpoint_withdrawn_without_a_server(
     config: PravegaConfig,
     fault_proxy: FaultProxy,
     caplog: pytest.LogCaptureFixture,
@@ -532,184 +499,162 @@ def test_a_checkpoint_withdrawn_without_a_server(
     """A call that is cancelled ends, and says what may be left."""
     monkeypatch.setattr(reader_group, "_WITHDRAW_SECONDS", 0.5)
 
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("s", 1)
-            async with group_of(client, "s", automatic_checkpoint_ms=-1) as group, group.reader("a"):
-                async with (
-                    open_client(config, address_map=fault_proxy.address_map) as proxied,
-                    proxied.reader_group("g") as same,
-                    trio.open_nursery() as nursery,
-                ):
-                    nursery.start_soon(same.checkpoint, "c")
-                    while not group.outstanding_checkpoints:
-                        await group.refresh()
-                    fault_proxy.pause()
-                    nursery.cancel_scope.cancel()
-                fault_proxy.resume()
-                [record] = [each for each in caplog.records if "may have stayed outstanding" in each.message]
-                assert record.levelname == "WARNING"
-                assert "checkpoint c of reader group" in record.message
-                await group.refresh()
-                assert [each.name for each in group.outstanding_checkpoints] == ["c"]
-
-    trio.run(main)
+    async with open_client(config) as client:
+        await client.create_stream("s", 1)
+        async with group_of(client, "s", automatic_checkpoint_ms=-1) as group, group.reader("a"):
+            async with (
+                open_client(config, address_map=fault_proxy.address_map) as proxied,
+                proxied.reader_group("g") as same,
+                trio.open_nursery() as nursery,
+            ):
+                nursery.start_soon(same.checkpoint, "c")
+                while not group.outstanding_checkpoints:
+                    await group.refresh()
+                fault_proxy.pause()
+                nursery.cancel_scope.cancel()
+            fault_proxy.resume()
+            [record] = [each for each in caplog.records if "may have stayed outstanding" in each.message]
+            assert record.levelname == "WARNING"
+            assert "checkpoint c of reader group" in record.message
+            await group.refresh()
+            assert [each.name for each in group.outstanding_checkpoints] == ["c"]
 
 
-def test_between_two_cuts(config: PravegaConfig) -> None:
+async def test_between_two_cuts(config: PravegaConfig) -> None:
     """Bounded reading across a scale, by two readers, and twice the same."""
 
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("s", 1)
-            await scale_to(client, "s", 2)
-            await write(client, "s", 0, 300)
-            start = await client.tail("s")
-            await write(client, "s", 300, 700)
-            await scale_to(client, "s", 1)
-            await write(client, "s", 700, 1000)
-            end = await client.tail("s")
-            await write(client, "s", 1000, 1200)
-            wanted = [event_of(number)[0] for number in range(300, 1000)]
-            for name in ("g1", "g2"):
-                await client.create_reader_group(
-                    name,
-                    ReaderGroupConfig.of(
-                        [start], ends=[end], group_refresh_ms=300, automatic_checkpoint_ms=1000
-                    ),
-                )
-                seen: list[bytes] = []
+    async with open_client(config) as client:
+        await client.create_stream("s", 1)
+        await scale_to(client, "s", 2)
+        await write(client, "s", 0, 300)
+        start = await client.tail("s")
+        await write(client, "s", 300, 700)
+        await scale_to(client, "s", 1)
+        await write(client, "s", 700, 1000)
+        end = await client.tail("s")
+        await write(client, "s", 1000, 1200)
+        wanted = [event_of(number)[0] for number in range(300, 1000)]
+        for name in ("g1", "g2"):
+            await client.create_reader_group(
+                name,
+                ReaderGroupConfig.of([start], ends=[end], group_refresh_ms=300, automatic_checkpoint_ms=1000),
+            )
+            seen: list[bytes] = []
 
-                async def read(group: ReaderGroup, reader_id: str, seen: list[bytes] = seen) -> None:
-                    async with group.reader(reader_id) as reader:
-                        async for event in reader:
-                            seen.append(event.value)
+            async def read(group: ReaderGroup, reader_id: str, seen: list[bytes] = seen) -> None:
+                async with group.reader(reader_id) as reader:
+                    async for event in reader:
+                        seen.append(event.value)
 
-                async with client.reader_group(name) as group, trio.open_nursery() as nursery:
-                    assert await group.unread_bytes() == sum(len(event) + 8 for event in wanted)
-                    nursery.start_soon(read, group, "a")
-                    nursery.start_soon(read, group, "b")
-                    await group.wait_for_end_of_data()
-                assert sorted(seen) == sorted(wanted)
-
-    trio.run(main)
+            async with client.reader_group(name) as group, trio.open_nursery() as nursery:
+                assert await group.unread_bytes() == sum(len(event) + 8 for event in wanted)
+                nursery.start_soon(read, group, "a")
+                nursery.start_soon(read, group, "b")
+                await group.wait_for_end_of_data()
+            assert sorted(seen) == sorted(wanted)
 
 
 @pytest.mark.parametrize("skip", [False, True])
-def test_truncated_positions(config: PravegaConfig, skip: bool) -> None:
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("s", 1)
-            await write(client, "s", 0, 50)
-            async with group_of(client, "s") as group:
-                cut = await client.tail("s")
-                await write(client, "s", 50, 100)
-                await client.truncate_stream("s", cut)
-                async with group.reader("a", on_truncated="skip_to_head" if skip else "raise") as reader:
-                    if not skip:
-                        with pytest.raises(DataLossError, match="are gone") as caught:
-                            await reader.read_event()
-                        assert caught.value.start_offset == cut.positions[0]
-                    assert await take(reader, 50) == [event_of(number)[0] for number in range(50, 100)]
-
-    trio.run(main)
+async def test_truncated_positions(config: PravegaConfig, skip: bool) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("s", 1)
+        await write(client, "s", 0, 50)
+        async with group_of(client, "s") as group:
+            cut = await client.tail("s")
+            await write(client, "s", 50, 100)
+            await client.truncate_stream("s", cut)
+            async with group.reader("a", on_truncated="skip_to_head" if skip else "raise") as reader:
+                if not skip:
+                    with pytest.raises(DataLossError, match="are gone") as caught:
+                        await reader.read_event()
+                    assert caught.value.start_offset == cut.positions[0]
+                assert await take(reader, 50) == [event_of(number)[0] for number in range(50, 100)]
 
 
-def test_readers_that_die(config: PravegaConfig) -> None:
-    async def main() -> None:
-        async with guarded(config) as client, open_client(config) as doomed:
-            await client.create_stream("s", 1)
-            await write(client, "s", 0, 100)
-            async with group_of(client, "s", automatic_checkpoint_ms=-1) as group:
-                async with doomed.reader_group("g") as same, same.reader("dead") as reader:
-                    await take(reader, 30)
-                    # It says nothing any more. Its position is known:
-                    with pytest.raises(ReaderGroupError, match="already"):
-                        async with group.reader("dead"):
-                            pass
-                    await group.reader_offline("dead", reader.position)
-                    async with group.reader("heir") as heir:
-                        assert await take(heir, 30) == [event_of(number)[0] for number in range(30, 60)]
-                        # Not known: from where it took the segment.
-                        await group.reader_offline("heir")
-                        async with group.reader("last") as last:
-                            assert await take(last, 70) == [event_of(number)[0] for number in range(30, 100)]
-                        with pytest.raises(ReinitializationRequiredError, match="heir"):
-                            while True:
-                                await heir.read_event(1)
-                    with pytest.raises(
-                        ReaderGroupError, match=r"nobody is not in .*; its readers: "
-                    ) as missing:
-                        await group.reader_offline("nobody")
-                    assert "heir" not in str(missing.value)
-
-    trio.run(main)
+async def test_readers_that_die(config: PravegaConfig) -> None:
+    async with open_client(config) as client, open_client(config) as doomed:
+        await client.create_stream("s", 1)
+        await write(client, "s", 0, 100)
+        async with group_of(client, "s", automatic_checkpoint_ms=-1) as group:
+            async with doomed.reader_group("g") as same, same.reader("dead") as reader:
+                await take(reader, 30)
+                # It says nothing any more. Its position is known:
+                with pytest.raises(ReaderGroupError, match="already"):
+                    async with group.reader("dead"):
+                        pass
+                await group.reader_offline("dead", reader.position)
+                async with group.reader("heir") as heir:
+                    assert await take(heir, 30) == [event_of(number)[0] for number in range(30, 60)]
+                    # Not known: from where it took the segment.
+                    await group.reader_offline("heir")
+                    async with group.reader("last") as last:
+                        assert await take(last, 70) == [event_of(number)[0] for number in range(30, 100)]
+                    with pytest.raises(ReinitializationRequiredError, match="heir"):
+                        while True:
+                            await heir.read_event(1)
+                with pytest.raises(ReaderGroupError, match=r"nobody is not in .*; its readers: ") as missing:
+                    await group.reader_offline("nobody")
+                assert "heir" not in str(missing.value)
 
 
-def test_reads_that_are_cancelled_lose_nothing(config: PravegaConfig) -> None:
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("s", 1)
-            rng = random.Random(7)
+async def test_reads_that_are_cancelled_lose_nothing(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("s", 1)
+        rng = random.Random(7)
+        seen: list[bytes] = []
+        async with (
+            group_of(client, "s", group_refresh_ms=0, automatic_checkpoint_ms=50) as group,
+            trio.open_nursery() as nursery,
+        ):
+
+            async def produce() -> None:
+                for part in range(20):
+                    await write(client, "s", part * 100, (part + 1) * 100)
+                    if part % 5 == 2:
+                        await scale_to(client, "s", rng.choice([1, 2, 4]))
+                await client.seal_stream("s")
+
+            nursery.start_soon(produce)
+            async with group.reader("a") as reader:
+                cancelled = 0
+                while not reader.end_of_data:
+                    with trio.move_on_after(rng.random() * 0.01) as scope:
+                        item = await reader.read_event()
+                        if isinstance(item, Event):
+                            seen.append(item.value)
+                    cancelled += scope.cancelled_caught
+                assert cancelled > 20
+        assert_exactly(seen, 2000)
+
+
+async def test_lost_connections_in_the_middle(config: PravegaConfig, fault_proxy: FaultProxy) -> None:
+    with trio.fail_after(120):
+        async with (
+            open_client(config) as writing,
+            open_client(config, address_map=fault_proxy.address_map) as client,
+        ):
+            await writing.create_stream("s", 2)
             seen: list[bytes] = []
-            async with (
-                group_of(client, "s", group_refresh_ms=0, automatic_checkpoint_ms=50) as group,
-                trio.open_nursery() as nursery,
-            ):
+            async with group_of(client, "s", automatic_checkpoint_ms=300) as group:
+                async with trio.open_nursery() as nursery:
 
-                async def produce() -> None:
-                    for part in range(20):
-                        await write(client, "s", part * 100, (part + 1) * 100)
-                        if part % 5 == 2:
-                            await scale_to(client, "s", rng.choice([1, 2, 4]))
-                    await client.seal_stream("s")
+                    async def disturb() -> None:
+                        for part in range(20):
+                            await write(writing, "s", part * 100, (part + 1) * 100)
+                            fault_proxy.cut_all()
+                            if part == 10:
+                                await scale_to(writing, "s", 4)
+                        await writing.seal_stream("s")
 
-                nursery.start_soon(produce)
-                async with group.reader("a") as reader:
-                    cancelled = 0
-                    while not reader.end_of_data:
-                        with trio.move_on_after(rng.random() * 0.01) as scope:
-                            item = await reader.read_event()
-                            if isinstance(item, Event):
-                                seen.append(item.value)
-                        cancelled += scope.cancelled_caught
-                    assert cancelled > 20
+                    nursery.start_soon(disturb)
+                    async with group.reader("a") as reader:
+                        async for event in reader:
+                            seen.append(event.value)
             assert_exactly(seen, 2000)
-
-    trio.run(main)
-
-
-def test_lost_connections_in_the_middle(config: PravegaConfig, fault_proxy: FaultProxy) -> None:
-    async def main() -> None:
-        with trio.fail_after(120):
-            async with (
-                open_client(config) as writing,
-                open_client(config, address_map=fault_proxy.address_map) as client,
-            ):
-                await writing.create_stream("s", 2)
-                seen: list[bytes] = []
-                async with group_of(client, "s", automatic_checkpoint_ms=300) as group:
-                    async with trio.open_nursery() as nursery:
-
-                        async def disturb() -> None:
-                            for part in range(20):
-                                await write(writing, "s", part * 100, (part + 1) * 100)
-                                fault_proxy.cut_all()
-                                if part == 10:
-                                    await scale_to(writing, "s", 4)
-                            await writing.seal_stream("s")
-
-                        nursery.start_soon(disturb)
-                        async with group.reader("a") as reader:
-                            async for event in reader:
-                                seen.append(event.value)
-                assert_exactly(seen, 2000)
-                assert fault_proxy.cuts >= 10
-
-    trio.run(main)
+            assert fault_proxy.cuts >= 10
 
 
-def test_several_streams_and_a_serializer(config: PravegaConfig) -> None:
+async def test_several_streams_and_a_serializer(config: PravegaConfig) -> None:
     class Text:
         def serialize(self, value: str) -> bytes:
             return value.encode()
@@ -717,33 +662,30 @@ def test_several_streams_and_a_serializer(config: PravegaConfig) -> None:
         def deserialize(self, payload: bytes) -> str:
             return payload.decode()
 
-    async def main() -> None:
-        async with guarded(config) as client:
-            for name in ("x", "y"):
-                await client.create_stream(name, 1)
-                async with client.event_writer(name) as writer:
-                    for number in range(20):
-                        await writer.write_event(f"{name}{number}".encode())
-            names: list[str] = []
-            async with group_of(client, "x", "y", automatic_checkpoint_ms=200) as group:
-                async with group.reader("a", Text(), on_checkpoint=names.append) as reader:
-                    seen = []
-                    async for event in reader:
-                        seen.append(event.value)
-                        if len(seen) == 40:
-                            break
-                    for name in ("x", "y"):
-                        await client.seal_stream(name)
-                    async for _ in reader:
-                        raise AssertionError
-                assert sorted(seen) == sorted(f"{name}{number}" for name in "xy" for number in range(20))
-                assert names
-
-    trio.run(main)
+    async with open_client(config) as client:
+        for name in ("x", "y"):
+            await client.create_stream(name, 1)
+            async with client.event_writer(name) as writer:
+                for number in range(20):
+                    await writer.write_event(f"{name}{number}".encode())
+        names: list[str] = []
+        async with group_of(client, "x", "y", automatic_checkpoint_ms=200) as group:
+            async with group.reader("a", Text(), on_checkpoint=names.append) as reader:
+                seen = []
+                async for event in reader:
+                    seen.append(event.value)
+                    if len(seen) == 40:
+                        break
+                for name in ("x", "y"):
+                    await client.seal_stream(name)
+                async for _ in reader:
+                    raise AssertionError
+            assert sorted(seen) == sorted(f"{name}{number}" for name in "xy" for number in range(20))
+            assert names
 
 
 @pytest.mark.parametrize("equal", [True, False], ids=["one length", "many lengths"])
-def test_a_deserializer_that_fails_leaves_out_one_event(config: PravegaConfig, equal: bool) -> None:
+async def test_a_deserializer_that_fails_leaves_out_one_event(config: PravegaConfig, equal: bool) -> None:
     events = [b"%03d" % number + b"." * (0 if equal else number % 7) for number in range(200)]
 
     class Picky:
@@ -758,30 +700,27 @@ def test_a_deserializer_that_fails_leaves_out_one_event(config: PravegaConfig, e
                 raise StopIteration
             return number
 
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("s", 1)
-            async with client.event_writer("s") as writer:
-                await (await writer.write_events(events)).wait()
-            seen: list[int] = []
-            failed = 0
-            async with group_of(client, "s") as group, group.reader("a", Picky()) as reader:
-                while len(seen) + failed < 200:
-                    try:
-                        async for event in reader:
-                            seen.append(event.value)
-                            if event.value % 50 == 0:
-                                assert await client.fetch_event(event.pointer) == events[event.value]
-                            if event.value == 199:
-                                break
-                    except (ValueError, RuntimeError):
-                        failed += 1
-            assert seen == [each for each in range(200) if each % 20 != 7 and each != 100]
-
-    trio.run(main)
+    async with open_client(config) as client:
+        await client.create_stream("s", 1)
+        async with client.event_writer("s") as writer:
+            await (await writer.write_events(events)).wait()
+        seen: list[int] = []
+        failed = 0
+        async with group_of(client, "s") as group, group.reader("a", Picky()) as reader:
+            while len(seen) + failed < 200:
+                try:
+                    async for event in reader:
+                        seen.append(event.value)
+                        if event.value % 50 == 0:
+                            assert await client.fetch_event(event.pointer) == events[event.value]
+                        if event.value == 199:
+                            break
+                except (ValueError, RuntimeError):
+                    failed += 1
+        assert seen == [each for each in range(200) if each % 20 != 7 and each != 100]
 
 
-def test_the_groups_work_is_not_put_off_by_events_at_hand(
+async def test_the_groups_work_is_not_put_off_by_events_at_hand(
     config: PravegaConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Events that are taken quickly come without looking at the time, but not once something is due."""
@@ -795,486 +734,438 @@ def test_the_groups_work_is_not_put_off_by_events_at_hand(
 
     monkeypatch.setattr(EventReader, "_round", counted)
 
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("s", 1)
-            async with client.event_writer("s") as writer:
-                await (await writer.write_events([b"x" * 10] * 5000)).wait()
-            async with group_of(client, "s") as group, group.reader("a") as reader:
-                for count in range(100, 110):
-                    await take(reader, count)
-                    before = rounds
-                    await trio.sleep(max(0.0, reader._next_round - monotonic()) + 0.01)
-                    # On a slow machine this task may wake together with the reader's own, or before it.
-                    await trio.testing.wait_all_tasks_blocked()
-                    assert rounds == before
-                    await take(reader, 1)
-                    assert rounds > before
-
-    trio.run(main)
+    async with open_client(config) as client:
+        await client.create_stream("s", 1)
+        async with client.event_writer("s") as writer:
+            await (await writer.write_events([b"x" * 10] * 5000)).wait()
+        async with group_of(client, "s") as group, group.reader("a") as reader:
+            for count in range(100, 110):
+                await take(reader, count)
+                before = rounds
+                await trio.sleep(max(0.0, reader._next_round - monotonic()) + 0.01)
+                # On a slow machine this task may wake together with the reader's own, or before it.
+                await trio.testing.wait_all_tasks_blocked()
+                assert rounds == before
+                await take(reader, 1)
+                assert rounds > before
 
 
-def test_groups_are_created_once(config: PravegaConfig) -> None:
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("s", 1)
-            assert await client.create_reader_group("g", ["s"]) is True
-            # Until the first reset 0.13.0 cannot tell a second creation from the first, and the state can.
-            assert await client.create_reader_group("g", ["s"]) is False
-            with pytest.raises(ReaderGroupError, match="group_refresh_ms is 3000, not 1"):
-                await client.create_reader_group(
-                    "g", ReaderGroupConfig.of([config.resolve("s")], group_refresh_ms=1)
-                )
-            assert await client.list_reader_groups() == [config.resolve("g")]
-            assert await client.reader_group_exists("g")
-            async with client.reader_group("g") as group:
-                assert group.config == ReaderGroupConfig.of([config.resolve("s")])
-                with pytest.raises(InvalidArgumentError, match="name"):
-                    group.reader("a/b")
-                with pytest.raises(InvalidArgumentError, match="initial_delay"):
-                    group.reader("a", initial_delay=-1)
-                with pytest.raises(InvalidArgumentError, match="does not read"):
-                    await group.time_window("t")
-                with pytest.raises(ReaderGroupError, match="retention NONE"):
-                    await group.update_retention_stream_cut([])
-            assert await client.delete_reader_group("g")
-            with pytest.raises(ReaderGroupNotFoundError):
-                await client.reader_group("g")
-            assert not await client.delete_reader_group("g")
-            assert not await client.reader_group_exists("g")
-            assert await client.list_reader_groups() == []
-            with pytest.raises((StreamNotFoundError, ReaderGroupError)):
-                await client.create_reader_group("h", ["missing"])
-
-    trio.run(main)
+async def test_groups_are_created_once(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("s", 1)
+        assert await client.create_reader_group("g", ["s"]) is True
+        # Until the first reset 0.13.0 cannot tell a second creation from the first, and the state can.
+        assert await client.create_reader_group("g", ["s"]) is False
+        with pytest.raises(ReaderGroupError, match="group_refresh_ms is 3000, not 1"):
+            await client.create_reader_group(
+                "g", ReaderGroupConfig.of([config.resolve("s")], group_refresh_ms=1)
+            )
+        assert await client.list_reader_groups() == [config.resolve("g")]
+        assert await client.reader_group_exists("g")
+        async with client.reader_group("g") as group:
+            assert group.config == ReaderGroupConfig.of([config.resolve("s")])
+            with pytest.raises(InvalidArgumentError, match="name"):
+                group.reader("a/b")
+            with pytest.raises(InvalidArgumentError, match="initial_delay"):
+                group.reader("a", initial_delay=-1)
+            with pytest.raises(InvalidArgumentError, match="does not read"):
+                await group.time_window("t")
+            with pytest.raises(ReaderGroupError, match="retention NONE"):
+                await group.update_retention_stream_cut([])
+        assert await client.delete_reader_group("g")
+        with pytest.raises(ReaderGroupNotFoundError):
+            await client.reader_group("g")
+        assert not await client.delete_reader_group("g")
+        assert not await client.reader_group_exists("g")
+        assert await client.list_reader_groups() == []
+        with pytest.raises((StreamNotFoundError, ReaderGroupError)):
+            await client.create_reader_group("h", ["missing"])
 
 
 @pytest.mark.parametrize(
     "retention",
     [RetentionType.MANUAL_RELEASE_AT_USER_STREAM_CUT, RetentionType.AUTOMATIC_RELEASE_AT_LAST_CHECKPOINT],
 )
-def test_retention_by_consumption(config: PravegaConfig, retention: RetentionType) -> None:
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("s", 2)
-            await write(client, "s", 0, 200)
-            async with group_of(client, "s", retention=retention, automatic_checkpoint_ms=300) as group:
-                subscribers = await client._core.controller.list_subscribers(config.default_scope or "", "s")
-                assert subscribers == [group.name]
-                async with group.reader("a") as reader:
-                    await take(reader, 200)
-                    if retention is RetentionType.MANUAL_RELEASE_AT_USER_STREAM_CUT:
-                        await group.update_retention_stream_cut([await client.tail("s")])
-                        with pytest.raises(InvalidStreamCutError):
-                            await group.update_retention_stream_cut([StreamCut(config.resolve("s"), {0: 1})])
-                    else:
-                        # Published by the reader that finds a complete checkpoint.
-                        link = group._link
-                        while not link.state.checkpoints.last or not link.state.checkpoints.published:
-                            await reader.read_event(0.1)
-                            await group.refresh()
-
-    trio.run(main)
+async def test_retention_by_consumption(config: PravegaConfig, retention: RetentionType) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("s", 2)
+        await write(client, "s", 0, 200)
+        async with group_of(client, "s", retention=retention, automatic_checkpoint_ms=300) as group:
+            subscribers = await client._core.controller.list_subscribers(config.default_scope or "", "s")
+            assert subscribers == [group.name]
+            async with group.reader("a") as reader:
+                await take(reader, 200)
+                if retention is RetentionType.MANUAL_RELEASE_AT_USER_STREAM_CUT:
+                    await group.update_retention_stream_cut([await client.tail("s")])
+                    with pytest.raises(InvalidStreamCutError):
+                        await group.update_retention_stream_cut([StreamCut(config.resolve("s"), {0: 1})])
+                else:
+                    # Published by the reader that finds a complete checkpoint.
+                    link = group._link
+                    while not link.state.checkpoints.last or not link.state.checkpoints.published:
+                        await reader.read_event(0.1)
+                        await group.refresh()
 
 
-def test_time_windows_follow_the_writers(config: PravegaConfig) -> None:
+async def test_time_windows_follow_the_writers(config: PravegaConfig) -> None:
     """Events in any order in one stream come in the order of their times in another, and time with them."""
     rng = random.Random(4)
     impatient = StreamConfiguration(ScalingPolicy.fixed(1), timestamp_aggregation_timeout_ms=1000)
 
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("s", impatient)
-            await client.create_stream("idle", 1)
-            await client.create_stream("ordered", impatient)
-            async with (
-                group_of(client, "s", "idle", automatic_checkpoint_ms=-1) as group,
-                group_of(client, "ordered", name="second", automatic_checkpoint_ms=-1) as second,
-                client.event_writer("s") as writer,
-                client.event_writer("s") as late,
-                client.event_writer("ordered") as output,
-                group.reader("a") as reader,
-                second.reader("b") as ordered,
-            ):
-                assigner = WatermarkAssigner(idle_seconds=2, every=0.2)
-                order: EventTimeOrder[bytes] = EventTimeOrder(int)
-                window = await reader.time_window("s")
-                assert (window.lower, window.upper) == (None, None)
-                assert await reader.watermark(assigner) is None
-                # Its writer notes no other time, and nobody writes to the other stream: they do not stop it.
-                await late.note_time(1)
-                now = 0
-                seen: list[int] = []
-                # The controller looks every ten seconds, the readers tell their places every second or two.
-                while (downstream := await second.time_window("ordered")).lower is None:
-                    times = [*range(now, now + 1000, 50)]
-                    rng.shuffle(times)
-                    await writer.write_events([b"%d" % each for each in times])
-                    now += 1000
-                    await writer.note_time(now)
-                    while (event := await reader.read_event(0.2)) is not None:
-                        assert isinstance(event, Event)
-                        assert order.add(event.value)
-                    window = await group.time_window("s")
-                    if window.upper is not None:
-                        assert 1 <= window.upper <= now
-                    if (watermark := await reader.watermark(assigner)) is not None:
-                        assert 1 <= watermark <= now
-                        await output.write_events(order.release(watermark))
-                        await output.note_time(watermark)
-                    while (event := await ordered.read_event(0.2)) is not None:
-                        assert isinstance(event, Event)
-                        seen.append(int(event.value))
-                assert assigner.watermark is not None
-                assert downstream.lower <= assigner.watermark <= now
-                assert seen
-                assert seen == [*range(0, seen[-1] + 1, 50)]
-                assert seen[-1] >= downstream.lower - 50
-                assert all(int(each) >= assigner.watermark for each in order.held())
-
-    trio.run(main)
+    async with open_client(config) as client:
+        await client.create_stream("s", impatient)
+        await client.create_stream("idle", 1)
+        await client.create_stream("ordered", impatient)
+        async with (
+            group_of(client, "s", "idle", automatic_checkpoint_ms=-1) as group,
+            group_of(client, "ordered", name="second", automatic_checkpoint_ms=-1) as second,
+            client.event_writer("s") as writer,
+            client.event_writer("s") as late,
+            client.event_writer("ordered") as output,
+            group.reader("a") as reader,
+            second.reader("b") as ordered,
+        ):
+            assigner = WatermarkAssigner(idle_seconds=2, every=0.2)
+            order: EventTimeOrder[bytes] = EventTimeOrder(int)
+            window = await reader.time_window("s")
+            assert (window.lower, window.upper) == (None, None)
+            assert await reader.watermark(assigner) is None
+            # Its writer notes no other time, and nobody writes to the other stream: they do not stop it.
+            await late.note_time(1)
+            now = 0
+            seen: list[int] = []
+            # The controller looks every ten seconds, the readers tell their places every second or two.
+            while (downstream := await second.time_window("ordered")).lower is None:
+                times = [*range(now, now + 1000, 50)]
+                rng.shuffle(times)
+                await writer.write_events([b"%d" % each for each in times])
+                now += 1000
+                await writer.note_time(now)
+                while (event := await reader.read_event(0.2)) is not None:
+                    assert isinstance(event, Event)
+                    assert order.add(event.value)
+                window = await group.time_window("s")
+                if window.upper is not None:
+                    assert 1 <= window.upper <= now
+                if (watermark := await reader.watermark(assigner)) is not None:
+                    assert 1 <= watermark <= now
+                    await output.write_events(order.release(watermark))
+                    await output.note_time(watermark)
+                while (event := await ordered.read_event(0.2)) is not None:
+                    assert isinstance(event, Event)
+                    seen.append(int(event.value))
+            assert assigner.watermark is not None
+            assert downstream.lower <= assigner.watermark <= now
+            assert seen
+            assert seen == [*range(0, seen[-1] + 1, 50)]
+            assert seen[-1] >= downstream.lower - 50
+            assert all(int(each) >= assigner.watermark for each in order.held())
 
 
-def test_joining_that_is_cancelled_leaves_no_reader_behind(config: PravegaConfig) -> None:
+async def test_joining_that_is_cancelled_leaves_no_reader_behind(config: PravegaConfig) -> None:
     """At each step of the task, several times: writes that are under way may be stored afterwards."""
 
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("s", 2)
-            async with group_of(client, "s") as group:
-                entered = cancelled = 0
+    async with open_client(config) as client:
+        await client.create_stream("s", 2)
+        async with group_of(client, "s") as group:
+            entered = cancelled = 0
 
-                async def join() -> None:
-                    nonlocal entered
-                    async with group.reader("a"):
-                        entered += 1
+            async def join() -> None:
+                nonlocal entered
+                async with group.reader("a"):
+                    entered += 1
 
-                for step in [*range(1, 40)] * 3:
-                    cancelled += await cancelled_at(step, join, going_on=True)
-                    # Whoever comes next finds the name free.
-                    async with group.reader("a"):
-                        pass
-                await group.refresh()
-                assert group.online_readers == frozenset()
-                assert entered
-                assert cancelled
-
-    trio.run(main)
+            for step in [*range(1, 40)] * 3:
+                cancelled += await cancelled_at(step, join, going_on=True)
+                # Whoever comes next finds the name free.
+                async with group.reader("a"):
+                    pass
+            await group.refresh()
+            assert group.online_readers == frozenset()
+            assert entered
+            assert cancelled
 
 
 @pytest.mark.parametrize("scaled", [False, True])
-def test_consumption_of_a_sealed_stream(config: PravegaConfig, scaled: bool) -> None:
+async def test_consumption_of_a_sealed_stream(config: PravegaConfig, scaled: bool) -> None:
     """The controller refuses what the group tells it of a sealed stream; reading goes on."""
 
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("s", 1)
-            await client.create_stream("other", 1)
-            await write(client, "s", 0, 1000)
-            group = await group_of(
-                client,
-                "s",
-                "other",
-                automatic_checkpoint_ms=300,
-                retention=RetentionType.AUTOMATIC_RELEASE_AT_LAST_CHECKPOINT,
-            )
-            async with group, group.reader("a") as reader:
-                seen = await take(reader, 500)
-                if scaled:
-                    await scale_to(client, "s", 2)
-                    await write(client, "s", 1000, 1100)
-                await client.seal_stream("s")
-                seen += await take(reader, 600 if scaled else 500)
-                # Some checkpoints later.
-                passed = 0
-                while passed < 4:
-                    item = await reader.read_event()
-                    assert isinstance(item, ReachedCheckpoint)
-                    passed += 1
-                await client.seal_stream("other")
-                while not reader.end_of_data:
-                    assert not isinstance(await reader.read_event(1), Event)
-                assert_exactly(seen, 1100 if scaled else 1000)
-
-    trio.run(main)
+    async with open_client(config) as client:
+        await client.create_stream("s", 1)
+        await client.create_stream("other", 1)
+        await write(client, "s", 0, 1000)
+        group = await group_of(
+            client,
+            "s",
+            "other",
+            automatic_checkpoint_ms=300,
+            retention=RetentionType.AUTOMATIC_RELEASE_AT_LAST_CHECKPOINT,
+        )
+        async with group, group.reader("a") as reader:
+            seen = await take(reader, 500)
+            if scaled:
+                await scale_to(client, "s", 2)
+                await write(client, "s", 1000, 1100)
+            await client.seal_stream("s")
+            seen += await take(reader, 600 if scaled else 500)
+            # Some checkpoints later.
+            passed = 0
+            while passed < 4:
+                item = await reader.read_event()
+                assert isinstance(item, ReachedCheckpoint)
+                passed += 1
+            await client.seal_stream("other")
+            while not reader.end_of_data:
+                assert not isinstance(await reader.read_event(1), Event)
+            assert_exactly(seen, 1100 if scaled else 1000)
 
 
-def test_a_round_that_fails_gives_nothing_out_that_is_released(
+async def test_a_round_that_fails_gives_nothing_out_that_is_released(
     config: PravegaConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reader that has handed a segment over does not read it on, whatever fails or is cancelled then."""
 
-    async def main() -> None:
-        async with guarded(config) as client, open_client(config) as other_client:
-            await client.create_stream("s", 4)
-            await write(client, "s", 0, 8000)
-            group = await group_of(
-                client,
-                "s",
-                automatic_checkpoint_ms=200,
-                group_refresh_ms=100,
-                retention=RetentionType.AUTOMATIC_RELEASE_AT_LAST_CHECKPOINT,
-            )
-            released = broken = 0
-            change, announce = GroupLink.change, GroupLink.announce
+    async with open_client(config) as client, open_client(config) as other_client:
+        await client.create_stream("s", 4)
+        await write(client, "s", 0, 8000)
+        group = await group_of(
+            client,
+            "s",
+            automatic_checkpoint_ms=200,
+            group_refresh_ms=100,
+            retention=RetentionType.AUTOMATIC_RELEASE_AT_LAST_CHECKPOINT,
+        )
+        released = broken = 0
+        change, announce = GroupLink.change, GroupLink.announce
 
-            async def note(link: GroupLink, action: Change) -> object:
-                nonlocal released
-                before = len(link.state.assigned.get("a", ()))
-                after = await change(link, action)
-                if link.core is client._core and len(after.assigned.get("a", ())) < before:
-                    released += action.generate.__name__ == "release"
-                return after
+        async def note(link: GroupLink, action: Change) -> object:
+            nonlocal released
+            before = len(link.state.assigned.get("a", ()))
+            after = await change(link, action)
+            if link.core is client._core and len(after.assigned.get("a", ())) < before:
+                released += action.generate.__name__ == "release"
+            return after
 
-            async def break_off(link: GroupLink, updates: Sequence[GroupUpdate]) -> None:
-                nonlocal broken
-                # What comes after a segment is released: the other one leaves it to this one to publish cuts.
-                if link.core is not client._core and isinstance(updates[0], UpdateCheckpointPublished):
-                    return
-                if link.core is client._core and released > broken:
-                    broken = released
-                    raise PermissionDeniedError("broken off")
-                await announce(link, updates)
+        async def break_off(link: GroupLink, updates: Sequence[GroupUpdate]) -> None:
+            nonlocal broken
+            # What comes after a segment is released: the other one leaves it to this one to publish cuts.
+            if link.core is not client._core and isinstance(updates[0], UpdateCheckpointPublished):
+                return
+            if link.core is client._core and released > broken:
+                broken = released
+                raise PermissionDeniedError("broken off")
+            await announce(link, updates)
 
-            # It gives up the segment that it is giving events out of.
-            readers: dict[str, EventReader[bytes]] = {}
-            monkeypatch.setattr(
-                group_algorithm, "hash_to_range", lambda name, seed: float(name == readers["a"]._segment)
-            )
-            monkeypatch.setattr(GroupLink, "change", note)
-            monkeypatch.setattr(GroupLink, "announce", break_off)
-            seen: list[bytes] = []
+        # It gives up the segment that it is giving events out of.
+        readers: dict[str, EventReader[bytes]] = {}
+        monkeypatch.setattr(
+            group_algorithm, "hash_to_range", lambda name, seed: float(name == readers["a"]._segment)
+        )
+        monkeypatch.setattr(GroupLink, "change", note)
+        monkeypatch.setattr(GroupLink, "announce", break_off)
+        seen: list[bytes] = []
 
-            async def read(name: str, of: PravegaClient) -> None:
-                async with of.reader_group("g") as its, its.reader(name) as reader:
-                    readers[name] = reader
-                    while not reader.end_of_data:
-                        with trio.move_on_after(1):
-                            try:
-                                item = await reader.read_event()
-                            except PermissionDeniedError:
-                                continue
-                            if isinstance(item, Event):
-                                seen.append(item.value)
-                                # Slowly, so that there is something left to hand over.
-                                await trio.sleep(0.0005)
-
-            async with group, trio.open_nursery() as nursery:
-                nursery.start_soon(read, "a", client)
-                while len(seen) < 500:
-                    await trio.sleep(0.01)
-                nursery.start_soon(read, "b", other_client)
-                await client.seal_stream("s")
-            assert_exactly(seen, 8000)
-            assert broken
-
-    trio.run(main)
-
-
-def test_a_reset_to_what_does_not_exist(config: PravegaConfig) -> None:
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("s", 1)
-            await write(client, "s", 0, 10)
-            async with group_of(client, "s") as group, group.reader("a") as reader:
-                await take(reader, 5)
-                nothing = ReaderGroupConfig.of([config.resolve("nothing")])
-                with pytest.raises(StreamNotFoundError, match="nothing"):
-                    await group.reset(nothing)
-                # Nothing has changed.
-                assert len(await take(reader, 5)) == 5
-                assert (await group.reset([])).generation == 1
-
-    trio.run(main)
-
-
-def test_one_of_two_streams_is_deleted(config: PravegaConfig) -> None:
-    async def main() -> None:
-        async with guarded(config) as client:
-            for name in ("s", "gone"):
-                await client.create_stream(name, 1)
-                await write(client, name, 0, 10)
-            async with group_of(client, "s", "gone", automatic_checkpoint_ms=300) as group:
-                assigner = WatermarkAssigner(every=0)
-                async with group.reader("a") as reader:
-                    await take(reader, 20)
-                    assert await reader.watermark(assigner) is None
-                    await client.delete_stream("gone", seal=True)
-                    await write(client, "s", 10, 20)
-                    found: list[bytes] = []
-                    lost: list[str] = []
-                    while len(found) < 10:
+        async def read(name: str, of: PravegaClient) -> None:
+            async with of.reader_group("g") as its, its.reader(name) as reader:
+                readers[name] = reader
+                while not reader.end_of_data:
+                    with trio.move_on_after(1):
                         try:
                             item = await reader.read_event()
-                        except DataLossError as error:
-                            lost.append(str(error.segment))
+                        except PermissionDeniedError:
                             continue
                         if isinstance(item, Event):
-                            found.append(item.value)
-                        assert await reader.watermark(assigner) is None
-                    assert found == [event_of(number)[0] for number in range(10, 20)]
-                    assert all("/gone/" in segment for segment in lost)
-                    await client.seal_stream("s")
-                    while not reader.end_of_data:
-                        assert not isinstance(await reader.read_event(1), Event)
-                assert await group.unread_bytes() == 0
-                await group.stream_cuts()
-                await group.metrics()
+                            seen.append(item.value)
+                            # Slowly, so that there is something left to hand over.
+                            await trio.sleep(0.0005)
 
-    trio.run(main)
+        async with group, trio.open_nursery() as nursery:
+            nursery.start_soon(read, "a", client)
+            while len(seen) < 500:
+                await trio.sleep(0.01)
+            nursery.start_soon(read, "b", other_client)
+            await client.seal_stream("s")
+        assert_exactly(seen, 8000)
+        assert broken
 
 
-def test_a_stream_of_the_group_is_deleted_and_created_again(config: PravegaConfig) -> None:
+async def test_a_reset_to_what_does_not_exist(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("s", 1)
+        await write(client, "s", 0, 10)
+        async with group_of(client, "s") as group, group.reader("a") as reader:
+            await take(reader, 5)
+            nothing = ReaderGroupConfig.of([config.resolve("nothing")])
+            with pytest.raises(StreamNotFoundError, match="nothing"):
+                await group.reset(nothing)
+            # Nothing has changed.
+            assert len(await take(reader, 5)) == 5
+            assert (await group.reset([])).generation == 1
+
+
+async def test_one_of_two_streams_is_deleted(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        for name in ("s", "gone"):
+            await client.create_stream(name, 1)
+            await write(client, name, 0, 10)
+        async with group_of(client, "s", "gone", automatic_checkpoint_ms=300) as group:
+            assigner = WatermarkAssigner(every=0)
+            async with group.reader("a") as reader:
+                await take(reader, 20)
+                assert await reader.watermark(assigner) is None
+                await client.delete_stream("gone", seal=True)
+                await write(client, "s", 10, 20)
+                found: list[bytes] = []
+                lost: list[str] = []
+                while len(found) < 10:
+                    try:
+                        item = await reader.read_event()
+                    except DataLossError as error:
+                        lost.append(str(error.segment))
+                        continue
+                    if isinstance(item, Event):
+                        found.append(item.value)
+                    assert await reader.watermark(assigner) is None
+                assert found == [event_of(number)[0] for number in range(10, 20)]
+                assert all("/gone/" in segment for segment in lost)
+                await client.seal_stream("s")
+                while not reader.end_of_data:
+                    assert not isinstance(await reader.read_event(1), Event)
+            assert await group.unread_bytes() == 0
+            await group.stream_cuts()
+            await group.metrics()
+
+
+async def test_a_stream_of_the_group_is_deleted_and_created_again(config: PravegaConfig) -> None:
     """The group has nothing to do with the new one, and its metrics say so, at once."""
 
-    async def main() -> None:
-        async with guarded(config) as client:
-            for stream in ("s", "t"):
-                await client.create_stream(stream, 1)
-                await write(client, stream, 0, 10)
-            async with group_of(client, "s", "t") as group:
-                unread = await group.unread_bytes()
-                await client.seal_stream("s")
-                await client.delete_stream("s")
-                await client.create_stream("s", 1)
-                await write(client, "s", 0, 100)
-                metrics = await group.metrics()
-                assert metrics.unread_bytes == unread // 2
-                assert metrics.segments == 2
-
-    trio.run(main)
+    async with open_client(config) as client:
+        for stream in ("s", "t"):
+            await client.create_stream(stream, 1)
+            await write(client, stream, 0, 10)
+        async with group_of(client, "s", "t") as group:
+            unread = await group.unread_bytes()
+            await client.seal_stream("s")
+            await client.delete_stream("s")
+            await client.create_stream("s", 1)
+            await write(client, "s", 0, 100)
+            metrics = await group.metrics()
+            assert metrics.unread_bytes == unread // 2
+            assert metrics.segments == 2
 
 
-def test_a_checkpoint_that_is_asked_for_twice(config: PravegaConfig) -> None:
+async def test_a_checkpoint_that_is_asked_for_twice(config: PravegaConfig) -> None:
     """The second task is refused, and the first is told what comes of it."""
 
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("s", 1)
-            await write(client, "s", 0, 10)
-            async with group_of(client, "s") as group, group.reader("a") as reader:
-                found: list[Checkpoint] = []
+    async with open_client(config) as client:
+        await client.create_stream("s", 1)
+        await write(client, "s", 0, 10)
+        async with group_of(client, "s") as group, group.reader("a") as reader:
+            found: list[Checkpoint] = []
 
-                async def first() -> None:
-                    found.append(await group.checkpoint("twice"))
+            async def first() -> None:
+                found.append(await group.checkpoint("twice"))
 
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(first)
-                    while not group._link.state.checkpoints.outstanding:
-                        await group.refresh()
-                    with pytest.raises(CheckpointError, match="already"):
-                        await group.checkpoint("twice")
-                    while not found:
-                        await reader.read_event(0.1)
-                assert found[0].name == "twice"
-
-    trio.run(main)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(first)
+                while not group._link.state.checkpoints.outstanding:
+                    await group.refresh()
+                with pytest.raises(CheckpointError, match="already"):
+                    await group.checkpoint("twice")
+                while not found:
+                    await reader.read_event(0.1)
+            assert found[0].name == "twice"
 
 
-def test_a_reader_that_is_closed_while_another_task_waits(config: PravegaConfig) -> None:
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("s", 1)
-            async with group_of(client, "s", group_refresh_ms=60_000) as group:
-                async with group.reader("a") as reader, trio.open_nursery() as nursery:
-                    assert await reader.read_event(0.2) is None
+async def test_a_reader_that_is_closed_while_another_task_waits(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("s", 1)
+        async with group_of(client, "s", group_refresh_ms=60_000) as group:
+            async with group.reader("a") as reader, trio.open_nursery() as nursery:
+                assert await reader.read_event(0.2) is None
 
-                    async def read() -> None:
-                        with pytest.raises(ClosedError):
-                            await reader.read_event()
+                async def read() -> None:
+                    with pytest.raises(ClosedError):
+                        await reader.read_event()
 
-                    nursery.start_soon(read)
-                    await trio.testing.wait_all_tasks_blocked(0.1)
-                    await reader.aclose()
-                assert group.online_readers == frozenset()
-
-    trio.run(main)
+                nursery.start_soon(read)
+                await trio.testing.wait_all_tasks_blocked(0.1)
+                await reader.aclose()
+            assert group.online_readers == frozenset()
 
 
-def test_many_checkpoints_at_once(config: PravegaConfig) -> None:
+async def test_many_checkpoints_at_once(config: PravegaConfig) -> None:
     """Each that is complete is told to whoever began it, though later ones clear earlier ones."""
 
-    async def main() -> None:
-        async with guarded(config) as client, open_client(config) as other:
-            await client.create_stream("s", 2)
-            group = await group_of(
-                client, "s", automatic_checkpoint_ms=200, max_outstanding_checkpoints=50, group_refresh_ms=0
-            )
-            async with group, other.reader_group("g") as same, group.reader("a") as reader:
-                taken: list[str] = []
-                async with trio.open_nursery() as nursery:
+    async with open_client(config) as client, open_client(config) as other:
+        await client.create_stream("s", 2)
+        group = await group_of(
+            client, "s", automatic_checkpoint_ms=200, max_outstanding_checkpoints=50, group_refresh_ms=0
+        )
+        async with group, other.reader_group("g") as same, group.reader("a") as reader:
+            taken: list[str] = []
+            async with trio.open_nursery() as nursery:
 
-                    async def begin(of: ReaderGroup, name: str) -> None:
-                        taken.append((await of.checkpoint(name)).name)
+                async def begin(of: ReaderGroup, name: str) -> None:
+                    taken.append((await of.checkpoint(name)).name)
 
-                    async def ask(of: ReaderGroup) -> None:
-                        taken.append(str(await of.generate_stream_cuts()))
+                async def ask(of: ReaderGroup) -> None:
+                    taken.append(str(await of.generate_stream_cuts()))
 
-                    for number in range(6):
-                        nursery.start_soon(begin, group if number % 2 else same, f"c{number}")
-                        nursery.start_soon(ask, same if number % 2 else group)
-                    while len(taken) < 12:
-                        await reader.read_event(0.05)
-                assert {f"c{number}" for number in range(6)} <= set(taken)
-
-    trio.run(main)
+                for number in range(6):
+                    nursery.start_soon(begin, group if number % 2 else same, f"c{number}")
+                    nursery.start_soon(ask, same if number % 2 else group)
+                while len(taken) < 12:
+                    await reader.read_event(0.05)
+            assert {f"c{number}" for number in range(6)} <= set(taken)
 
 
-def test_a_group_that_is_deleted_meanwhile(config: PravegaConfig) -> None:
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("s", 1)
-            async with group_of(client, "s", group_refresh_ms=100) as group:
-                async with group.reader("a") as reader:
-                    await client.delete_reader_group("g")
-                    with pytest.raises(ReaderGroupNotFoundError, match="g was deleted"):
+async def test_a_group_that_is_deleted_meanwhile(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("s", 1)
+        async with group_of(client, "s", group_refresh_ms=100) as group:
+            async with group.reader("a") as reader:
+                await client.delete_reader_group("g")
+                with pytest.raises(ReaderGroupNotFoundError, match="g was deleted"):
+                    while True:
+                        await reader.read_event(1)
+            with pytest.raises(ReaderGroupNotFoundError, match="g was deleted"):
+                await group.refresh()
+            with pytest.raises(ReaderGroupNotFoundError, match="g was deleted"):
+                await group.checkpoint()
+
+
+async def test_a_reader_whose_name_another_has_now(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("s", 1)
+        await write(client, "s", 0, 10)
+        async with group_of(client, "s", group_refresh_ms=100) as group:
+            async with group.reader("a") as stale:
+                await take(stale, 10)
+                await group.reader_offline("a", stale.position)
+                async with group.reader("a") as new:
+                    await write(client, "s", 10, 20)
+                    assert len(await take(new, 5)) == 5
+                    with pytest.raises(ReinitializationRequiredError):
                         while True:
-                            await reader.read_event(1)
-                with pytest.raises(ReaderGroupNotFoundError, match="g was deleted"):
-                    await group.refresh()
-                with pytest.raises(ReaderGroupNotFoundError, match="g was deleted"):
-                    await group.checkpoint()
-
-    trio.run(main)
+                            # It has not heard of it yet.
+                            await stale.read_event(1)
+                    # It does not put the other one out.
+                    await stale.aclose()
+                    assert len(await take(new, 5)) == 5
 
 
-def test_a_reader_whose_name_another_has_now(config: PravegaConfig) -> None:
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("s", 1)
-            await write(client, "s", 0, 10)
-            async with group_of(client, "s", group_refresh_ms=100) as group:
-                async with group.reader("a") as stale:
-                    await take(stale, 10)
-                    await group.reader_offline("a", stale.position)
-                    async with group.reader("a") as new:
-                        await write(client, "s", 10, 20)
-                        assert len(await take(new, 5)) == 5
-                        with pytest.raises(ReinitializationRequiredError):
-                            while True:
-                                # It has not heard of it yet.
-                                await stale.read_event(1)
-                        # It does not put the other one out.
-                        await stale.aclose()
-                        assert len(await take(new, 5)) == 5
-
-    trio.run(main)
-
-
-def test_at_the_end_other_tasks_run(config: PravegaConfig) -> None:
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("s", 1)
-            await client.seal_stream("s")
-            async with group_of(client, "s") as group, group.reader("a") as reader:
-                while not reader.end_of_data:
-                    await reader.read_event(1)
-                with trio.CancelScope() as scope:
-                    scope.cancel()
-                    await reader.read_event(1)
-                assert scope.cancelled_caught
-
-    trio.run(main)
+async def test_at_the_end_other_tasks_run(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("s", 1)
+        await client.seal_stream("s")
+        async with group_of(client, "s") as group, group.reader("a") as reader:
+            while not reader.end_of_data:
+                await reader.read_event(1)
+            with trio.CancelScope() as scope:
+                scope.cancel()
+                await reader.read_event(1)
+            assert scope.cancelled_caught
 
 
 def test_a_client_that_is_closed_lets_its_readers_leave(config: PravegaConfig) -> None:

@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 import trio
 
-from pravega_wire import PravegaClient, PravegaConfig, RangesReader, SegmentRange, sync
+from pravega_wire import PravegaClient, PravegaConfig, RangesReader, SegmentRange, open_client, sync
 from pravega_wire.errors import ClosedError, DataLossError, InvalidArgumentError, TruncatedInputError
 from pravega_wire.segment.reader import EventRangeReader
 from pravega_wire.stream.batch import StreamReader
 from tests.faults.support import assert_exactly, event_of, scale_to
-from tests.integration.conftest import guarded
 
 EVENTS = 30_000
 
@@ -34,218 +33,199 @@ async def fill(client: PravegaClient, stream: str) -> None:
 
 @pytest.mark.parametrize("at_once", [1, 3, 50])
 @pytest.mark.parametrize("piece", [None, 20_000])
-def test_order_per_key_holds_over_scales(config: PravegaConfig, at_once: int, piece: int | None) -> None:
-    async def main() -> None:
-        async with guarded(config) as client:
-            await fill(client, "t")
-            ranges = await client.segment_ranges("t", max_range_bytes=piece)
-            # In whatever order they are given
-            async with client.read_ranges(
-                reversed(ranges), at_once=at_once, max_buffered_bytes=1 << 20
-            ) as batches:
-                found = [(batch.segment, event) async for batch in batches for event in batch]
-                assert await batches.next_batch() is None
-            assert_exactly([event for _, event in found], EVENTS)
-            if at_once > 1 and piece is None:
-                # Segments of one epoch take turns.
-                changes = sum(a[0] != b[0] for a, b in pairwise(found))
-                assert changes >= len(ranges)
-
-    trio.run(main)
-
-
-def test_without_order_pieces_of_a_segment_are_read_together(config: PravegaConfig) -> None:
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("t", 1)
-            async with client.event_writer("t") as writer:
-                await writer.write_events(event_of(number)[0] for number in range(EVENTS))
-            ranges = await client.segment_ranges("t", max_range_bytes=100_000)
-            assert len(ranges) > 10
-            offsets: dict[str, list[int]] = defaultdict(list)
-            events: list[bytes] = []
-            async with client.read_ranges(ranges, at_once=5, ordered=False) as batches:
-                async for batch in batches:
-                    offsets[batch.segment].append(batch.events.base_offset)
-                    events += batch
-            assert sorted(events) == sorted(event_of(number)[0] for number in range(EVENTS))
-            (found,) = offsets.values()
-            assert found != sorted(found)
-
-    trio.run(main)
+async def test_order_per_key_holds_over_scales(
+    config: PravegaConfig, at_once: int, piece: int | None
+) -> None:
+    async with open_client(config) as client:
+        await fill(client, "t")
+        ranges = await client.segment_ranges("t", max_range_bytes=piece)
+        # In whatever order they are given
+        async with client.read_ranges(
+            reversed(ranges), at_once=at_once, max_buffered_bytes=1 << 20
+        ) as batches:
+            found = [(batch.segment, event) async for batch in batches for event in batch]
+            assert await batches.next_batch() is None
+        assert_exactly([event for _, event in found], EVENTS)
+        if at_once > 1 and piece is None:
+            # Segments of one epoch take turns.
+            changes = sum(a[0] != b[0] for a, b in pairwise(found))
+            assert changes >= len(ranges)
 
 
-def test_memory_stays_within_its_bound(config: PravegaConfig) -> None:
+async def test_without_order_pieces_of_a_segment_are_read_together(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("t", 1)
+        async with client.event_writer("t") as writer:
+            await writer.write_events(event_of(number)[0] for number in range(EVENTS))
+        ranges = await client.segment_ranges("t", max_range_bytes=100_000)
+        assert len(ranges) > 10
+        offsets: dict[str, list[int]] = defaultdict(list)
+        events: list[bytes] = []
+        async with client.read_ranges(ranges, at_once=5, ordered=False) as batches:
+            async for batch in batches:
+                offsets[batch.segment].append(batch.events.base_offset)
+                events += batch
+        assert sorted(events) == sorted(event_of(number)[0] for number in range(EVENTS))
+        (found,) = offsets.values()
+        assert found != sorted(found)
+
+
+async def test_memory_stays_within_its_bound(config: PravegaConfig) -> None:
     """Nobody takes anything: no more is asked for than may be held."""
     bound = 4 * 6 * 64 * 1024
 
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("t", 4)
-            async with client.event_writer("t") as writer:
-                await writer.write_events([bytes(1000)] * 20_000)
-            name = client.config.resolve("t")
-            ranges = await client.segment_ranges("t")
-            async with client.read_ranges(ranges, at_once=4, max_buffered_bytes=bound) as batches:
-                assert await batches.next_batch() is not None
-                before = -1
-                while (now := client.metrics().readers[name].bytes_received) != before or now <= bound / 4:
-                    before = now
-                    await trio.sleep(0.5)
-                assert now <= bound
-            # Leaving early ends the reading, and the client goes on.
-            await trio.testing.wait_all_tasks_blocked()
-            assert client.metrics().readers[name].bytes_received <= 2 * bound
-            async with client.read_ranges(ranges) as batches:
-                assert sum([len(batch) async for batch in batches]) == 20_000
-
-    trio.run(main)
+    async with open_client(config) as client:
+        await client.create_stream("t", 4)
+        async with client.event_writer("t") as writer:
+            await writer.write_events([bytes(1000)] * 20_000)
+        name = client.config.resolve("t")
+        ranges = await client.segment_ranges("t")
+        async with client.read_ranges(ranges, at_once=4, max_buffered_bytes=bound) as batches:
+            assert await batches.next_batch() is not None
+            before = -1
+            while (now := client.metrics().readers[name].bytes_received) != before or now <= bound / 4:
+                before = now
+                await trio.sleep(0.5)
+            assert now <= bound
+        # Leaving early ends the reading, and the client goes on.
+        await trio.testing.wait_all_tasks_blocked()
+        assert client.metrics().readers[name].bytes_received <= 2 * bound
+        async with client.read_ranges(ranges) as batches:
+            assert sum([len(batch) async for batch in batches]) == 20_000
 
 
-def test_the_first_failure_ends_it(config: PravegaConfig) -> None:
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("t", 2)
-            async with client.event_writer("t") as writer:
-                await writer.write_events([bytes(1000)] * 5000)
-            good, other = await client.segment_ranges("t")
-            cut = SegmentRange(other.stream, other.segment_id, 0, other.end_offset - 5)
-            async with client.read_ranges([good, cut]) as batches:
-                with pytest.raises(TruncatedInputError):
-                    while await batches.next_batch() is not None:
-                        pass
-                with pytest.raises(TruncatedInputError):
-                    await batches.next_batch()
-            await client.truncate_stream("t", await client.tail("t"))
-            with pytest.raises(DataLossError):
-                async with client.read_ranges([good, other]) as batches:
-                    async for _ in batches:
-                        pass
-            assert await client.read_ranges([]).next_batch() is None
-            for wrong in ({"at_once": 0}, {"max_buffered_bytes": 0}):
-                with pytest.raises(InvalidArgumentError, match=next(iter(wrong))):
-                    client.read_ranges([good], **wrong)  # type: ignore[arg-type]
-
-    trio.run(main)
+async def test_the_first_failure_ends_it(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("t", 2)
+        async with client.event_writer("t") as writer:
+            await writer.write_events([bytes(1000)] * 5000)
+        good, other = await client.segment_ranges("t")
+        cut = SegmentRange(other.stream, other.segment_id, 0, other.end_offset - 5)
+        async with client.read_ranges([good, cut]) as batches:
+            with pytest.raises(TruncatedInputError):
+                while await batches.next_batch() is not None:
+                    pass
+            with pytest.raises(TruncatedInputError):
+                await batches.next_batch()
+        await client.truncate_stream("t", await client.tail("t"))
+        with pytest.raises(DataLossError):
+            async with client.read_ranges([good, other]) as batches:
+                async for _ in batches:
+                    pass
+        assert await client.read_ranges([]).next_batch() is None
+        for wrong in ({"at_once": 0}, {"max_buffered_bytes": 0}):
+            with pytest.raises(InvalidArgumentError, match=next(iter(wrong))):
+                client.read_ranges([good], **wrong)  # type: ignore[arg-type]
 
 
-def test_what_the_block_raises_leaves_as_it_is(config: PravegaConfig) -> None:
+async def test_what_the_block_raises_leaves_as_it_is(config: PravegaConfig) -> None:
     errors: list[Exception] = [
         ValueError("mine"),
         ExceptionGroup("mine", [ValueError("one")]),
         ExceptionGroup("mine", [ExceptionGroup("of mine", [ValueError("one")]), KeyError("two")]),
     ]
 
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("t", 2)
-            async with client.event_writer("t") as writer:
-                await writer.write_events([bytes(1000)] * 5000)
-            ranges = await client.segment_ranges("t")
-            for mine in errors:
-                for taken in range(2):
-                    with pytest.raises(type(mine)) as caught:
-                        async with client.read_ranges(ranges) as batches:
-                            for _ in range(taken):
-                                await batches.next_batch()
-                            raise mine
-                    assert caught.value is mine
-                    assert mine.__context__ is None
-            # A cancellation ends where it came from, whatever it is wrapped in on the way.
+    async with open_client(config) as client:
+        await client.create_stream("t", 2)
+        async with client.event_writer("t") as writer:
+            await writer.write_events([bytes(1000)] * 5000)
+        ranges = await client.segment_ranges("t")
+        for mine in errors:
+            for taken in range(2):
+                with pytest.raises(type(mine)) as caught:
+                    async with client.read_ranges(ranges) as batches:
+                        for _ in range(taken):
+                            await batches.next_batch()
+                        raise mine
+                assert caught.value is mine
+                assert mine.__context__ is None
+        # A cancellation ends where it came from, whatever it is wrapped in on the way.
+        with trio.CancelScope() as scope:
+            async with client.read_ranges(ranges), trio.open_nursery() as nursery:
+                nursery.start_soon(trio.sleep_forever)
+                scope.cancel()
+        assert scope.cancelled_caught
+        # An error of a block that is being cancelled is not lost, nor one beside a cancellation.
+        with pytest.raises(ValueError, match="mine"):
             with trio.CancelScope() as scope:
-                async with client.read_ranges(ranges), trio.open_nursery() as nursery:
-                    nursery.start_soon(trio.sleep_forever)
+                async with client.read_ranges(ranges):
                     scope.cancel()
-            assert scope.cancelled_caught
-            # An error of a block that is being cancelled is not lost, nor one beside a cancellation.
-            with pytest.raises(ValueError, match="mine"):
-                with trio.CancelScope() as scope:
-                    async with client.read_ranges(ranges):
-                        scope.cancel()
-                        raise errors[0]
-            with pytest.raises(ExceptionGroup, match="mine") as group:
-                with trio.CancelScope() as scope:
-                    async with client.read_ranges(ranges):
-                        scope.cancel()
-                        try:
-                            await trio.sleep_forever()
-                        except trio.Cancelled as cancelled:
-                            raise BaseExceptionGroup("mine", [cancelled, ValueError("one")]) from None
-            assert [str(each) for each in group.value.exceptions] == ["one"]
-
-    trio.run(main)
+                    raise errors[0]
+        with pytest.raises(ExceptionGroup, match="mine") as group:
+            with trio.CancelScope() as scope:
+                async with client.read_ranges(ranges):
+                    scope.cancel()
+                    try:
+                        await trio.sleep_forever()
+                    except trio.Cancelled as cancelled:
+                        raise BaseExceptionGroup("mine", [cancelled, ValueError("one")]) from None
+        assert [str(each) for each in group.value.exceptions] == ["one"]
 
 
-def test_after_leaving(config: PravegaConfig) -> None:
+async def test_after_leaving(config: PravegaConfig) -> None:
     """None would say that everything was read."""
 
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("t", 2)
-            async with client.event_writer("t") as writer:
-                await writer.write_events([bytes(1000)] * 5000)
-            ranges = await client.segment_ranges("t")
-            async with client.read_ranges(ranges) as batches:
-                assert await batches.next_batch() is not None
-            async with client.read_ranges(ranges) as read:
-                async for _ in read:
-                    pass
-            async with client.read_events("t") as reader:
-                assert await reader.next_batch() is not None
-            unread = client.read_events("t")
-            await unread.aclose()
-            for left in (batches, read, reader, unread):
-                for _ in range(2):
-                    with pytest.raises(ClosedError):
-                        await left.next_batch()
-            through = client.read_events("t")
-            assert sum([len(batch) async for batch in through]) == 5000
-            assert await through.next_batch() is None
-
-    trio.run(main)
+    async with open_client(config) as client:
+        await client.create_stream("t", 2)
+        async with client.event_writer("t") as writer:
+            await writer.write_events([bytes(1000)] * 5000)
+        ranges = await client.segment_ranges("t")
+        async with client.read_ranges(ranges) as batches:
+            assert await batches.next_batch() is not None
+        async with client.read_ranges(ranges) as read:
+            async for _ in read:
+                pass
+        async with client.read_events("t") as reader:
+            assert await reader.next_batch() is not None
+        unread = client.read_events("t")
+        await unread.aclose()
+        for left in (batches, read, reader, unread):
+            for _ in range(2):
+                with pytest.raises(ClosedError):
+                    await left.next_batch()
+        through = client.read_events("t")
+        assert sum([len(batch) async for batch in through]) == 5000
+        assert await through.next_batch() is None
 
 
 @pytest.mark.parametrize("kind", ["range", "events", "ranges"])
-def test_the_three_ways_of_reading_are_used_alike(config: PravegaConfig, kind: str) -> None:
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("t", 1)
-            async with client.event_writer("t") as writer:
-                await writer.write_events([bytes(1000)] * 5000)
-            ranges = await client.segment_ranges("t")
+async def test_the_three_ways_of_reading_are_used_alike(config: PravegaConfig, kind: str) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("t", 1)
+        async with client.event_writer("t") as writer:
+            await writer.write_events([bytes(1000)] * 5000)
+        ranges = await client.segment_ranges("t")
 
-            def reading() -> EventRangeReader | StreamReader | RangesReader:
-                match kind:
-                    case "range":
-                        return client.read_range(ranges[0])
-                    case "events":
-                        return client.read_events("t")
-                    case _:
-                        return client.read_ranges(ranges)
+        def reading() -> EventRangeReader | StreamReader | RangesReader:
+            match kind:
+                case "range":
+                    return client.read_range(ranges[0])
+                case "events":
+                    return client.read_events("t")
+                case _:
+                    return client.read_ranges(ranges)
 
-            reader: Any
-            assert sum([len(batch) async for batch in reading()]) == 5000
-            async with reading() as reader:
-                assert sum([len(batch) async for batch in reader]) == 5000
-            async with aclosing(reading()) as reader:
-                assert await reader.next_batch() is not None
-            with pytest.raises(ClosedError):
-                await reader.next_batch()
-            mine = ValueError("mine")
-            with pytest.raises(ValueError, match="mine"):
-                with trio.CancelScope() as scope:
-                    async with reading() as reader:
-                        await reader.next_batch()
-                        scope.cancel()
-                        raise mine
-            # Nobody closes it: the client does.
-            left = reading()
-            assert await left.next_batch() is not None
+        reader: Any
+        assert sum([len(batch) async for batch in reading()]) == 5000
+        async with reading() as reader:
+            assert sum([len(batch) async for batch in reader]) == 5000
+        async with aclosing(reading()) as reader:
+            assert await reader.next_batch() is not None
         with pytest.raises(ClosedError):
-            while await left.next_batch() is not None:
-                pass
-
-    trio.run(main)
+            await reader.next_batch()
+        mine = ValueError("mine")
+        with pytest.raises(ValueError, match="mine"):
+            with trio.CancelScope() as scope:
+                async with reading() as reader:
+                    await reader.next_batch()
+                    scope.cancel()
+                    raise mine
+        # Nobody closes it: the client does.
+        left = reading()
+        assert await left.next_batch() is not None
+    with pytest.raises(ClosedError):
+        while await left.next_batch() is not None:
+            pass
 
 
 def test_blocking(config: PravegaConfig) -> None:

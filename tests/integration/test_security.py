@@ -29,28 +29,25 @@ def config(secure: PravegaServer) -> PravegaConfig:
     return secure.config(f"secure-{uuid4().hex[:8]}")
 
 
-def test_everything_over_tls_with_tokens(config: PravegaConfig) -> None:
-    async def main() -> None:
-        with trio.fail_after(120):
-            async with open_client(config) as client:
-                await client.create_scope(str(config.default_scope))
-                await client.create_stream("s", 2)
-                async with client.event_writer("s") as writer:
-                    await writer.write_events([b"%06d" % n for n in range(20_000)], routing_keys="key")
-                    await writer.write_event(bytes(3_000_000), "key")
-                txn = await client.begin_transaction("s")
-                await txn.write_event(b"in a transaction", "key")
-                await txn.commit()
-                await txn.wait_committed()
-                assert await txn.status() is TxnStatus.COMMITTED
-                events = [event async for batch in client.read_events("s") for event in batch]
-                assert events[:20_000] == [b"%06d" % n for n in range(20_000)]
-                assert events[20_000:] == [bytes(3_000_000), b"in a transaction"]
-                await client.create_stream("r", 1)
-                async with client.revisioned_stream("r") as state:
-                    assert await state.write_conditionally(await state.fetch_latest_revision(), b"x")
-
-    trio.run(main)
+async def test_everything_over_tls_with_tokens(config: PravegaConfig) -> None:
+    with trio.fail_after(120):
+        async with open_client(config) as client:
+            await client.create_scope(str(config.default_scope))
+            await client.create_stream("s", 2)
+            async with client.event_writer("s") as writer:
+                await writer.write_events([b"%06d" % n for n in range(20_000)], routing_keys="key")
+                await writer.write_event(bytes(3_000_000), "key")
+            txn = await client.begin_transaction("s")
+            await txn.write_event(b"in a transaction", "key")
+            await txn.commit()
+            await txn.wait_committed()
+            assert await txn.status() is TxnStatus.COMMITTED
+            events = [event async for batch in client.read_events("s") for event in batch]
+            assert events[:20_000] == [b"%06d" % n for n in range(20_000)]
+            assert events[20_000:] == [bytes(3_000_000), b"in a transaction"]
+            await client.create_stream("r", 1)
+            async with client.revisioned_stream("r") as state:
+                assert await state.write_conditionally(await state.fetch_latest_revision(), b"x")
 
 
 def test_a_thread_reads_by_a_connection_of_its_own(config: PravegaConfig) -> None:
@@ -102,7 +99,9 @@ class _Records(logging.Handler):
         self.texts.append(f"{record.name} {record.getMessage()} {record.args!r} {trace}")
 
 
-def test_no_secret_is_logged_or_in_an_error(config: PravegaConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_secret_is_logged_or_in_an_error(
+    config: PravegaConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A refused session and an accepted one, with every logger at its lowest level."""
     records = _Records()
     root = logging.getLogger()
@@ -116,37 +115,34 @@ def test_no_secret_is_logged_or_in_an_error(config: PravegaConfig, monkeypatch: 
         pair = base64.b64decode(credentials.token).decode()
         secrets |= {credentials.token, pair, pair.partition(":")[2]}
 
-    async def main() -> None:
-        with trio.fail_after(120):
-            async with open_client(replace(config, credentials=wrong)) as client:
-                with pytest.raises(AuthError) as caught:
-                    await client.create_scope("never")
-            error: BaseException | None = caught.value
-            while error is not None:
-                records.texts.append(f"{error!r} {vars(error)!r}")
-                error = error.__cause__ or error.__context__
-            async with open_client(config) as client:
-                await client.create_scope(str(config.default_scope))
-                await client.create_stream("s")
-                async with client.event_writer("s") as writer:
-                    await writer.write_event(b"x", "key")
-                async with client.begin_transaction("s") as txn:
-                    await txn.write_event(b"y", "key")
-                    await txn.commit()
-                    await txn.wait_committed()
-                assert [event async for batch in client.read_events("s") for event in batch] == [
-                    b"x",
-                    b"y",
-                ]
-                tokens = {entry.token for entry in client._core.tokens._entries.values()}
-                assert tokens
-                assert all(tokens)
-                secrets.update(token for token in tokens if token)
-                # The first part is the same in each token of a kind; the others are what lets somebody in.
-                secrets.update(part for token in tokens if token for part in token.split(".")[1:])
-            records.texts.append(repr(config))
-
-    trio.run(main)
+    with trio.fail_after(120):
+        async with open_client(replace(config, credentials=wrong)) as client:
+            with pytest.raises(AuthError) as caught:
+                await client.create_scope("never")
+        error: BaseException | None = caught.value
+        while error is not None:
+            records.texts.append(f"{error!r} {vars(error)!r}")
+            error = error.__cause__ or error.__context__
+        async with open_client(config) as client:
+            await client.create_scope(str(config.default_scope))
+            await client.create_stream("s")
+            async with client.event_writer("s") as writer:
+                await writer.write_event(b"x", "key")
+            async with client.begin_transaction("s") as txn:
+                await txn.write_event(b"y", "key")
+                await txn.commit()
+                await txn.wait_committed()
+            assert [event async for batch in client.read_events("s") for event in batch] == [
+                b"x",
+                b"y",
+            ]
+            tokens = {entry.token for entry in client._core.tokens._entries.values()}
+            assert tokens
+            assert all(tokens)
+            secrets.update(token for token in tokens if token)
+            # The first part is the same in each token of a kind; the others are what lets somebody in.
+            secrets.update(part for token in tokens if token for part in token.split(".")[1:])
+        records.texts.append(repr(config))
     logging.getLogger("a.logger.of.the.test").debug("is captured")
     assert any("is captured" in text for text in records.texts)
     for secret in secrets:

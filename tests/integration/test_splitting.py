@@ -15,6 +15,7 @@ from pravega_wire import (
     PravegaConfig,
     SegmentRange,
     StreamCut,
+    open_client,
     sync,
 )
 from pravega_wire.errors import (
@@ -30,8 +31,6 @@ from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.reader import RangeReader
 from pravega_wire.segment.store import SegmentTarget
 from pravega_wire.types import CutOrder
-
-from .conftest import guarded
 
 MIXED = (
     [b"tiny %d" % n for n in range(30_000)]
@@ -61,7 +60,7 @@ def check_cover(whole: SegmentRange, pieces: list[SegmentRange]) -> None:
     assert all(low.end_offset == high.start_offset for low, high in pairwise(pieces))
 
 
-def test_pieces_of_a_segment_are_read_as_the_whole(
+async def test_pieces_of_a_segment_are_read_as_the_whole(
     config: PravegaConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     received = 0
@@ -73,87 +72,80 @@ def test_pieces_of_a_segment_are_read_as_the_whole(
         received += 0 if chunk is None else len(chunk)
         return chunk
 
-    async def main() -> None:
-        nonlocal received
-        async with guarded(config) as client:
-            await client.create_stream("mixed", 1)
-            await fill(client, "mixed", MIXED)
-            (whole,) = await client.segment_ranges("mixed")
-            assert await client.split_range(whole) == [whole]
-            monkeypatch.setattr(RangeReader, "receive", counted)
-            for limit in (50_000, 1_000_000, 2_000_000):
-                received = 0
-                pieces = await client.split_range(whole, limit)
-                # not all of the large events were read
-                assert received < whole.length - 3_000_000
-                check_cover(whole, pieces)
-                found: list[bytes] = []
-                for each in pieces:
-                    events = await read(client, each)
-                    assert each.length <= limit or len(events) == 1
-                    found += events
-                assert found == MIXED
-                assert sum(each.length > limit for each in pieces) == (5 if limit < 1_400_000 else 2)
-                assert len(pieces) <= 2 * whole.length // limit + 1
-                assert await client.segment_ranges("mixed", max_range_bytes=limit) == pieces
-            # sealed and shortened at its beginning it is the same, from there on
-            cut = StreamCut(whole.stream, {0: pieces[1].start_offset})
-            await client.truncate_stream("mixed", cut)
-            await client.seal_stream("mixed")
-            assert await client.segment_ranges("mixed", max_range_bytes=limit) == pieces[1:]
-            with pytest.raises(DataLossError, match="gone"):
-                await client.split_range(whole, limit)
-            for bad in (0, -5, 2.5):
-                with pytest.raises(InvalidArgumentError, match="max_"):
-                    await client.split_range(whole, bad)  # type: ignore[arg-type]
-                with pytest.raises(InvalidArgumentError, match="max_range_bytes"):
-                    await client.segment_ranges("mixed", max_range_bytes=bad)  # type: ignore[arg-type]
-
-    trio.run(main)
+    async with open_client(config) as client:
+        await client.create_stream("mixed", 1)
+        await fill(client, "mixed", MIXED)
+        (whole,) = await client.segment_ranges("mixed")
+        assert await client.split_range(whole) == [whole]
+        monkeypatch.setattr(RangeReader, "receive", counted)
+        for limit in (50_000, 1_000_000, 2_000_000):
+            received = 0
+            pieces = await client.split_range(whole, limit)
+            # not all of the large events were read
+            assert received < whole.length - 3_000_000
+            check_cover(whole, pieces)
+            found: list[bytes] = []
+            for each in pieces:
+                events = await read(client, each)
+                assert each.length <= limit or len(events) == 1
+                found += events
+            assert found == MIXED
+            assert sum(each.length > limit for each in pieces) == (5 if limit < 1_400_000 else 2)
+            assert len(pieces) <= 2 * whole.length // limit + 1
+            assert await client.segment_ranges("mixed", max_range_bytes=limit) == pieces
+        # sealed and shortened at its beginning it is the same, from there on
+        cut = StreamCut(whole.stream, {0: pieces[1].start_offset})
+        await client.truncate_stream("mixed", cut)
+        await client.seal_stream("mixed")
+        assert await client.segment_ranges("mixed", max_range_bytes=limit) == pieces[1:]
+        with pytest.raises(DataLossError, match="gone"):
+            await client.split_range(whole, limit)
+        for bad in (0, -5, 2.5):
+            with pytest.raises(InvalidArgumentError, match="max_"):
+                await client.split_range(whole, bad)  # type: ignore[arg-type]
+            with pytest.raises(InvalidArgumentError, match="max_range_bytes"):
+                await client.segment_ranges("mixed", max_range_bytes=bad)  # type: ignore[arg-type]
 
 
-def test_what_is_no_boundary_is_found_out(config: PravegaConfig) -> None:
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("inside", 1)
-            await fill(client, "inside", [b"event %04d" % n for n in range(5000)])
-            (whole,) = await client.segment_ranges("inside")
-            for part, error in (
-                (SegmentRange(whole.stream, 0, 5, whole.end_offset), DecodeError),
-                (SegmentRange(whole.stream, 0, 0, whole.end_offset - 3), TruncatedInputError),
-                (SegmentRange(whole.stream, 0, 0, whole.end_offset + 40), InvalidArgumentError),
-            ):
-                with pytest.raises(error) as caught:
-                    await client.split_range(part, 9000)
-                assert caught.value.segment == whole.segment
-            await client.create_stream("raw", 1)
-            async with client.byte_stream_writer("raw") as writer:
-                await writer.write(b"not an event, just text" * 1000)
-            (raw,) = await client.segment_ranges("raw")
-            with pytest.raises(DecodeError, match="no event begins at offset 0"):
-                await client.split_range(raw, 9000)
-            # An index that was tampered with: reading tells, whatever lies on the wrong side.
-            index = await client.boundary_index(whole, spacing=1000)
-            wrong = replace(index, marks=tuple(each + 3 for each in index.marks[:-1]))
-            for each in await client.split_range(whole, 9000, index=wrong):
-                with pytest.raises(DecodeError):
-                    await read(client, each)
-            # A stream made anew under the same name has other segments, so an old index fits none.
-            await client.delete_stream("inside", seal=True)
-            await client.create_stream("inside", 1)
-            await fill(client, "inside", [b"another event %04d" % n for n in range(5000)])
-            for each in await client.split_range(whole, 9000, index=index):
-                with pytest.raises(DataLossError):
-                    await read(client, each)
-            (new,) = await client.segment_ranges("inside")
-            assert new.segment_id != whole.segment_id
-
-    trio.run(main)
+async def test_what_is_no_boundary_is_found_out(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("inside", 1)
+        await fill(client, "inside", [b"event %04d" % n for n in range(5000)])
+        (whole,) = await client.segment_ranges("inside")
+        for part, error in (
+            (SegmentRange(whole.stream, 0, 5, whole.end_offset), DecodeError),
+            (SegmentRange(whole.stream, 0, 0, whole.end_offset - 3), TruncatedInputError),
+            (SegmentRange(whole.stream, 0, 0, whole.end_offset + 40), InvalidArgumentError),
+        ):
+            with pytest.raises(error) as caught:
+                await client.split_range(part, 9000)
+            assert caught.value.segment == whole.segment
+        await client.create_stream("raw", 1)
+        async with client.byte_stream_writer("raw") as writer:
+            await writer.write(b"not an event, just text" * 1000)
+        (raw,) = await client.segment_ranges("raw")
+        with pytest.raises(DecodeError, match="no event begins at offset 0"):
+            await client.split_range(raw, 9000)
+        # An index that was tampered with: reading tells, whatever lies on the wrong side.
+        index = await client.boundary_index(whole, spacing=1000)
+        wrong = replace(index, marks=tuple(each + 3 for each in index.marks[:-1]))
+        for each in await client.split_range(whole, 9000, index=wrong):
+            with pytest.raises(DecodeError):
+                await read(client, each)
+        # A stream made anew under the same name has other segments, so an old index fits none.
+        await client.delete_stream("inside", seal=True)
+        await client.create_stream("inside", 1)
+        await fill(client, "inside", [b"another event %04d" % n for n in range(5000)])
+        for each in await client.split_range(whole, 9000, index=index):
+            with pytest.raises(DataLossError):
+                await read(client, each)
+        (new,) = await client.segment_ranges("inside")
+        assert new.segment_id != whole.segment_id
 
 
 def test_an_index_is_kept_and_grows_with_the_segment(config: PravegaConfig) -> None:
     async def main() -> BoundaryIndex:
-        async with guarded(config) as client:
+        async with open_client(config) as client:
             await client.create_stream("growing", 1)
             events = [b"%d" % n * (n % 90) for n in range(20_000)]
             await fill(client, "growing", events[:12_000])
@@ -183,24 +175,21 @@ def test_an_index_is_kept_and_grows_with_the_segment(config: PravegaConfig) -> N
         assert client.segment_ranges("growing", max_range_bytes=50_000) == client.split_range(whole, 50_000)
 
 
-def test_a_server_keeps_no_index(config: PravegaConfig) -> None:
+async def test_a_server_keeps_no_index(config: PravegaConfig) -> None:
     """Why there is a pass over the headers at all."""
 
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("large", 1)
-            await fill(client, "large", [b"x" * 1000] * 20_000)
-            segment = f"{config.default_scope}/large/0.#epoch.0"
-            target = SegmentTarget(f"{segment}#index", str(config.default_scope), "large", 0)
-            with pytest.raises(NoSuchSegmentError):
-                await SegmentMetadata(client._core.stores, target).info()
-
-    trio.run(main)
+    async with open_client(config) as client:
+        await client.create_stream("large", 1)
+        await fill(client, "large", [b"x" * 1000] * 20_000)
+        segment = f"{config.default_scope}/large/0.#epoch.0"
+        target = SegmentTarget(f"{segment}#index", str(config.default_scope), "large", 0)
+        with pytest.raises(NoSuchSegmentError):
+            await SegmentMetadata(client._core.stores, target).info()
 
 
 def test_cuts_across_scales_against_the_server(config: PravegaConfig) -> None:
     async def main() -> None:
-        async with guarded(config) as client:
+        async with open_client(config) as client:
             # two segments, of a policy that allows less
             await client.create_stream("scaled", 1)
             await client.scale_stream("scaled", [0], [(0.0, 0.5), (0.5, 1.0)])
@@ -322,27 +311,24 @@ def test_cuts_across_scales_against_the_server(config: PravegaConfig) -> None:
         assert [each.segment_id for each in client.stream_layout("scaled").segments]
 
 
-def test_cuts_with_segments_read_to_their_ends(config: PravegaConfig) -> None:
+async def test_cuts_with_segments_read_to_their_ends(config: PravegaConfig) -> None:
     """What the cut of a reader group says of a segment whose successors have not begun."""
 
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("ends", 2)
-            async with client.event_writer("ends") as writer:
-                await writer.write_events([b"x"] * 100, [f"key-{n}" for n in range(100)])
-                await writer.flush()
-                ends = (await client.tail("ends")).positions
-                await client.scale_stream("ends", [0], [(0.0, 0.25), (0.25, 0.5)])
-                await writer.write_events([b"y"] * 100, [f"key-{n}" for n in range(100)])
-            stream = client.config.resolve("ends")
-            cut = StreamCut(stream, {0: -1, 1: ends[1]})
-            before = await client.segment_ranges("ends", end=cut)
-            after = await client.segment_ranges("ends", start=cut)
-            assert [(each.segment_id, each.end_offset) for each in before] == [(0, ends[0]), (1, ends[1])]
-            events = [
-                [event for each in ranges async for batch in client.read_range(each) for event in batch]
-                for ranges in (before, after)
-            ]
-            assert events == [[b"x"] * 100, [b"y"] * 100]
-
-    trio.run(main)
+    async with open_client(config) as client:
+        await client.create_stream("ends", 2)
+        async with client.event_writer("ends") as writer:
+            await writer.write_events([b"x"] * 100, [f"key-{n}" for n in range(100)])
+            await writer.flush()
+            ends = (await client.tail("ends")).positions
+            await client.scale_stream("ends", [0], [(0.0, 0.25), (0.25, 0.5)])
+            await writer.write_events([b"y"] * 100, [f"key-{n}" for n in range(100)])
+        stream = client.config.resolve("ends")
+        cut = StreamCut(stream, {0: -1, 1: ends[1]})
+        before = await client.segment_ranges("ends", end=cut)
+        after = await client.segment_ranges("ends", start=cut)
+        assert [(each.segment_id, each.end_offset) for each in before] == [(0, ends[0]), (1, ends[1])]
+        events = [
+            [event for each in ranges async for batch in client.read_range(each) for event in batch]
+            for ranges in (before, after)
+        ]
+        assert events == [[b"x"] * 100, [b"y"] * 100]

@@ -21,11 +21,11 @@ from pravega_wire import (
     StateSynchronizer,
     VersionedSerializer,
     VersionedUnionSerializer,
+    open_client,
 )
 from pravega_wire import sync as blocking
 from pravega_wire.errors import CorruptedStateError, InvalidArgumentError
 from pravega_wire.serializers import JsonSerializer
-from tests.integration.conftest import guarded
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -123,123 +123,110 @@ def test_eight_processes_count_to_eight_hundred(config: PravegaConfig) -> None:
             assert late.bytes_since_compaction() < client.tail("counter").positions[0]
 
 
-def test_tasks_race_and_end_equal_after_compaction(config: PravegaConfig) -> None:
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("race", 1)
-            shared = [await client.state_synchronizer("race", COUNTER) for _ in range(4)]
-            assert [await each.initialize(Counter(5)) for each in shared] == [True, False, False, False]
+async def test_tasks_race_and_end_equal_after_compaction(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("race", 1)
+        shared = [await client.state_synchronizer("race", COUNTER) for _ in range(4)]
+        assert [await each.initialize(Counter(5)) for each in shared] == [True, False, False, False]
 
-            async def count(each: StateSynchronizer[Counter, Counter, Update]) -> None:
-                for number in range(25):
-                    await each.update(lambda state: [Add(1), Add(2)])
-                    if number % 7 == 3:
-                        await each.compact(lambda state: state)
+        async def count(each: StateSynchronizer[Counter, Counter, Update]) -> None:
+            for number in range(25):
+                await each.update(lambda state: [Add(1), Add(2)])
+                if number % 7 == 3:
+                    await each.compact(lambda state: state)
 
-            async with trio.open_nursery() as nursery:
-                for each in shared:
-                    nursery.start_soon(count, each)
-            late = await client.state_synchronizer("race", COUNTER)
-            states = [await each.fetch_updates() for each in (*shared, late)]
-            assert states == [Counter(5 + 4 * 25 * 3)] * 5
-            async with client.revisioned_stream("race") as log:
-                assert (await log.fetch_oldest_revision()).offset > 0
-            for each in (*shared, late):
-                await each.aclose()
-
-    trio.run(main)
+        async with trio.open_nursery() as nursery:
+            for each in shared:
+                nursery.start_soon(count, each)
+        late = await client.state_synchronizer("race", COUNTER)
+        states = [await each.fetch_updates() for each in (*shared, late)]
+        assert states == [Counter(5 + 4 * 25 * 3)] * 5
+        async with client.revisioned_stream("race") as log:
+            assert (await log.fetch_oldest_revision()).offset > 0
+        for each in (*shared, late):
+            await each.aclose()
 
 
-def test_many_who_begin_at_once(config: PravegaConfig) -> None:
+async def test_many_who_begin_at_once(config: PravegaConfig) -> None:
     """One of them is first; the others are refused before they can read what it wrote."""
 
-    async def main() -> None:
-        async with guarded(config) as client:
-            for attempt in range(20):
-                name = f"begin{attempt}"
-                await client.create_stream(name, 1)
-                shared = [await client.state_synchronizer(name, COUNTER) for _ in range(8)]
-                first: list[int] = []
+    async with open_client(config) as client:
+        for attempt in range(20):
+            name = f"begin{attempt}"
+            await client.create_stream(name, 1)
+            shared = [await client.state_synchronizer(name, COUNTER) for _ in range(8)]
+            first: list[int] = []
 
-                async def begin(number: int) -> None:
-                    if await shared[number].initialize(Counter(number)):  # noqa: B023
-                        first.append(number)  # noqa: B023
-
-                async with trio.open_nursery() as nursery:
-                    for number in range(8):
-                        nursery.start_soon(begin, number)
-                [number] = first
-                assert [each.state for each in shared] == [Counter(number)] * 8
-                for each in shared:
-                    await each.aclose()
-
-    trio.run(main)
-
-
-def test_waiting_for_the_first_state(config: PravegaConfig) -> None:
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("first", 1)
-            waiting = await client.state_synchronizer("first", COUNTER)
-            found: list[Counter | None] = []
-
-            async def wait() -> None:
-                found.append(await waiting.wait_for_updates())
+            async def begin(number: int) -> None:
+                if await shared[number].initialize(Counter(number)):  # noqa: B023
+                    first.append(number)  # noqa: B023
 
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(wait)
-                await trio.testing.wait_all_tasks_blocked(0.2)
-                assert found == []
-                other = await client.state_synchronizer("first", COUNTER)
-                assert await other.initialize(Counter(7))
-            assert found == [Counter(7)]
-            # One who comes later need not wait.
-            late = await client.state_synchronizer("first", COUNTER)
-            assert await late.wait_for_updates() == Counter(7)
-            for each in (waiting, other, late):
+                for number in range(8):
+                    nursery.start_soon(begin, number)
+            [number] = first
+            assert [each.state for each in shared] == [Counter(number)] * 8
+            for each in shared:
                 await each.aclose()
 
-    trio.run(main)
+
+async def test_waiting_for_the_first_state(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("first", 1)
+        waiting = await client.state_synchronizer("first", COUNTER)
+        found: list[Counter | None] = []
+
+        async def wait() -> None:
+            found.append(await waiting.wait_for_updates())
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait)
+            await trio.testing.wait_all_tasks_blocked(0.2)
+            assert found == []
+            other = await client.state_synchronizer("first", COUNTER)
+            assert await other.initialize(Counter(7))
+        assert found == [Counter(7)]
+        # One who comes later need not wait.
+        late = await client.state_synchronizer("first", COUNTER)
+        assert await late.wait_for_updates() == Counter(7)
+        for each in (waiting, other, late):
+            await each.aclose()
 
 
-def test_a_slow_reader_whose_place_was_truncated_finds_the_newer_beginning(config: PravegaConfig) -> None:
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("slow", 1)
-            slow = await client.state_synchronizer("slow", COUNTER)
-            await slow.initialize(Counter(0))
-            fast = await client.state_synchronizer("slow", COUNTER)
-            for _ in range(3):
-                await fast.update(lambda state: [Add(10)])
-                await fast.compact(lambda state: state)
-            assert slow.state == Counter(0)
-            assert await slow.fetch_updates() == Counter(30)
-            # What it does next is based on what it has found.
-            assert await slow.update(lambda state: [Add(state.total)]) == Counter(60)
-            assert await fast.fetch_updates() == Counter(60)
+async def test_a_slow_reader_whose_place_was_truncated_finds_the_newer_beginning(
+    config: PravegaConfig,
+) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("slow", 1)
+        slow = await client.state_synchronizer("slow", COUNTER)
+        await slow.initialize(Counter(0))
+        fast = await client.state_synchronizer("slow", COUNTER)
+        for _ in range(3):
+            await fast.update(lambda state: [Add(10)])
+            await fast.compact(lambda state: state)
+        assert slow.state == Counter(0)
+        assert await slow.fetch_updates() == Counter(30)
+        # What it does next is based on what it has found.
+        assert await slow.update(lambda state: [Add(state.total)]) == Counter(60)
+        assert await fast.fetch_updates() == Counter(60)
 
-    trio.run(main)
 
-
-def test_an_update_happens_only_while_its_condition_holds(config: PravegaConfig) -> None:
+async def test_an_update_happens_only_while_its_condition_holds(config: PravegaConfig) -> None:
     """One seat: whoever finds it taken writes nothing."""
 
     def take(name: str, state: Counter) -> Sequence[Update]:
         return [] if state.names else [Join(name)]
 
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("seat", 1)
-            shared = [await client.state_synchronizer("seat", COUNTER) for _ in range(5)]
-            await shared[0].initialize(Counter(0))
-            async with trio.open_nursery() as nursery:
-                for number, each in enumerate(shared):
-                    nursery.start_soon(each.update, partial(take, f"t{number}"))
-            names = {each.state.names for each in shared if each.state is not None}
-            assert len(names) == 1
-            assert len(names.pop()) == 1
-
-    trio.run(main)
+    async with open_client(config) as client:
+        await client.create_stream("seat", 1)
+        shared = [await client.state_synchronizer("seat", COUNTER) for _ in range(5)]
+        await shared[0].initialize(Counter(0))
+        async with trio.open_nursery() as nursery:
+            for number, each in enumerate(shared):
+                nursery.start_soon(each.update, partial(take, f"t{number}"))
+        names = {each.state.names for each in shared if each.state is not None}
+        assert len(names) == 1
+        assert len(names.pop()) == 1
 
 
 def revision(shared: StateSynchronizer[Counter, Counter, Update]) -> Revision:
@@ -247,233 +234,205 @@ def revision(shared: StateSynchronizer[Counter, Counter, Update]) -> Revision:
     return shared.revision
 
 
-def test_what_was_faster_is_read_by_one_question(
+async def test_what_was_faster_is_read_by_one_question(
     config: PravegaConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("late", 1)
-            one, other = [await client.state_synchronizer("late", COUNTER) for _ in range(2)]
-            await one.initialize(Counter(0))
-            await other.fetch_updates()
-            await one.update(lambda state: [Add(1), Join("a")])
-            await one.update(lambda state: [Add(2)])
+    async with open_client(config) as client:
+        await client.create_stream("late", 1)
+        one, other = [await client.state_synchronizer("late", COUNTER) for _ in range(2)]
+        await one.initialize(Counter(0))
+        await other.fetch_updates()
+        await one.update(lambda state: [Add(1), Join("a")])
+        await one.update(lambda state: [Add(2)])
+        with monkeypatch.context() as patch:
+            # The way with more than one question is not taken ...
+            patch.setattr(other, "fetch_updates", None)
+            assert await other.update(lambda state: [Add(state.total)]) == Counter(6, ("a",))
+            assert await one.update(lambda state: [Add(1)]) == Counter(7, ("a",))
+        with monkeypatch.context() as patch:
+            # ... unless one answer is not enough: this one is cut off.
+            patch.setattr("pravega_wire.stream.revisioned._READ_BYTES", 9)
+            assert await other._log.read_news(revision(other)) is None
+            assert await other.update(lambda state: [Add(1)]) == Counter(8, ("a",))
+        assert await one.fetch_updates() == Counter(8, ("a",))
+        await one.aclose()
+        await other.aclose()
+
+
+async def test_news_are_waited_for_and_given_up(
+    config: PravegaConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("news", 1)
+        async with client.revisioned_stream("news") as log:
+            start = await log.fetch_oldest_revision()
+            found = []
+
+            async def read() -> None:
+                found.append(await log.read_news(start))
+
             with monkeypatch.context() as patch:
-                # The way with more than one question is not taken ...
-                patch.setattr(other, "fetch_updates", None)
-                assert await other.update(lambda state: [Add(state.total)]) == Counter(6, ("a",))
-                assert await one.update(lambda state: [Add(1)]) == Counter(7, ("a",))
+                patch.setattr("pravega_wire.stream.revisioned._NEWS_SECONDS", 60)
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(read)
+                    await trio.testing.wait_all_tasks_blocked(0.05)
+                    assert found == []
+                    after = await log.write_unconditionally(b"one")
+            assert found == [[(after, b"one")]]
+            two = await log.write_unconditionally(b"two")
+            assert await log.read_news(start) == [(after, b"one"), (two, b"two")]
             with monkeypatch.context() as patch:
-                # ... unless one answer is not enough: this one is cut off.
-                patch.setattr("pravega_wire.stream.revisioned._READ_BYTES", 9)
-                assert await other._log.read_news(revision(other)) is None
-                assert await other.update(lambda state: [Add(1)]) == Counter(8, ("a",))
-            assert await one.fetch_updates() == Counter(8, ("a",))
-            await one.aclose()
-            await other.aclose()
-
-    trio.run(main)
-
-
-def test_news_are_waited_for_and_given_up(config: PravegaConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("news", 1)
-            async with client.revisioned_stream("news") as log:
-                start = await log.fetch_oldest_revision()
-                found = []
-
-                async def read() -> None:
-                    found.append(await log.read_news(start))
-
-                with monkeypatch.context() as patch:
-                    patch.setattr("pravega_wire.stream.revisioned._NEWS_SECONDS", 60)
-                    async with trio.open_nursery() as nursery:
-                        nursery.start_soon(read)
-                        await trio.testing.wait_all_tasks_blocked(0.05)
-                        assert found == []
-                        after = await log.write_unconditionally(b"one")
-                assert found == [[(after, b"one")]]
-                two = await log.write_unconditionally(b"two")
-                assert await log.read_news(start) == [(after, b"one"), (two, b"two")]
-                with monkeypatch.context() as patch:
-                    patch.setattr("pravega_wire.stream.revisioned._NEWS_SECONDS", 0.05)
-                    assert await log.read_news(two) is None
-                await log.truncate_to(after)
-                assert await log.read_news(start) is None
-                # An event that is larger than an answer.
-                await log.write_unconditionally(bytes(300_000))
+                patch.setattr("pravega_wire.stream.revisioned._NEWS_SECONDS", 0.05)
                 assert await log.read_news(two) is None
-
-    trio.run(main)
-
-
-def test_blind_updates_show_with_the_next_fetch(config: PravegaConfig) -> None:
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("blind", 1)
-            shared = await client.state_synchronizer("blind", COUNTER)
-            with pytest.raises(InvalidArgumentError, match="not been initialized"):
-                await shared.update(lambda state: [Add(1)])
-            await shared.initialize(Counter(1))
-            await shared.update_unconditionally([Add(1), Join("x")])
-            assert shared.state == Counter(1)
-            assert await shared.fetch_updates() == Counter(2, ("x",))
-
-    trio.run(main)
+            await log.truncate_to(after)
+            assert await log.read_news(start) is None
+            # An event that is larger than an answer.
+            await log.write_unconditionally(bytes(300_000))
+            assert await log.read_news(two) is None
 
 
-def test_compaction_while_another_updates(config: PravegaConfig) -> None:
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("busy", 1)
-            one, other = [await client.state_synchronizer("busy", COUNTER) for _ in range(2)]
-            await one.initialize(Counter(0))
-
-            async def update() -> None:
-                for _ in range(60):
-                    await one.update(lambda state: [Add(1)])
-
-            async def compact() -> None:
-                while other.state is None or other.state.total < 60:
-                    await other.compact(lambda state: state)
-
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(update)
-                nursery.start_soon(compact)
-            late = await client.state_synchronizer("busy", COUNTER)
-            assert [await each.fetch_updates() for each in (one, other, late)] == [Counter(60)] * 3
-            assert await late.update(lambda state: [Add(1)]) == Counter(61)
-
-    trio.run(main)
-
-
-def test_tasks_may_share_one(config: PravegaConfig) -> None:
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("shared", 1)
-            shared = await client.state_synchronizer("shared", COUNTER)
-            other = await client.state_synchronizer("shared", COUNTER)
-            await shared.initialize(Counter(0))
-
-            async def count(each: StateSynchronizer[Counter, Counter, Update]) -> None:
-                for number in range(20):
-                    await each.update(lambda state: [Add(1), Add(1)])
-                    await each.fetch_updates()
-                    if number % 6 == 5:
-                        await each.compact(lambda state: state)
-
-            async with trio.open_nursery() as nursery:
-                for each in (shared, shared, shared, other):
-                    nursery.start_soon(count, each)
-            assert await shared.fetch_updates() == await other.fetch_updates() == Counter(160)
-
-    trio.run(main)
-
-
-def test_a_cancelled_update_is_written_once_or_not_at_all(config: PravegaConfig) -> None:
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("cancelled", 1)
-            shared = await client.state_synchronizer("cancelled", COUNTER)
-            other = await client.state_synchronizer("cancelled", COUNTER)
-            await shared.initialize(Counter(0))
-            done = 0
-            for number in range(30):
-                with trio.move_on_after(number / 5000):
-                    await shared.update(lambda state, number=number: [Join(str(number))])
-                    done += 1
-            state = await shared.fetch_updates()
-            assert state == await other.fetch_updates()
-            assert state is not None
-            assert len(set(state.names)) == len(state.names) >= done
-            assert (await shared.update(lambda state: [Add(1)])).total == 1
-
-    trio.run(main)
-
-
-def test_compaction_that_is_not_wanted_writes_nothing(config: PravegaConfig) -> None:
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("unwanted", 1)
-            shared = await client.state_synchronizer("unwanted", COUNTER)
-            await shared.initialize(Counter(3))
-            before = await client.tail("unwanted")
-            await shared.compact(lambda state: None)
-            assert await client.tail("unwanted") == before
-            # The mark goes to before the new beginning, and only the next one truncates, up to there.
-            await shared.compact(lambda state: state)
-            async with client.revisioned_stream("unwanted") as log:
-                mark = await log.get_mark()
-                assert mark is not None
-                assert mark.offset == before.positions[0]
-                assert (await log.fetch_oldest_revision()).offset == 0
-                await shared.compact(lambda state: state)
-                assert await log.fetch_oldest_revision() == mark
-
-    trio.run(main)
-
-
-def test_streams_without_a_beginning_are_named(config: PravegaConfig) -> None:
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("headless", 1)
-            shared = await client.state_synchronizer("headless", COUNTER)
-            await shared.update_unconditionally([Add(1)])
-            assert await shared.fetch_updates() is None
-            with pytest.raises(CorruptedStateError, match="no initial state"):
-                await shared.initialize(Counter(0))
-
-            await client.create_stream("beheaded", 1)
-            shared = await client.state_synchronizer("beheaded", COUNTER)
-            other = await client.state_synchronizer("beheaded", COUNTER)
-            await shared.initialize(Counter(0))
-            await other.fetch_updates()
-            await shared.compact(lambda state: state)
+async def test_blind_updates_show_with_the_next_fetch(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("blind", 1)
+        shared = await client.state_synchronizer("blind", COUNTER)
+        with pytest.raises(InvalidArgumentError, match="not been initialized"):
             await shared.update(lambda state: [Add(1)])
-            async with client.revisioned_stream("beheaded") as log:
-                await log.truncate_to(await log.fetch_latest_revision())
-            for _ in range(2):
-                with pytest.raises(CorruptedStateError, match="no initial state is left"):
-                    await other.fetch_updates()
-                with pytest.raises(CorruptedStateError, match="no initial state is left"):
-                    await other.update(lambda state: [Add(1)])
-            # One that has everything can make a new beginning, also for the others.
+        await shared.initialize(Counter(1))
+        await shared.update_unconditionally([Add(1), Join("x")])
+        assert shared.state == Counter(1)
+        assert await shared.fetch_updates() == Counter(2, ("x",))
+
+
+async def test_compaction_while_another_updates(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("busy", 1)
+        one, other = [await client.state_synchronizer("busy", COUNTER) for _ in range(2)]
+        await one.initialize(Counter(0))
+
+        async def update() -> None:
+            for _ in range(60):
+                await one.update(lambda state: [Add(1)])
+
+        async def compact() -> None:
+            while other.state is None or other.state.total < 60:
+                await other.compact(lambda state: state)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(update)
+            nursery.start_soon(compact)
+        late = await client.state_synchronizer("busy", COUNTER)
+        assert [await each.fetch_updates() for each in (one, other, late)] == [Counter(60)] * 3
+        assert await late.update(lambda state: [Add(1)]) == Counter(61)
+
+
+async def test_tasks_may_share_one(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("shared", 1)
+        shared = await client.state_synchronizer("shared", COUNTER)
+        other = await client.state_synchronizer("shared", COUNTER)
+        await shared.initialize(Counter(0))
+
+        async def count(each: StateSynchronizer[Counter, Counter, Update]) -> None:
+            for number in range(20):
+                await each.update(lambda state: [Add(1), Add(1)])
+                await each.fetch_updates()
+                if number % 6 == 5:
+                    await each.compact(lambda state: state)
+
+        async with trio.open_nursery() as nursery:
+            for each in (shared, shared, shared, other):
+                nursery.start_soon(count, each)
+        assert await shared.fetch_updates() == await other.fetch_updates() == Counter(160)
+
+
+async def test_a_cancelled_update_is_written_once_or_not_at_all(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("cancelled", 1)
+        shared = await client.state_synchronizer("cancelled", COUNTER)
+        other = await client.state_synchronizer("cancelled", COUNTER)
+        await shared.initialize(Counter(0))
+        done = 0
+        for number in range(30):
+            with trio.move_on_after(number / 5000):
+                await shared.update(lambda state, number=number: [Join(str(number))])
+                done += 1
+        state = await shared.fetch_updates()
+        assert state == await other.fetch_updates()
+        assert state is not None
+        assert len(set(state.names)) == len(state.names) >= done
+        assert (await shared.update(lambda state: [Add(1)])).total == 1
+
+
+async def test_compaction_that_is_not_wanted_writes_nothing(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("unwanted", 1)
+        shared = await client.state_synchronizer("unwanted", COUNTER)
+        await shared.initialize(Counter(3))
+        before = await client.tail("unwanted")
+        await shared.compact(lambda state: None)
+        assert await client.tail("unwanted") == before
+        # The mark goes to before the new beginning, and only the next one truncates, up to there.
+        await shared.compact(lambda state: state)
+        async with client.revisioned_stream("unwanted") as log:
+            mark = await log.get_mark()
+            assert mark is not None
+            assert mark.offset == before.positions[0]
+            assert (await log.fetch_oldest_revision()).offset == 0
             await shared.compact(lambda state: state)
-            assert await other.fetch_updates() == Counter(1)
-
-    trio.run(main)
+            assert await log.fetch_oldest_revision() == mark
 
 
-def test_any_serializer_will_do(config: PravegaConfig) -> None:
+async def test_streams_without_a_beginning_are_named(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("headless", 1)
+        shared = await client.state_synchronizer("headless", COUNTER)
+        await shared.update_unconditionally([Add(1)])
+        assert await shared.fetch_updates() is None
+        with pytest.raises(CorruptedStateError, match="no initial state"):
+            await shared.initialize(Counter(0))
+
+        await client.create_stream("beheaded", 1)
+        shared = await client.state_synchronizer("beheaded", COUNTER)
+        other = await client.state_synchronizer("beheaded", COUNTER)
+        await shared.initialize(Counter(0))
+        await other.fetch_updates()
+        await shared.compact(lambda state: state)
+        await shared.update(lambda state: [Add(1)])
+        async with client.revisioned_stream("beheaded") as log:
+            await log.truncate_to(await log.fetch_latest_revision())
+        for _ in range(2):
+            with pytest.raises(CorruptedStateError, match="no initial state is left"):
+                await other.fetch_updates()
+            with pytest.raises(CorruptedStateError, match="no initial state is left"):
+                await other.update(lambda state: [Add(1)])
+        # One that has everything can make a new beginning, also for the others.
+        await shared.compact(lambda state: state)
+        assert await other.fetch_updates() == Counter(1)
+
+
+async def test_any_serializer_will_do(config: PravegaConfig) -> None:
     lists: StateFormat[list[int], int] = StateFormat(
         JsonSerializer(), JsonSerializer(), lambda state, update: [*state, update]
     )
 
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("json", 1)
-            shared = await client.state_synchronizer("json", lists)
-            await shared.initialize([])
-            await shared.update(lambda state: [len(state), len(state) + 1])
-            assert await (await client.state_synchronizer("json", lists)).fetch_updates() == [0, 1]
-
-    trio.run(main)
+    async with open_client(config) as client:
+        await client.create_stream("json", 1)
+        shared = await client.state_synchronizer("json", lists)
+        await shared.initialize([])
+        await shared.update(lambda state: [len(state), len(state) + 1])
+        assert await (await client.state_synchronizer("json", lists)).fetch_updates() == [0, 1]
 
 
-def test_a_sealed_stream_and_rubbish_are_named(config: PravegaConfig) -> None:
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("sealed", 1)
-            shared = await client.state_synchronizer("sealed", COUNTER)
-            await shared.initialize(Counter(0))
-            await client.seal_stream("sealed")
-            with pytest.raises(CorruptedStateError, match="sealed"):
-                await shared.update(lambda state: [Add(1)])
-            await client.create_stream("rubbish", 1)
-            async with client.event_writer("rubbish") as writer:
-                await writer.write_event(b"\0\0\0\7nothing that belongs here")
-            with pytest.raises(CorruptedStateError, match=r"rubbish.*kind 1 or 2"):
-                await (await client.state_synchronizer("rubbish", COUNTER)).fetch_updates()
-
-    trio.run(main)
+async def test_a_sealed_stream_and_rubbish_are_named(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("sealed", 1)
+        shared = await client.state_synchronizer("sealed", COUNTER)
+        await shared.initialize(Counter(0))
+        await client.seal_stream("sealed")
+        with pytest.raises(CorruptedStateError, match="sealed"):
+            await shared.update(lambda state: [Add(1)])
+        await client.create_stream("rubbish", 1)
+        async with client.event_writer("rubbish") as writer:
+            await writer.write_event(b"\0\0\0\7nothing that belongs here")
+        with pytest.raises(CorruptedStateError, match=r"rubbish.*kind 1 or 2"):
+            await (await client.state_synchronizer("rubbish", COUNTER)).fetch_updates()

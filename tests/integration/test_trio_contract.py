@@ -120,19 +120,16 @@ def resumed(fault_proxy: FaultProxy) -> Iterator[FaultProxy]:
 
 
 @pytest.mark.parametrize("kind", ["one_way", "half_closeable"])
-def test_trio_s_own_suite(config: PravegaConfig, resumed: FaultProxy, kind: str) -> None:
-    async def main() -> None:
-        with trio.fail_after(600):
-            async with (
-                open_client(config, address_map=resumed.address_map) as writing,
-                open_client(config) as reading,
-            ):
-                pairs = _Pairs(writing, reading, resumed)
-                if kind == "one_way":
-                    await trio.testing.check_one_way_stream(pairs.one_way, pairs.one_way_clogged)
-                else:
-                    await trio.testing.check_half_closeable_stream(
-                        pairs.half_closeable, pairs.half_closeable_clogged
-                    )
-
-    trio.run(main)
+async def test_trio_s_own_suite(config: PravegaConfig, resumed: FaultProxy, kind: str) -> None:
+    with trio.fail_after(600):
+        async with (
+            open_client(config, address_map=resumed.address_map) as writing,
+            open_client(config) as reading,
+        ):
+            pairs = _Pairs(writing, reading, resumed)
+            if kind == "one_way":
+                await trio.testing.check_one_way_stream(pairs.one_way, pairs.one_way_clogged)
+            else:
+                await trio.testing.check_half_closeable_stream(
+                    pairs.half_closeable, pairs.half_closeable_clogged
+                )

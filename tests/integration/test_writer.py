@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 import trio
 
-from pravega_wire import EventWriter, PravegaConfig, Transaction, TxnStatus
+from pravega_wire import EventWriter, PravegaConfig, Transaction, TxnStatus, open_client
 from pravega_wire.controller.types import NodeUri
 from pravega_wire.errors import (
     ClosedError,
@@ -21,232 +21,204 @@ from pravega_wire.errors import (
     InvalidArgumentError,
     RetriesExhaustedError,
 )
-from tests.integration.conftest import guarded
 
 
-def test_a_batch_is_whole_and_in_one_piece(config: PravegaConfig) -> None:
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("b", 4)
-            async with client.event_writer("b") as writer:
-                for number in range(40):
-                    key = f"k{number % 5}"
-                    await writer.write_event(b"before", key)
-                    ack = await writer.write_batch([b"%d:%d" % (number, n) for n in range(50)], key)
-                    await writer.write_event(b"after", key)
-                    if number == 20:
-                        await ack.wait()
-                await (await writer.write_batch([])).wait()
-                with pytest.raises(EventTooLargeError, match="batch"):
-                    await writer.write_batch([bytes(5_000_000)] * 2, "k")
-            found = []
-            for each in await client.segment_ranges("b"):
-                found += [event async for batch in client.read_range(each) for event in batch]
-            assert len(found) == 40 * 52
+async def test_a_batch_is_whole_and_in_one_piece(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("b", 4)
+        async with client.event_writer("b") as writer:
             for number in range(40):
-                first = found.index(b"%d:0" % number)
-                assert found[first : first + 50] == [b"%d:%d" % (number, n) for n in range(50)]
-
-    trio.run(main)
+                key = f"k{number % 5}"
+                await writer.write_event(b"before", key)
+                ack = await writer.write_batch([b"%d:%d" % (number, n) for n in range(50)], key)
+                await writer.write_event(b"after", key)
+                if number == 20:
+                    await ack.wait()
+            await (await writer.write_batch([])).wait()
+            with pytest.raises(EventTooLargeError, match="batch"):
+                await writer.write_batch([bytes(5_000_000)] * 2, "k")
+        found = []
+        for each in await client.segment_ranges("b"):
+            found += [event async for batch in client.read_range(each) for event in batch]
+        assert len(found) == 40 * 52
+        for number in range(40):
+            first = found.index(b"%d:0" % number)
+            assert found[first : first + 50] == [b"%d:%d" % (number, n) for n in range(50)]
 
 
 @pytest.mark.parametrize("keys", [["a"], ["a"] * 3], ids=["fewer", "more"])
 @pytest.mark.parametrize("writer_of", ["plain", "resumable", "transaction"])
-def test_keys_that_are_not_as_many_as_the_events(
+async def test_keys_that_are_not_as_many_as_the_events(
     config: PravegaConfig, keys: list[str | None], writer_of: str
 ) -> None:
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("k", 2)
+    async with open_client(config) as client:
+        await client.create_stream("k", 2)
 
-            async def refuses(writer: EventWriter | Transaction, *, nothing_of_iterators: bool) -> None:
-                with pytest.raises(InvalidArgumentError, match="routing keys"):
-                    await writer.write_events([b"x", b"y"], keys)
-                with pytest.raises(InvalidArgumentError, match="routing keys"):
-                    await writer.write_events(pa.array([b"x", b"y"], pa.binary()), keys)
+        async def refuses(writer: EventWriter | Transaction, *, nothing_of_iterators: bool) -> None:
+            with pytest.raises(InvalidArgumentError, match="routing keys"):
+                await writer.write_events([b"x", b"y"], keys)
+            with pytest.raises(InvalidArgumentError, match="routing keys"):
+                await writer.write_events(pa.array([b"x", b"y"], pa.binary()), keys)
+            assert writer.metrics().events_written == 0
+            # The lengths of these are found out on the way.
+            with pytest.raises(InvalidArgumentError, match="routing keys"):
+                await writer.write_events((each for each in [b"x", b"y"]), (each for each in keys))
+            if nothing_of_iterators:
                 assert writer.metrics().events_written == 0
-                # The lengths of these are found out on the way.
-                with pytest.raises(InvalidArgumentError, match="routing keys"):
-                    await writer.write_events((each for each in [b"x", b"y"]), (each for each in keys))
-                if nothing_of_iterators:
-                    assert writer.metrics().events_written == 0
-                with pytest.raises(InvalidArgumentError, match="routing keys"):
-                    await writer.write_events([b"x"] * 5000, iter(["k"] * (5001 if len(keys) > 2 else 4999)))
+            with pytest.raises(InvalidArgumentError, match="routing keys"):
+                await writer.write_events([b"x"] * 5000, iter(["k"] * (5001 if len(keys) > 2 else 4999)))
 
-            if writer_of == "plain":
-                async with client.event_writer("k") as writer:
-                    await refuses(writer, nothing_of_iterators=True)
-            elif writer_of == "resumable":
-                async with client.resumable_writer("k", uuid4()) as numbered:
-                    await refuses(numbered, nothing_of_iterators=False)
-            else:
-                async with client.begin_transaction("k") as txn:
-                    await refuses(txn, nothing_of_iterators=True)
-
-    trio.run(main)
+        if writer_of == "plain":
+            async with client.event_writer("k") as writer:
+                await refuses(writer, nothing_of_iterators=True)
+        elif writer_of == "resumable":
+            async with client.resumable_writer("k", uuid4()) as numbered:
+                await refuses(numbered, nothing_of_iterators=False)
+        else:
+            async with client.begin_transaction("k") as txn:
+                await refuses(txn, nothing_of_iterators=True)
 
 
-def test_half_of_a_surrogate_pair_is_a_key_like_others(config: PravegaConfig) -> None:
+async def test_half_of_a_surrogate_pair_is_a_key_like_others(config: PravegaConfig) -> None:
     """Keys are hashed by their UTF-16 units. Arrow arrays cannot hold it."""
 
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("k", 2)
-            async with client.event_writer("k") as writer:
-                await writer.write_event(b"x", "\ud800")
-                await writer.write_events([b"x"], ["\ud800"])
-                await writer.write_events(pa.array([b"x"], pa.binary()), "\ud800")
-                with pytest.raises(InvalidArgumentError, match="routing keys"):
-                    await writer.write_events(pa.array([b"x"], pa.binary()), ["\ud800"])
-            assert [event async for batch in client.read_events("k") for event in batch] == [b"x"] * 3
-
-    trio.run(main)
+    async with open_client(config) as client:
+        await client.create_stream("k", 2)
+        async with client.event_writer("k") as writer:
+            await writer.write_event(b"x", "\ud800")
+            await writer.write_events([b"x"], ["\ud800"])
+            await writer.write_events(pa.array([b"x"], pa.binary()), "\ud800")
+            with pytest.raises(InvalidArgumentError, match="routing keys"):
+                await writer.write_events(pa.array([b"x"], pa.binary()), ["\ud800"])
+        assert [event async for batch in client.read_events("k") for event in batch] == [b"x"] * 3
 
 
-def test_a_batch_stays_whole_when_its_segment_is_sealed(config: PravegaConfig) -> None:
+async def test_a_batch_stays_whole_when_its_segment_is_sealed(config: PravegaConfig) -> None:
     """Batches that were not acknowledged when the stream scaled move to the successors as batches."""
 
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("s", 1)
-            written = 0
-            async with (
-                client.event_writer("s", max_outstanding_bytes=1 << 20) as writer,
-                trio.open_nursery() as nursery,
-            ):
+    async with open_client(config) as client:
+        await client.create_stream("s", 1)
+        written = 0
+        async with (
+            client.event_writer("s", max_outstanding_bytes=1 << 20) as writer,
+            trio.open_nursery() as nursery,
+        ):
 
-                async def write() -> None:
-                    nonlocal written
-                    while len(writer.segments) < 2:
-                        for _ in range(20):
-                            events = [b"%06d:%03d" % (written, n) for n in range(100)]
-                            await writer.write_batch(events, f"key-{written % 7}")
-                            written += 1
-                        await trio.lowlevel.checkpoint()
+            async def write() -> None:
+                nonlocal written
+                while len(writer.segments) < 2:
+                    for _ in range(20):
+                        events = [b"%06d:%03d" % (written, n) for n in range(100)]
+                        await writer.write_batch(events, f"key-{written % 7}")
+                        written += 1
+                    await trio.lowlevel.checkpoint()
 
-                nursery.start_soon(write)
-                await client.scale_stream("s", [0], [(0.0, 0.5), (0.5, 1.0)])
-                await writer.flush()
-            by_key: dict[int, list[int]] = {}
-            total = 0
-            for each in await client.segment_ranges("s"):
-                events = [event async for batch in client.read_range(each) for event in batch]
-                total += len(events)
-                for start in range(0, len(events), 100):
-                    number = int(events[start][:6])
-                    assert events[start : start + 100] == [b"%06d:%03d" % (number, n) for n in range(100)]
-                    by_key.setdefault(number % 7, []).append(number)
-            assert total == written * 100
-            assert all(numbers == sorted(numbers) for numbers in by_key.values())
-
-    trio.run(main)
+            nursery.start_soon(write)
+            await client.scale_stream("s", [0], [(0.0, 0.5), (0.5, 1.0)])
+            await writer.flush()
+        by_key: dict[int, list[int]] = {}
+        total = 0
+        for each in await client.segment_ranges("s"):
+            events = [event async for batch in client.read_range(each) for event in batch]
+            total += len(events)
+            for start in range(0, len(events), 100):
+                number = int(events[start][:6])
+                assert events[start : start + 100] == [b"%06d:%03d" % (number, n) for n in range(100)]
+                by_key.setdefault(number % 7, []).append(number)
+        assert total == written * 100
+        assert all(numbers == sorted(numbers) for numbers in by_key.values())
 
 
-def test_a_partitioner_of_ones_own(config: PravegaConfig) -> None:
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("p", 4)
-            async with client.event_writer("p", partitioner=lambda key: int(key) / 100) as writer:
-                keys = [str(number) for number in range(100)]
-                await writer.write_events([key.encode() for key in keys], keys)
-                await writer.write_event(b"10", "10")
-            for each in await client.segment_ranges("p"):
-                events = [int(event) async for batch in client.read_range(each) for event in batch]
-                low = each.segment_id * 25
-                assert all(low <= number <= low + 25 for number in events)
-
-    trio.run(main)
+async def test_a_partitioner_of_ones_own(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("p", 4)
+        async with client.event_writer("p", partitioner=lambda key: int(key) / 100) as writer:
+            keys = [str(number) for number in range(100)]
+            await writer.write_events([key.encode() for key in keys], keys)
+            await writer.write_event(b"10", "10")
+        for each in await client.segment_ranges("p"):
+            events = [int(event) async for batch in client.read_range(each) for event in batch]
+            low = each.segment_id * 25
+            assert all(low <= number <= low + 25 for number in events)
 
 
-def test_metrics_add_up(config: PravegaConfig) -> None:
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("m", 2)
-            async with client.event_writer("m") as writer:
-                assert writer.metrics().latency(0.5) == 0
-                await writer.write_events([b"x" * 10] * 500)
-                await writer.write_event(b"y" * 20, "k")
-                before = writer.metrics()
-                assert before.events_written == 501
-                assert before.bytes_written == 5020
-                await writer.flush()
-                after = writer.metrics()
-                assert (after.events_acknowledged, after.bytes_acknowledged) == (501, 5020)
-                assert after.outstanding_bytes == 0
-                assert after.reconnects == 0
-                assert sum(after.latency_buckets) == 501
-                assert 0 < after.latency(0.5) <= after.latency(0.99) < 60
-                with pytest.raises(InvalidArgumentError, match="between 0 and 1"):
-                    after.latency(99)
-
-    trio.run(main)
+async def test_metrics_add_up(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("m", 2)
+        async with client.event_writer("m") as writer:
+            assert writer.metrics().latency(0.5) == 0
+            await writer.write_events([b"x" * 10] * 500)
+            await writer.write_event(b"y" * 20, "k")
+            before = writer.metrics()
+            assert before.events_written == 501
+            assert before.bytes_written == 5020
+            await writer.flush()
+            after = writer.metrics()
+            assert (after.events_acknowledged, after.bytes_acknowledged) == (501, 5020)
+            assert after.outstanding_bytes == 0
+            assert after.reconnects == 0
+            assert sum(after.latency_buckets) == 501
+            assert 0 < after.latency(0.5) <= after.latency(0.99) < 60
+            with pytest.raises(InvalidArgumentError, match="between 0 and 1"):
+                after.latency(99)
 
 
-def test_time_is_noted_and_may_not_run_backwards(config: PravegaConfig) -> None:
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("t", 2)
-            async with client.event_writer("t") as writer:
-                await writer.note_time(1000)
-                await writer.write_event(b"x", "k")
-                await writer.note_time(2000)
-                with pytest.raises(ControllerError, match="INVALID_TIME"):
-                    await writer.note_time(1500)
-            async with client.event_writer("t", note_time_every=0.05) as writer:
-                with pytest.raises(InvalidArgumentError, match="by itself"):
-                    await writer.note_time(3000)
-                while not writer._has_noted:  # nobody tells when it has
-                    await trio.sleep(0.01)
-
-    trio.run(main)
+async def test_time_is_noted_and_may_not_run_backwards(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("t", 2)
+        async with client.event_writer("t") as writer:
+            await writer.note_time(1000)
+            await writer.write_event(b"x", "k")
+            await writer.note_time(2000)
+            with pytest.raises(ControllerError, match="INVALID_TIME"):
+                await writer.note_time(1500)
+        async with client.event_writer("t", note_time_every=0.05) as writer:
+            with pytest.raises(InvalidArgumentError, match="by itself"):
+                await writer.note_time(3000)
+            while not writer._has_noted:  # nobody tells when it has
+                await trio.sleep(0.01)
 
 
-def test_writers_that_have_ended_leave_the_address_to_the_next(
+async def test_writers_that_have_ended_leave_the_address_to_the_next(
     config: PravegaConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("address", 2)
-            asked = []
-            ask = client._core.controller.get_uri
+    async with open_client(config) as client:
+        await client.create_stream("address", 2)
+        asked = []
+        ask = client._core.controller.get_uri
 
-            async def get_uri(scope: str, stream: str, segment_id: int) -> NodeUri:
-                asked.append(segment_id)
-                return await ask(scope, stream, segment_id)
+        async def get_uri(scope: str, stream: str, segment_id: int) -> NodeUri:
+            asked.append(segment_id)
+            return await ask(scope, stream, segment_id)
 
-            monkeypatch.setattr(client._core.controller, "get_uri", get_uri)
-            monkeypatch.setattr("pravega_wire.segment.store._CACHE_SECONDS", 1e9)
-            for _ in range(3):
-                async with client.event_writer("address") as writer:
-                    await writer.write_events([b"x"] * 50)
-                async with client.begin_transaction("address") as transaction:
-                    await transaction.write_events([b"y"] * 50)
-                    await transaction.commit()
-            assert sorted(asked) == [0, 1]
-
-    trio.run(main)
+        monkeypatch.setattr(client._core.controller, "get_uri", get_uri)
+        monkeypatch.setattr("pravega_wire.segment.store._CACHE_SECONDS", 1e9)
+        for _ in range(3):
+            async with client.event_writer("address") as writer:
+                await writer.write_events([b"x"] * 50)
+            async with client.begin_transaction("address") as transaction:
+                await transaction.write_events([b"y"] * 50)
+                await transaction.commit()
+        assert sorted(asked) == [0, 1]
 
 
-def test_ended_transactions_are_listed(config: PravegaConfig) -> None:
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("e", 1)
-            good = await client.begin_transaction("e")
-            bad = await client.begin_transaction("e")
-            await good.commit()
-            await good.wait_committed()
-            await bad.abort()
-            # The server may have forgotten them already (see the method's documentation): it never lies.
-            ended = {good.txn_id: TxnStatus.COMMITTED, bad.txn_id: TxnStatus.ABORTED}
-            found = await client.completed_transactions("e")
-            assert found.items() <= ended.items()
-
-    trio.run(main)
+async def test_ended_transactions_are_listed(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("e", 1)
+        good = await client.begin_transaction("e")
+        bad = await client.begin_transaction("e")
+        await good.commit()
+        await good.wait_committed()
+        await bad.abort()
+        # The server may have forgotten them already (see the method's documentation): it never lies.
+        ended = {good.txn_id: TxnStatus.COMMITTED, bad.txn_id: TxnStatus.ABORTED}
+        found = await client.completed_transactions("e")
+        assert found.items() <= ended.items()
 
 
 @pytest.mark.parametrize("segments", [1, 4])
 @pytest.mark.parametrize("keys", ["many", "one", "none", "some"])
-def test_arrow_arrays_are_written_as_other_events_are(
+async def test_arrow_arrays_are_written_as_other_events_are(
     config: PravegaConfig, segments: int, keys: str
 ) -> None:
     count = 30_000
@@ -260,95 +232,86 @@ def test_arrow_arrays_are_written_as_other_events_are(
     }
     routing = routings[keys]
 
-    async def main() -> None:
-        async with guarded(config) as client:
-            for name in ("arrow", "plain"):
-                await client.create_stream(name, segments)
-                async with client.event_writer(name) as writer:
-                    if name == "plain":
-                        await writer.write_events(payloads, routing)
-                    else:
-                        # A slice and chunks are arrays like any other.
-                        head = await writer.write_events(
-                            array.slice(0, 7), routing if keys in ("one", "none") else routing[:7]
-                        )
-                        await head.wait()
-                        rest = pa.chunked_array([array.slice(7, 1000), array.slice(1007)])
-                        await writer.write_events(rest, routing if keys in ("one", "none") else routing[7:])
-            found: dict[str, dict[int, list[bytes]]] = {"arrow": {}, "plain": {}}
-            for name, by_segment in found.items():
-                for each in await client.segment_ranges(name):
-                    by_segment[each.segment_id] = [
-                        event async for batch in client.read_range(each) for event in batch
+    async with open_client(config) as client:
+        for name in ("arrow", "plain"):
+            await client.create_stream(name, segments)
+            async with client.event_writer(name) as writer:
+                if name == "plain":
+                    await writer.write_events(payloads, routing)
+                else:
+                    # A slice and chunks are arrays like any other.
+                    head = await writer.write_events(
+                        array.slice(0, 7), routing if keys in ("one", "none") else routing[:7]
+                    )
+                    await head.wait()
+                    rest = pa.chunked_array([array.slice(7, 1000), array.slice(1007)])
+                    await writer.write_events(rest, routing if keys in ("one", "none") else routing[7:])
+        found: dict[str, dict[int, list[bytes]]] = {"arrow": {}, "plain": {}}
+        for name, by_segment in found.items():
+            for each in await client.segment_ranges(name):
+                by_segment[each.segment_id] = [
+                    event async for batch in client.read_range(each) for event in batch
+                ]
+        if keys in ("many", "one"):
+            # The very same events in the same segments, in the same order per key.
+            for segment, events in found["plain"].items():
+                other = found["arrow"][segment]
+                for residue in range(37) if keys == "many" else range(1):
+                    modulus = 37 if keys == "many" else 1
+                    assert [e for e in other if int(e[:5]) % modulus == residue] == [
+                        e for e in events if int(e[:5]) % modulus == residue
                     ]
-            if keys in ("many", "one"):
-                # The very same events in the same segments, in the same order per key.
-                for segment, events in found["plain"].items():
-                    other = found["arrow"][segment]
-                    for residue in range(37) if keys == "many" else range(1):
-                        modulus = 37 if keys == "many" else 1
-                        assert [e for e in other if int(e[:5]) % modulus == residue] == [
-                            e for e in events if int(e[:5]) % modulus == residue
-                        ]
-            assert sorted(chain.from_iterable(found["arrow"].values())) == sorted(payloads)
-            if segments > 1 and keys in ("none", "some"):
-                assert all(found["arrow"].values())
-
-    trio.run(main)
+        assert sorted(chain.from_iterable(found["arrow"].values())) == sorted(payloads)
+        if segments > 1 and keys in ("none", "some"):
+            assert all(found["arrow"].values())
 
 
-def test_arrays_that_are_no_events(config: PravegaConfig) -> None:
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("bad", 1)
-            async with client.event_writer("bad") as writer:
-                with pytest.raises(InvalidArgumentError, match="null"):
-                    await writer.write_events(pa.array([b"a", None]))
-                with pytest.raises(InvalidArgumentError, match="int64"):
-                    await writer.write_events(pa.array([1, 2]))
-                with pytest.raises(InvalidArgumentError, match="1 routing keys were given for 2 events"):
-                    await writer.write_events(pa.array(["a", "b"]), ["k"])
-                with pytest.raises(InvalidArgumentError, match="over the limit"):
-                    await writer.write_events(pa.array([bytes(9_000_000)]))
-                await writer.write_events(pa.array(["text", "é"]))
-                await writer.write_events(pa.array([b"12", b"34"], pa.binary(2)))
-            events = [event async for batch in client.read_events("bad") for event in batch]
-            assert events == [b"text", "é".encode(), b"12", b"34"]
-
-    trio.run(main)
+async def test_arrays_that_are_no_events(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("bad", 1)
+        async with client.event_writer("bad") as writer:
+            with pytest.raises(InvalidArgumentError, match="null"):
+                await writer.write_events(pa.array([b"a", None]))
+            with pytest.raises(InvalidArgumentError, match="int64"):
+                await writer.write_events(pa.array([1, 2]))
+            with pytest.raises(InvalidArgumentError, match="1 routing keys were given for 2 events"):
+                await writer.write_events(pa.array(["a", "b"]), ["k"])
+            with pytest.raises(InvalidArgumentError, match="over the limit"):
+                await writer.write_events(pa.array([bytes(9_000_000)]))
+            await writer.write_events(pa.array(["text", "é"]))
+            await writer.write_events(pa.array([b"12", b"34"], pa.binary(2)))
+        events = [event async for batch in client.read_events("bad") for event in batch]
+        assert events == [b"text", "é".encode(), b"12", b"34"]
 
 
 class Colour(StrEnum):
     RED = "red"
 
 
-def test_keys_are_strings_of_any_kind_and_writers_are_opened(config: PravegaConfig) -> None:
-    async def main() -> None:
-        async with guarded(config) as client:
-            await client.create_stream("k", 4)
-            writer = client.event_writer("k")
-            with pytest.raises(ClosedError, match="not open"):
-                await writer.write_event(b"x", "key")
-            async with writer:
-                for wrong in (5, b"bytes"):
-                    with pytest.raises(InvalidArgumentError, match="routing key is a string"):
-                        await writer.write_event(b"x", wrong)  # type: ignore[arg-type]
-                    with pytest.raises(InvalidArgumentError, match="routing key is a string"):
-                        await writer.write_events([b"x", b"y"], ["k", wrong])  # type: ignore[list-item]
-                await writer.write_event(b"1", Colour.RED)
-                await writer.write_events([b"2", b"3"], [Colour.RED, "red"])
-                await writer.write_event(b"4", "red")
-            found = [event async for batch in client.read_events("k") for event in batch]
-            assert found == [b"1", b"2", b"3", b"4"]
-
-    trio.run(main)
+async def test_keys_are_strings_of_any_kind_and_writers_are_opened(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("k", 4)
+        writer = client.event_writer("k")
+        with pytest.raises(ClosedError, match="not open"):
+            await writer.write_event(b"x", "key")
+        async with writer:
+            for wrong in (5, b"bytes"):
+                with pytest.raises(InvalidArgumentError, match="routing key is a string"):
+                    await writer.write_event(b"x", wrong)  # type: ignore[arg-type]
+                with pytest.raises(InvalidArgumentError, match="routing key is a string"):
+                    await writer.write_events([b"x", b"y"], ["k", wrong])  # type: ignore[list-item]
+            await writer.write_event(b"1", Colour.RED)
+            await writer.write_events([b"2", b"3"], [Colour.RED, "red"])
+            await writer.write_event(b"4", "red")
+        found = [event async for batch in client.read_events("k") for event in batch]
+        assert found == [b"1", b"2", b"3", b"4"]
 
 
 def test_a_writer_whose_stream_was_created_again_says_what_it_waits_for(
     config: PravegaConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main() -> None:
-        async with guarded(replace(config, operation_timeout=3.0)) as client:
+        async with open_client(replace(config, operation_timeout=3.0)) as client:
             await client.create_stream("s", 1)
             async with client.event_writer("s") as writer:
                 await (await writer.write_event(b"old")).wait()

@@ -8,7 +8,6 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pytest
-import trio
 
 from pravega_wire import (
     KeyValueTableConfiguration,
@@ -147,21 +146,18 @@ CALLS: dict[str, tuple[Call, str, Iterable[object]]] = {
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_a_call_refuses_what_it_cannot_use(call: str) -> None:
+async def test_a_call_refuses_what_it_cannot_use(call: str) -> None:
     function, name, values = CALLS[call]
 
-    async def main() -> None:
-        # Anything that is sent ends with another error.
-        config = PravegaConfig(controller_uri="tcp://127.0.0.1:1", default_scope="s", operation_timeout=1)
-        async with open_client(config) as client:
-            for value in values:
-                with pytest.raises(InvalidArgumentError, match=name):
-                    result = function(client, value)
-                    if isinstance(result, Awaitable):
-                        await result
-                    raise AssertionError(f"{value!r} was taken")
-
-    trio.run(main)
+    # Anything that is sent ends with another error.
+    config = PravegaConfig(controller_uri="tcp://127.0.0.1:1", default_scope="s", operation_timeout=1)
+    async with open_client(config) as client:
+        for value in values:
+            with pytest.raises(InvalidArgumentError, match=name):
+                result = function(client, value)
+                if isinstance(result, Awaitable):
+                    await result
+                raise AssertionError(f"{value!r} was taken")
 
 
 # What is made, with the name that the message has and the values that are refused.

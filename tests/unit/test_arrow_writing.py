@@ -200,17 +200,14 @@ def test_arrays_and_lists_go_to_the_same_places(
     trio.run(main)
 
 
-def test_a_full_block_is_cut_between_events() -> None:
+async def test_a_full_block_is_cut_between_events() -> None:
     events = [b"0" + bytes(300_000)] * 10
 
-    async def main() -> None:
-        writer = Writer([1.0])
-        await writer.write_events(pa.array(events, pa.binary()), pa.array(["0"] * 10))
-        (appender,) = writer._appenders()
-        assert [block.count for block in appender.appends.unacknowledged] == [3, 3, 3, 1]
-        assert writer.stored() == [{b"0": events}]
-
-    trio.run(main)
+    writer = Writer([1.0])
+    await writer.write_events(pa.array(events, pa.binary()), pa.array(["0"] * 10))
+    (appender,) = writer._appenders()
+    assert [block.count for block in appender.appends.unacknowledged] == [3, 3, 3, 1]
+    assert writer.stored() == [{b"0": events}]
 
 
 def test_a_block_gives_its_events_with_their_places() -> None:
@@ -223,14 +220,11 @@ def test_a_block_gives_its_events_with_their_places() -> None:
     ]
 
 
-def test_a_writer_that_is_not_open_takes_no_array() -> None:
-    async def main() -> None:
-        writer = Writer([1.0])
-        writer._set_routes([])
-        with pytest.raises(ClosedError, match="not open"):
-            await writer.write_events(pa.array([b"x"]), pa.array(["k"]))
-
-    trio.run(main)
+async def test_a_writer_that_is_not_open_takes_no_array() -> None:
+    writer = Writer([1.0])
+    writer._set_routes([])
+    with pytest.raises(ClosedError, match="not open"):
+        await writer.write_events(pa.array([b"x"]), pa.array(["k"]))
 
 
 @pytest.mark.parametrize(

@@ -178,27 +178,21 @@ def test_nothing_listens_which_may_change() -> None:
     assert type(error.__cause__) is ConnectError
 
 
-def test_a_certificate_for_another_host(authority: trustme.CA) -> None:
-    async def main() -> None:
-        async with listening(partial(tls_server, server_context(authority, "elsewhere.example"))) as (one,):
-            error = await asked(failure(("127.0.0.1", one.port), tls=client_context(authority)))
-            assert type(error) is TlsError
-            assert f"127.0.0.1:{one.port}: the certificate is for another host" in error.message
-            assert one.connections == 1
-
-    trio.run(main)
+async def test_a_certificate_for_another_host(authority: trustme.CA) -> None:
+    async with listening(partial(tls_server, server_context(authority, "elsewhere.example"))) as (one,):
+        error = await asked(failure(("127.0.0.1", one.port), tls=client_context(authority)))
+        assert type(error) is TlsError
+        assert f"127.0.0.1:{one.port}: the certificate is for another host" in error.message
+        assert one.connections == 1
 
 
-def test_a_certificate_of_an_unknown_authority(authority: trustme.CA) -> None:
-    async def main() -> None:
-        async with listening(partial(tls_server, server_context(authority, "127.0.0.1"))) as (one,):
-            error = await asked(failure(("127.0.0.1", one.port), tls=client_context(None)))
-            assert type(error) is TlsError
-            assert "authority that is not trusted" in error.message
-            assert "trust_store" in error.message
-            assert one.connections == 1
-
-    trio.run(main)
+async def test_a_certificate_of_an_unknown_authority(authority: trustme.CA) -> None:
+    async with listening(partial(tls_server, server_context(authority, "127.0.0.1"))) as (one,):
+        error = await asked(failure(("127.0.0.1", one.port), tls=client_context(None)))
+        assert type(error) is TlsError
+        assert "authority that is not trusted" in error.message
+        assert "trust_store" in error.message
+        assert one.connections == 1
 
 
 @pytest.mark.parametrize(
@@ -206,28 +200,22 @@ def test_a_certificate_of_an_unknown_authority(authority: trustme.CA) -> None:
     [partial(says, b"HTTP/1.1 400 Bad Request\r\n\r\n"), partial(says, bytes.fromhex("000000040000000000"))],
     ids=["http1", "http2"],
 )
-def test_the_server_speaks_no_tls_and_the_uri_says_so(authority: trustme.CA, serve: Serve) -> None:
-    async def main() -> None:
-        async with listening(serve) as (one,):
-            error = await asked(failure(("127.0.0.1", one.port), tls=client_context(authority)))
-            assert type(error) is WrongProtocolError
-            assert f"127.0.0.1:{one.port}: the server does not speak TLS" in error.message
-            assert one.connections == 1
-
-    trio.run(main)
+async def test_the_server_speaks_no_tls_and_the_uri_says_so(authority: trustme.CA, serve: Serve) -> None:
+    async with listening(serve) as (one,):
+        error = await asked(failure(("127.0.0.1", one.port), tls=client_context(authority)))
+        assert type(error) is WrongProtocolError
+        assert f"127.0.0.1:{one.port}: the server does not speak TLS" in error.message
+        assert one.connections == 1
 
 
-def test_the_server_speaks_tls_and_the_uri_says_tcp(authority: trustme.CA) -> None:
+async def test_the_server_speaks_tls_and_the_uri_says_tcp(authority: trustme.CA) -> None:
     """It closes the connection without an answer, as a controller does: it has to be asked what it speaks."""
 
-    async def main() -> None:
-        async with listening(partial(tls_server, server_context(authority, "127.0.0.1"))) as (one,):
-            error = await asked(failure(("127.0.0.1", one.port)))
-            assert type(error) is WrongProtocolError
-            assert f"127.0.0.1:{one.port}: {TLS}" in error.message
-            assert one.connections == 2
-
-    trio.run(main)
+    async with listening(partial(tls_server, server_context(authority, "127.0.0.1"))) as (one,):
+        error = await asked(failure(("127.0.0.1", one.port)))
+        assert type(error) is WrongProtocolError
+        assert f"127.0.0.1:{one.port}: {TLS}" in error.message
+        assert one.connections == 2
 
 
 @pytest.mark.parametrize(
@@ -240,18 +228,15 @@ def test_the_server_speaks_tls_and_the_uri_says_tcp(authority: trustme.CA) -> No
     ],
     ids=["http1", "tls-alert", "store", "mail"],
 )
-def test_something_else_listens(serve: Serve, sentence: str) -> None:
-    async def main() -> None:
-        async with listening(serve) as (one,):
-            error = await asked(failure(("127.0.0.1", one.port)))
-            assert type(error) is WrongProtocolError
-            assert sentence in error.message
-            assert error.host == f"127.0.0.1:{one.port}"
-
-    trio.run(main)
+async def test_something_else_listens(serve: Serve, sentence: str) -> None:
+    async with listening(serve) as (one,):
+        error = await asked(failure(("127.0.0.1", one.port)))
+        assert type(error) is WrongProtocolError
+        assert sentence in error.message
+        assert error.host == f"127.0.0.1:{one.port}"
 
 
-def test_a_segment_store_listens_that_speaks_tls(authority: trustme.CA) -> None:
+async def test_a_segment_store_listens_that_speaks_tls(authority: trustme.CA) -> None:
     context = server_context(authority, "127.0.0.1")
 
     async def tls_store(stream: trio.SocketStream) -> None:
@@ -261,13 +246,10 @@ def test_a_segment_store_listens_that_speaks_tls(authority: trustme.CA) -> None:
             await secured.send_all(hello)
             await secured.receive_some(1)
 
-    async def main() -> None:
-        async with listening(tls_store) as (one,):
-            error = await asked(failure(("127.0.0.1", one.port), tls=client_context(authority)))
-            assert type(error) is WrongProtocolError
-            assert STORE in error.message
-
-    trio.run(main)
+    async with listening(tls_store) as (one,):
+        error = await asked(failure(("127.0.0.1", one.port), tls=client_context(authority)))
+        assert type(error) is WrongProtocolError
+        assert STORE in error.message
 
 
 @pytest.fixture
@@ -287,53 +269,44 @@ def test_a_web_server(web_server: int, capfd: pytest.CaptureFixture[str]) -> Non
     assert HTTP1 in error.message
 
 
-def test_a_server_that_closes_without_a_word_may_be_starting() -> None:
-    async def main() -> None:
-        async with listening(closes) as (one,):
-            error = await asked(failure(("127.0.0.1", one.port), attempts=3))
-            assert type(error) is RetriesExhaustedError
-            assert "3 attempts" in error.message
-            assert type(error.__cause__) is ConnectionLostError
-
-    trio.run(main)
+async def test_a_server_that_closes_without_a_word_may_be_starting() -> None:
+    async with listening(closes) as (one,):
+        error = await asked(failure(("127.0.0.1", one.port), attempts=3))
+        assert type(error) is RetriesExhaustedError
+        assert "3 attempts" in error.message
+        assert type(error.__cause__) is ConnectionLostError
 
 
-def test_a_tls_handshake_that_is_cut_off_may_succeed_later(authority: trustme.CA) -> None:
-    async def main() -> None:
-        async with listening(closes) as (one,):
-            error = await asked(failure(("127.0.0.1", one.port), tls=client_context(authority), attempts=3))
-            assert type(error) is RetriesExhaustedError
-            assert "TLS handshake" in error.message
-            assert one.connections == 3
-
-    trio.run(main)
+async def test_a_tls_handshake_that_is_cut_off_may_succeed_later(authority: trustme.CA) -> None:
+    async with listening(closes) as (one,):
+        error = await asked(failure(("127.0.0.1", one.port), tls=client_context(authority), attempts=3))
+        assert type(error) is RetriesExhaustedError
+        assert "TLS handshake" in error.message
+        assert one.connections == 3
 
 
-def test_the_other_addresses_are_tried(authority: trustme.CA) -> None:
+async def test_the_other_addresses_are_tried(authority: trustme.CA) -> None:
     """Whatever is wrong with one of them."""
 
-    async def main() -> None:
-        tls = partial(tls_server, server_context(authority, "127.0.0.1"))
-        async with listening(partial(says, b"HTTP/1.1 400 Bad Request\r\n\r\n"), store, tls) as wrong:
-            error = await asked(
-                failure(("no-such-host.invalid", 1), *(("127.0.0.1", each.port) for each in wrong))
-            )
-            assert type(error) is WrongProtocolError
-            assert all(each.connections for each in wrong)
-            assert wrong[0].connections == 1
-        with socket.socket() as dead:
-            dead.bind(("127.0.0.1", 0))
-            addresses = [("no-such-host.invalid", 1), dead.getsockname()]
-            error = await asked(failure(*addresses, attempts=3))
-        # One of them may be starting.
-        assert type(error) is RetriesExhaustedError
-        assert "no-such-host.invalid' is not known" in error.message
-        assert "connection refused" in error.message
-
-    trio.run(main)
+    tls = partial(tls_server, server_context(authority, "127.0.0.1"))
+    async with listening(partial(says, b"HTTP/1.1 400 Bad Request\r\n\r\n"), store, tls) as wrong:
+        error = await asked(
+            failure(("no-such-host.invalid", 1), *(("127.0.0.1", each.port) for each in wrong))
+        )
+        assert type(error) is WrongProtocolError
+        assert all(each.connections for each in wrong)
+        assert wrong[0].connections == 1
+    with socket.socket() as dead:
+        dead.bind(("127.0.0.1", 0))
+        addresses = [("no-such-host.invalid", 1), dead.getsockname()]
+        error = await asked(failure(*addresses, attempts=3))
+    # One of them may be starting.
+    assert type(error) is RetriesExhaustedError
+    assert "no-such-host.invalid' is not known" in error.message
+    assert "connection refused" in error.message
 
 
-def test_a_store_s_name_may_be_unknown_for_a_while() -> None:
+async def test_a_store_s_name_may_be_unknown_for_a_while() -> None:
     """The controller named it: in a cluster its name comes back with it."""
 
     class Nobody:
@@ -343,18 +316,15 @@ def test_a_store_s_name_may_be_unknown_for_a_while() -> None:
         def on_lost(self, error: PravegaError) -> None:
             pass
 
-    async def main() -> None:
-        async with trio.open_nursery() as nursery:
-            pool = ConnectionPool(nursery, tls=None, max_per_store=1)
-            with pytest.raises(ConnectError, match="not known") as caught:
-                await pool.flow(("no-such-host.invalid", 1), Nobody())
-            assert caught.value.retriable
-            pool.close()
-
-    trio.run(main)
+    async with trio.open_nursery() as nursery:
+        pool = ConnectionPool(nursery, tls=None, max_per_store=1)
+        with pytest.raises(ConnectError, match="not known") as caught:
+            await pool.flow(("no-such-host.invalid", 1), Nobody())
+        assert caught.value.retriable
+        pool.close()
 
 
-def test_an_ipv6_address_is_in_brackets_where_a_host_is_named() -> None:
+async def test_an_ipv6_address_is_in_brackets_where_a_host_is_named() -> None:
     authorities: list[str] = []
 
     async def serve(stream: trio.SocketStream) -> None:
@@ -370,28 +340,22 @@ def test_an_ipv6_address_is_in_brackets_where_a_host_is_named() -> None:
                     state.send_headers(event.stream_id, refusal, end_stream=True)
             await stream.send_all(state.data_to_send())
 
-    async def main() -> None:
-        try:
-            (listener,) = await trio.open_tcp_listeners(0, host="::1")
-        except OSError as error:
-            pytest.skip(f"this machine has no IPv6: {error}")
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(trio.serve_listeners, serve, [listener])
-            port = listener.socket.getsockname()[1]
-            assert type(await asked(failure(("::1", port)))) is AuthenticationError
-            assert authorities == [f"[::1]:{port}"]
-            nursery.cancel_scope.cancel()
-
-    trio.run(main)
+    try:
+        (listener,) = await trio.open_tcp_listeners(0, host="::1")
+    except OSError as error:
+        pytest.skip(f"this machine has no IPv6: {error}")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.serve_listeners, serve, [listener])
+        port = listener.socket.getsockname()[1]
+        assert type(await asked(failure(("::1", port)))) is AuthenticationError
+        assert authorities == [f"[::1]:{port}"]
+        nursery.cancel_scope.cancel()
 
 
-def test_a_trust_store_and_the_right_name_connect(authority: trustme.CA, tmp_path: Path) -> None:
-    async def main() -> None:
-        async with listening(partial(tls_server, server_context(authority, "127.0.0.1"))) as (one,):
-            stream = await connect("127.0.0.1", one.port, tls=client_context(authority))
-            await stream.aclose()
-
-    trio.run(main)
+async def test_a_trust_store_and_the_right_name_connect(authority: trustme.CA, tmp_path: Path) -> None:
+    async with listening(partial(tls_server, server_context(authority, "127.0.0.1"))) as (one,):
+        stream = await connect("127.0.0.1", one.port, tls=client_context(authority))
+        await stream.aclose()
 
 
 @pytest.mark.parametrize(

@@ -91,84 +91,72 @@ def test_everything_arrives_once_and_in_order(sends: list[list[int] | int | None
     trio.run(main)
 
 
-def test_a_peer_that_is_gone_is_noticed_by_the_next_send() -> None:
-    async def main() -> None:
-        connection, peer = pair(1 << 20)
-        user = User()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(connection.run)
-            connection.open_flow(user)
-            await trio.testing.wait_all_tasks_blocked()
-            await peer.aclose()
-            # Before the connection has looked: nothing is raised here, and nothing lost without a word.
-            connection.send_parts([codec.encode(KeepAlive())])
-        [error] = user.lost
-        assert isinstance(error, ConnectionLostError)
-        assert "peer" in error.message
-        with pytest.raises(ConnectionLostError):
-            connection.send_parts([b"x"])
-
-    trio.run(main)
+async def test_a_peer_that_is_gone_is_noticed_by_the_next_send() -> None:
+    connection, peer = pair(1 << 20)
+    user = User()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(connection.run)
+        connection.open_flow(user)
+        await trio.testing.wait_all_tasks_blocked()
+        await peer.aclose()
+        # Before the connection has looked: nothing is raised here, and nothing lost without a word.
+        connection.send_parts([codec.encode(KeepAlive())])
+    [error] = user.lost
+    assert isinstance(error, ConnectionLostError)
+    assert "peer" in error.message
+    with pytest.raises(ConnectionLostError):
+        connection.send_parts([b"x"])
 
 
 @pytest.mark.parametrize("reset", [False, True])
-def test_a_peer_that_dies_in_the_middle_of_a_message_is_lost(reset: bool) -> None:
+async def test_a_peer_that_dies_in_the_middle_of_a_message_is_lost(reset: bool) -> None:
     """That is no bad input: whoever asked may ask again."""
 
-    async def main() -> None:
-        listener = trio.socket.socket()
-        await listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        stream = await connect("127.0.0.1", listener.getsockname()[1])
-        peer, _ = await listener.accept()
-        listener.close()
-        connection = Connection(stream, lambda _: None)
-        user = User()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(connection.run)
-            connection.open_flow(user)
-            await peer.send(codec.encode(KeepAlive()) + HELLO[:-1])
-            await trio.testing.wait_all_tasks_blocked(0.01)
-            if reset:
-                # Of a socket with SO_LINGER 0 the other side learns by a reset.
-                peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            peer.close()
-            # This takes the reset, before the task that reads has seen it.
-            connection.send_parts([codec.encode(KeepAlive())])
-        [error] = user.lost
-        assert isinstance(error, ConnectionLostError)
-        assert error.retriable
-
-    trio.run(main)
+    listener = trio.socket.socket()
+    await listener.bind(("127.0.0.1", 0))
+    listener.listen()
+    stream = await connect("127.0.0.1", listener.getsockname()[1])
+    peer, _ = await listener.accept()
+    listener.close()
+    connection = Connection(stream, lambda _: None)
+    user = User()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(connection.run)
+        connection.open_flow(user)
+        await peer.send(codec.encode(KeepAlive()) + HELLO[:-1])
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        if reset:
+            # Of a socket with SO_LINGER 0 the other side learns by a reset.
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        peer.close()
+        # This takes the reset, before the task that reads has seen it.
+        connection.send_parts([codec.encode(KeepAlive())])
+    [error] = user.lost
+    assert isinstance(error, ConnectionLostError)
+    assert error.retriable
 
 
 @pytest.mark.parametrize("cancelled", [False, True])
-def test_a_connection_that_is_closed_before_it_runs(cancelled: bool) -> None:
-    async def main() -> None:
-        for _ in range(2):
-            connection, peer = pair(1 << 20)
-            async with peer, trio.open_nursery() as nursery:
-                nursery.start_soon(connection.run)
-                connection.close()
-                if cancelled:
-                    nursery.cancel_scope.cancel()
-            assert isinstance(connection.failure, ClosedError)
-
-    trio.run(main)
-
-
-def test_closed_by_us() -> None:
-    async def main() -> None:
+async def test_a_connection_that_is_closed_before_it_runs(cancelled: bool) -> None:
+    for _ in range(2):
         connection, peer = pair(1 << 20)
-        user = User()
         async with peer, trio.open_nursery() as nursery:
             nursery.start_soon(connection.run)
-            connection.open_flow(user)
-            await trio.testing.wait_all_tasks_blocked()
             connection.close()
-        [error] = user.lost
-        assert isinstance(error, ClosedError)
-        with pytest.raises(ClosedError):
-            connection.send_parts([b"x"])
+            if cancelled:
+                nursery.cancel_scope.cancel()
+        assert isinstance(connection.failure, ClosedError)
 
-    trio.run(main)
+
+async def test_closed_by_us() -> None:
+    connection, peer = pair(1 << 20)
+    user = User()
+    async with peer, trio.open_nursery() as nursery:
+        nursery.start_soon(connection.run)
+        connection.open_flow(user)
+        await trio.testing.wait_all_tasks_blocked()
+        connection.close()
+    [error] = user.lost
+    assert isinstance(error, ClosedError)
+    with pytest.raises(ClosedError):
+        connection.send_parts([b"x"])

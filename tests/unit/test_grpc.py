@@ -133,22 +133,18 @@ async def controller(*ports: int, deadline: float = 20) -> AsyncIterator[Control
 
 
 @pytest.mark.parametrize("size", [0, 1, 16_384, 65_535, 65_536, 1_000_000, 9_000_000])
-def test_messages_of_all_sizes_pass_the_flow_control_windows_both_ways(server: Server, size: int) -> None:
-    async def main() -> None:
-        message = bytes(range(256)) * (size // 256) + bytes(size % 256)
-        async with channel(server.port) as found:
-            result = await found.call(ECHO, message)
-        assert (result.code, result.message) == (StatusCode.OK, message)
+async def test_messages_of_all_sizes_pass_the_flow_control_windows_both_ways(
+    server: Server, size: int
+) -> None:
+    message = bytes(range(256)) * (size // 256) + bytes(size % 256)
+    async with channel(server.port) as found:
+        result = await found.call(ECHO, message)
+    assert (result.code, result.message) == (StatusCode.OK, message)
 
-    trio.run(main)
 
-
-def test_metadata_arrives(server: Server) -> None:
-    async def main() -> None:
-        async with channel(server.port) as found:
-            await found.call(ECHO, b"", metadata=[("authorization", "Basic abc=")], timeout=30)
-
-    trio.run(main)
+async def test_metadata_arrives(server: Server) -> None:
+    async with channel(server.port) as found:
+        await found.call(ECHO, b"", metadata=[("authorization", "Basic abc=")], timeout=30)
     (seen,) = server.metadata
     assert seen["authorization"] == "Basic abc="
 
@@ -171,20 +167,17 @@ def test_an_unknown_method_is_unimplemented(server: Server) -> None:
     assert trio.run(main).code is StatusCode.UNIMPLEMENTED
 
 
-def test_hundreds_of_calls_at_once(server: Server) -> None:
-    async def main() -> None:
-        results: dict[int, bytes] = {}
-        async with channel(server.port) as found:
+async def test_hundreds_of_calls_at_once(server: Server) -> None:
+    results: dict[int, bytes] = {}
+    async with channel(server.port) as found:
 
-            async def one(number: int) -> None:
-                results[number] = (await found.call(ECHO, b"%d" % number * 500)).message
+        async def one(number: int) -> None:
+            results[number] = (await found.call(ECHO, b"%d" % number * 500)).message
 
-            async with trio.open_nursery() as nursery:
-                for number in range(300):
-                    nursery.start_soon(one, number)
-        assert results == {number: b"%d" % number * 500 for number in range(300)}
-
-    trio.run(main)
+        async with trio.open_nursery() as nursery:
+            for number in range(300):
+                nursery.start_soon(one, number)
+    assert results == {number: b"%d" % number * 500 for number in range(300)}
 
 
 def test_no_more_calls_at_once_than_the_server_allows() -> None:
@@ -241,18 +234,15 @@ def test_calls_beyond_the_server_s_limit_need_no_other_connection() -> None:
     assert len(server.peers) == 1
 
 
-def test_the_server_is_told_the_deadline_and_ends_the_call_by_it(server: Server) -> None:
-    async def main() -> None:
-        async with channel(server.port) as found:
-            told = await found.call("/echo.Echo/deadline", b"", timeout=1000)
-            assert 900 < float(told.message) <= 1000
-            told = await found.call("/echo.Echo/deadline", b"", timeout=1e7)
-            assert 9.9e6 < float(told.message) <= 1e7
-            late = await found.call("/echo.Echo/hold", b"", timeout=0.2)
-            assert late.code is StatusCode.DEADLINE_EXCEEDED
-            assert (await found.call(ECHO, b"after")).message == b"after"
-
-    trio.run(main)
+async def test_the_server_is_told_the_deadline_and_ends_the_call_by_it(server: Server) -> None:
+    async with channel(server.port) as found:
+        told = await found.call("/echo.Echo/deadline", b"", timeout=1000)
+        assert 900 < float(told.message) <= 1000
+        told = await found.call("/echo.Echo/deadline", b"", timeout=1e7)
+        assert 9.9e6 < float(told.message) <= 1e7
+        late = await found.call("/echo.Echo/hold", b"", timeout=0.2)
+        assert late.code is StatusCode.DEADLINE_EXCEEDED
+        assert (await found.call(ECHO, b"after")).message == b"after"
 
 
 @pytest.mark.parametrize(
@@ -264,7 +254,7 @@ def test_the_server_is_told_the_deadline_and_ends_the_call_by_it(server: Server)
         (ErrorCodes.ENHANCE_YOUR_CALM, StatusCode.RESOURCE_EXHAUSTED, False),
     ],
 )
-def test_a_reset_call_ends_alone(error: ErrorCodes, code: StatusCode, unprocessed: bool) -> None:
+async def test_a_reset_call_ends_alone(error: ErrorCodes, code: StatusCode, unprocessed: bool) -> None:
     """The first call is reset in the middle of its answer, the second is answered."""
 
     async def serve(stream: trio.SocketStream) -> None:
@@ -284,81 +274,69 @@ def test_a_reset_call_ends_alone(error: ErrorCodes, code: StatusCode, unprocesse
                     state.send_headers(event.stream_id, [("grpc-status", "0")], end_stream=True)
             await stream.send_all(state.data_to_send())
 
-    async def main() -> None:
-        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(trio.serve_listeners, serve, [listener])
-            async with channel(listener.socket.getsockname()[1]) as found:
-                first = await found.call(ECHO, b"")
-                assert (first.code, first.unprocessed) == (code, unprocessed)
-                assert error.name in first.text
-                second = await found.call(ECHO, b"")
-                assert (second.code, second.message) == (StatusCode.OK, b"ok")
-            nursery.cancel_scope.cancel()
-
-    trio.run(main)
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.serve_listeners, serve, [listener])
+        async with channel(listener.socket.getsockname()[1]) as found:
+            first = await found.call(ECHO, b"")
+            assert (first.code, first.unprocessed) == (code, unprocessed)
+            assert error.name in first.text
+            second = await found.call(ECHO, b"")
+            assert (second.code, second.message) == (StatusCode.OK, b"ok")
+        nursery.cancel_scope.cancel()
 
 
-def test_cancelling_a_call_leaves_the_others(server: Server) -> None:
-    async def main() -> None:
-        async with channel(server.port) as found:
-            with trio.move_on_after(0.2) as scope:
-                await found.call("/echo.Echo/hold", b"")
-            assert scope.cancelled_caught
-            assert (await found.call(ECHO, b"after")).message == b"after"
-            assert found.usable
-
-    trio.run(main)
+async def test_cancelling_a_call_leaves_the_others(server: Server) -> None:
+    async with channel(server.port) as found:
+        with trio.move_on_after(0.2) as scope:
+            await found.call("/echo.Echo/hold", b"")
+        assert scope.cancelled_caught
+        assert (await found.call(ECHO, b"after")).message == b"after"
+        assert found.usable
 
 
-def test_a_graceful_stop_lets_calls_end_and_takes_no_new_ones(server: Server) -> None:
+async def test_a_graceful_stop_lets_calls_end_and_takes_no_new_ones(server: Server) -> None:
     """The server says GOAWAY with a call under way: it is answered, and the next needs a new connection."""
 
-    async def main() -> None:
-        async with channel(server.port) as found:
-            results: list[CallResult] = []
+    async with channel(server.port) as found:
+        results: list[CallResult] = []
 
-            async def hold() -> None:
-                results.append(await found.call("/echo.Echo/hold", b"held"))
+        async def hold() -> None:
+            results.append(await found.call("/echo.Echo/hold", b"held"))
 
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(hold)
-                await trio.to_thread.run_sync(server.entered.wait)
-                stopped = server.stop(grace=30)
-                while found.usable:  # nothing tells when GOAWAY has come
-                    await trio.sleep(0.01)
-                server.release.set()
-            assert [(each.code, each.message) for each in results] == [(StatusCode.OK, b"held")]
-            await trio.to_thread.run_sync(stopped.wait)
-
-    trio.run(main)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(hold)
+            await trio.to_thread.run_sync(server.entered.wait)
+            stopped = server.stop(grace=30)
+            while found.usable:  # nothing tells when GOAWAY has come
+                await trio.sleep(0.01)
+            server.release.set()
+        assert [(each.code, each.message) for each in results] == [(StatusCode.OK, b"held")]
+        await trio.to_thread.run_sync(stopped.wait)
 
 
-def test_the_controller_makes_a_new_connection_after_a_graceful_stop(server: Server) -> None:
+async def test_the_controller_makes_a_new_connection_after_a_graceful_stop(server: Server) -> None:
     """A call is under way on the old connection, on the same address, while the new one is made."""
 
-    async def main() -> None:
-        async with controller(server.port) as found:
-            async with trio.open_nursery() as nursery:
+    async with controller(server.port) as found:
+        async with trio.open_nursery() as nursery:
 
-                async def held() -> None:
-                    assert await found.create_scope("held")
+            async def held() -> None:
+                assert await found.create_scope("held")
 
-                nursery.start_soon(held)
-                await trio.to_thread.run_sync(server.entered.wait)
-                stopped = server.stop(grace=30)
-                other = Server(port=server.port)
-                try:
-                    assert await found.create_scope("new")
-                    server.release.set()
-                    await trio.to_thread.run_sync(stopped.wait)
-                    assert await found.create_scope("newer")
-                finally:
-                    await trio.to_thread.run_sync(other.stop().wait)
-            assert len(server.peers) == 1
-            assert len(other.peers) == 1
-
-    trio.run(main)
+            nursery.start_soon(held)
+            await trio.to_thread.run_sync(server.entered.wait)
+            stopped = server.stop(grace=30)
+            other = Server(port=server.port)
+            try:
+                assert await found.create_scope("new")
+                server.release.set()
+                await trio.to_thread.run_sync(stopped.wait)
+                assert await found.create_scope("newer")
+            finally:
+                await trio.to_thread.run_sync(other.stop().wait)
+        assert len(server.peers) == 1
+        assert len(other.peers) == 1
 
 
 def test_the_controller_goes_on_with_the_next_address(server: Server) -> None:
@@ -378,24 +356,18 @@ def test_the_controller_goes_on_with_the_next_address(server: Server) -> None:
         other.stop().wait(30)
 
 
-def test_a_passing_failure_is_tried_again(server: Server) -> None:
-    async def main() -> None:
-        async with controller(server.port) as found:
-            assert await found.create_scope("flaky")
-        assert server.failures == 3
-
-    trio.run(main)
+async def test_a_passing_failure_is_tried_again(server: Server) -> None:
+    async with controller(server.port) as found:
+        assert await found.create_scope("flaky")
+    assert server.failures == 3
 
 
 @pytest.mark.parametrize(("scope", "error"), [("secret", AuthenticationError), ("rubbish", ProtocolError)])
-def test_refusals_and_rubbish_are_named(server: Server, scope: str, error: type[PravegaError]) -> None:
-    async def main() -> None:
-        async with controller(server.port) as found:
-            with pytest.raises(error, match=scope):
-                await found.create_scope(scope)
-            assert await found.create_scope("fine")
-
-    trio.run(main)
+async def test_refusals_and_rubbish_are_named(server: Server, scope: str, error: type[PravegaError]) -> None:
+    async with controller(server.port) as found:
+        with pytest.raises(error, match=scope):
+            await found.create_scope(scope)
+        assert await found.create_scope("fine")
 
 
 def test_nobody_listens() -> None:
@@ -433,31 +405,25 @@ async def answering(data: bytes, *, close: bool) -> tuple[trio.SocketListener, C
     ],
 )
 @pytest.mark.parametrize("close", [True, False])
-def test_something_that_is_not_http2(data: bytes, error: type[PravegaError], close: bool) -> None:
-    async def main() -> None:
-        listener, serve = await answering(data, close=close)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(trio.serve_listeners, serve, [listener])  # type: ignore[arg-type]
-            async with channel(listener.socket.getsockname()[1]) as found:
-                with pytest.raises(error, match=r"127\.0\.0\.1"):
-                    await found.call(ECHO, b"")
-            nursery.cancel_scope.cancel()
-
-    trio.run(main)
+async def test_something_that_is_not_http2(data: bytes, error: type[PravegaError], close: bool) -> None:
+    listener, serve = await answering(data, close=close)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.serve_listeners, serve, [listener])  # type: ignore[arg-type]
+        async with channel(listener.socket.getsockname()[1]) as found:
+            with pytest.raises(error, match=r"127\.0\.0\.1"):
+                await found.call(ECHO, b"")
+        nursery.cancel_scope.cancel()
 
 
-def test_a_controller_that_never_answers() -> None:
-    async def main() -> None:
-        listener, serve = await answering(b"", close=False)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(trio.serve_listeners, serve, [listener])  # type: ignore[arg-type]
-            with socket.socket() as _:
-                async with controller(listener.socket.getsockname()[1], deadline=0.2) as found:
-                    with pytest.raises((PravegaTimeoutError, RetriesExhaustedError), match="never"):
-                        await found.create_scope("never")
-            nursery.cancel_scope.cancel()
-
-    trio.run(main)
+async def test_a_controller_that_never_answers() -> None:
+    listener, serve = await answering(b"", close=False)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.serve_listeners, serve, [listener])  # type: ignore[arg-type]
+        with socket.socket() as _:
+            async with controller(listener.socket.getsockname()[1], deadline=0.2) as found:
+                with pytest.raises((PravegaTimeoutError, RetriesExhaustedError), match="never"):
+                    await found.create_scope("never")
+        nursery.cancel_scope.cancel()
 
 
 @given(st.binary(max_size=300), st.integers(0, 400))

@@ -170,27 +170,21 @@ def test_keys_of_another_length_are_refused(primary: bytes, secondary: bytes) ->
     trio.run(main)
 
 
-def test_lengths_are_those_of_what_the_serializer_makes() -> None:
+async def test_lengths_are_those_of_what_the_serializer_makes() -> None:
     table = table_of([Memory()], 3, 2, (Utf8Serializer(), Utf8Serializer()))
 
-    async def main() -> None:
-        assert await table.get(("aé", "é")) is None
-        with pytest.raises(TableKeyLengthError, match="primary key has 3 bytes, this one has 4"):
-            await table.get(("aaé", "é"))
-
-    trio.run(main)
+    assert await table.get(("aé", "é")) is None
+    with pytest.raises(TableKeyLengthError, match="primary key has 3 bytes, this one has 4"):
+        await table.get(("aaé", "é"))
 
 
-def test_a_key_of_another_length_from_the_server() -> None:
+async def test_a_key_of_another_length_from_the_server() -> None:
     memory = Memory()
     table = table_of([memory], 3, 0)
     memory.data[b"four"] = (b"", 0)
 
-    async def main() -> None:
-        with pytest.raises(DecodeError, match="key-value table s/t"):
-            await table.keys(between=(b"aaa", b"zzz")).next_page()
-
-    trio.run(main)
+    with pytest.raises(DecodeError, match="key-value table s/t"):
+        await table.keys(between=(b"aaa", b"zzz")).next_page()
 
 
 @pytest.mark.parametrize("partitions", [1, 3, 8])
@@ -253,7 +247,7 @@ def test_segments_are_merged_in_order_and_go_on_anywhere(
 
 
 @pytest.mark.parametrize("page_size", [5, 20, 40])
-def test_entries_that_vanish_while_they_are_listed_are_passed_over(page_size: int) -> None:
+async def test_entries_that_vanish_while_they_are_listed_are_passed_over(page_size: int) -> None:
     memory = Memory()
     memory.data = {b"k%02d" % n: (b"%d" % n, n) for n in range(90)}
     table = table_of([memory])
@@ -264,29 +258,23 @@ def test_entries_that_vanish_while_they_are_listed_are_passed_over(page_size: in
 
     memory.listed = vanish
 
-    async def main() -> None:
-        found = [entry.value async for entry in table.entries(page_size=page_size)]
-        assert found == [b"%d" % n for n in range(65, 90)]
-
-    trio.run(main)
+    found = [entry.value async for entry in table.entries(page_size=page_size)]
+    assert found == [b"%d" % n for n in range(65, 90)]
 
 
-def test_no_request_asks_for_more_than_a_reply_can_hold() -> None:
+async def test_no_request_asks_for_more_than_a_reply_can_hold() -> None:
     memory = Memory()
     memory.data = {n.to_bytes(3, "big"): (b"", n) for n in range(100)}
     table = table_of([memory])
 
-    async def main() -> None:
-        assert len(await table.keys(page_size=1_000_000).next_page()) == 100
-        assert len(await table.entries(page_size=1_000_000).next_page()) == 100
-        assert len(await table.entries(page_size=3).next_page()) == 3
-        assert memory.counts == [MAX_KEYS_PER_LISTING, MAX_KEYS_PER_LISTING, 3]
-
-    trio.run(main)
+    assert len(await table.keys(page_size=1_000_000).next_page()) == 100
+    assert len(await table.entries(page_size=1_000_000).next_page()) == 100
+    assert len(await table.entries(page_size=3).next_page()) == 3
+    assert memory.counts == [MAX_KEYS_PER_LISTING, MAX_KEYS_PER_LISTING, 3]
 
 
 @pytest.mark.parametrize("page_size", [3, 30])
-def test_a_server_that_lists_out_of_order_is_found_out(page_size: int) -> None:
+async def test_a_server_that_lists_out_of_order_is_found_out(page_size: int) -> None:
     class Backwards(Memory):
         def _inside(self, first: bytes, last: bytes, count: int) -> list[bytes]:
             return super()._inside(first, last, count)[::-1]
@@ -295,11 +283,8 @@ def test_a_server_that_lists_out_of_order_is_found_out(page_size: int) -> None:
     memory.data = {b"abc": (b"", 1), b"abd": (b"", 2)}
     table = table_of([memory])
 
-    async def main() -> None:
-        with pytest.raises(DecodeError, match="out of order"):
-            await table.entries(page_size=page_size).next_page()
-
-    trio.run(main)
+    with pytest.raises(DecodeError, match="out of order"):
+        await table.entries(page_size=page_size).next_page()
 
 
 @given(st.lists(st.integers(0, 1_040_384), max_size=600), st.booleans())

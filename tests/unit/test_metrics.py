@@ -183,18 +183,14 @@ def test_what_cannot_be_an_observer_is_refused(wrong: object) -> None:
         pass
 
 
-def test_a_client_tells_of_its_beginning_and_its_end() -> None:
-    import trio
+async def test_a_client_tells_of_its_beginning_and_its_end() -> None:
 
     told: list[Observation] = []
 
-    async def main() -> None:
-        with pytest.raises(RuntimeError, match="of the body"):
-            async with open_client(PravegaConfig.from_defaults(env={}), observer=told.append) as client:
-                assert client.metrics() == ClientMetrics({}, {}, {}, 0)
-                raise RuntimeError("of the body")
-
-    trio.run(main)
+    with pytest.raises(RuntimeError, match="of the body"):
+        async with open_client(PravegaConfig.from_defaults(env={}), observer=told.append) as client:
+            assert client.metrics() == ClientMetrics({}, {}, {}, 0)
+            raise RuntimeError("of the body")
     opened, closed = told
     assert isinstance(opened, ClientOpened)
     assert isinstance(closed, ClientClosed)

@@ -41,67 +41,52 @@ class Opener:
         return self.things[-1]
 
 
-def test_it_is_entered() -> None:
-    async def main() -> None:
-        opener = Opener()
-        async with opener.thing("a") as thing:
-            assert thing is opener.things[0]
-            assert thing.calls == ["entered"]
-        assert thing.calls == ["entered", None]
-
-    trio.run(main)
+async def test_it_is_entered() -> None:
+    opener = Opener()
+    async with opener.thing("a") as thing:
+        assert thing is opener.things[0]
+        assert thing.calls == ["entered"]
+    assert thing.calls == ["entered", None]
 
 
-def test_it_is_awaited() -> None:
-    async def main() -> None:
-        opener = Opener()
-        thing = await opener.thing("a")
-        assert thing.calls == []
-        async with thing:
-            pass
-        assert thing.calls == ["entered", None]
-        assert len(opener.things) == 1
-
-    trio.run(main)
+async def test_it_is_awaited() -> None:
+    opener = Opener()
+    thing = await opener.thing("a")
+    assert thing.calls == []
+    async with thing:
+        pass
+    assert thing.calls == ["entered", None]
+    assert len(opener.things) == 1
 
 
-def test_what_leaving_does_with_errors_is_up_to_the_thing() -> None:
-    async def main() -> None:
-        opener = Opener()
-        async with opener.thing("a") as thing:
-            raise KeyError
-        assert thing.calls == ["entered", KeyError]
-        with pytest.raises(ValueError, match="no"):
-            async with opener.thing("a"):
-                raise ValueError("no")
-        assert opener.things[1].calls == ["entered", ValueError]
-
-    trio.run(main)
+async def test_what_leaving_does_with_errors_is_up_to_the_thing() -> None:
+    opener = Opener()
+    async with opener.thing("a") as thing:
+        raise KeyError
+    assert thing.calls == ["entered", KeyError]
+    with pytest.raises(ValueError, match="no"):
+        async with opener.thing("a"):
+            raise ValueError("no")
+    assert opener.things[1].calls == ["entered", ValueError]
 
 
-def test_errors_of_opening() -> None:
-    async def main() -> None:
-        opener = Opener()
-        with pytest.raises(StreamNotFoundError, match="no a"):
-            await opener.thing("a", missing=True)
-        with pytest.raises(StreamNotFoundError, match="no b"):
-            async with opener.thing("b", missing=True):
-                raise AssertionError("it cannot be entered")
-
-    trio.run(main)
+async def test_errors_of_opening() -> None:
+    opener = Opener()
+    with pytest.raises(StreamNotFoundError, match="no a"):
+        await opener.thing("a", missing=True)
+    with pytest.raises(StreamNotFoundError, match="no b"):
+        async with opener.thing("b", missing=True):
+            raise AssertionError("it cannot be entered")
 
 
-def test_it_opens_one_thing() -> None:
-    async def main() -> None:
-        opener = Opener()
-        once = opener.thing("a")
-        assert isinstance(once, Opening)
+async def test_it_opens_one_thing() -> None:
+    opener = Opener()
+    once = opener.thing("a")
+    assert isinstance(once, Opening)
+    await once
+    with pytest.raises(RuntimeError, match="already awaited"):
         await once
-        with pytest.raises(RuntimeError, match="already awaited"):
-            await once
-        assert len(opener.things) == 1
-
-    trio.run(main)
+    assert len(opener.things) == 1
 
 
 def test_one_that_is_forgotten_is_reported() -> None:
@@ -109,12 +94,9 @@ def test_one_that_is_forgotten_is_reported() -> None:
         Opener().thing("a")
 
 
-def test_nothing_happens_before_it_is_awaited() -> None:
-    async def main() -> None:
-        opener = Opener()
-        waiting = opener.thing("a")
-        await trio.lowlevel.checkpoint()
-        assert opener.things == []
-        await waiting
-
-    trio.run(main)
+async def test_nothing_happens_before_it_is_awaited() -> None:
+    opener = Opener()
+    waiting = opener.thing("a")
+    await trio.lowlevel.checkpoint()
+    assert opener.things == []
+    await waiting

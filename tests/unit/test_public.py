@@ -120,44 +120,41 @@ def test_every_class_has_a_repr(cls: type) -> None:
     assert cls.__repr__ is not object.__repr__
 
 
-def test_handles_show_their_state_and_no_secret() -> None:
-    async def main() -> None:
-        config = PravegaConfig(
-            controller_uri="tcp://127.0.0.1:1",
-            default_scope="s",
-            credentials=Credentials.basic("user", "hunter2"),
-        )
-        async with open_client(config) as client:
-            assert repr(client) == "<PravegaClient of tcp://127.0.0.1:1, open>"
-            writer = client.event_writer("t")
-            assert repr(writer) == "<EventWriter of s/t, not opened, 0 of 0 events stored>"
-            resumable = client.resumable_writer("t", uuid4())
-            assert repr(resumable).startswith("<ResumableWriter of s/t, not opened")
-            bytes_out, bytes_in = client.byte_stream_writer("t"), client.byte_stream_reader("t")
-            assert repr(bytes_out) == "<ByteStreamWriter of s/t, not opened, 0 bytes not stored yet>"
-            assert repr(bytes_in) == "<ByteStreamReader of s/t, not opened>"
-            range_ = SegmentRange(ScopedStream("s", "t"), 0, 0, 9)
-            readers = (client.read_range(range_), client.read_events("t"), client.read_ranges([range_]))
-            assert [repr(each) for each in readers] == [
-                "<EventRangeReader of s/t/0.#epoch.0, open>",
-                "<StreamReader, not begun>",
-                "<RangesReader, not begun>",
-            ]
-            opened = client.begin_transaction("t")
-            assert repr(opened) == "<Opening by PravegaClient.begin_transaction>"
-            with trio.CancelScope() as scope:
-                scope.cancel()
-                await opened
-            for each in (writer, resumable, bytes_out, bytes_in, *readers):
-                await each.aclose()
-                assert "closed" in repr(each)
-        assert repr(client) == "<PravegaClient of tcp://127.0.0.1:1, closed>"
-        assert config.credentials is not None
-        for shown in map(repr, (client, writer, bytes_out, client.config)):
-            assert "hunter2" not in shown
-            assert config.credentials.token not in shown
-
-    trio.run(main)
+async def test_handles_show_their_state_and_no_secret() -> None:
+    config = PravegaConfig(
+        controller_uri="tcp://127.0.0.1:1",
+        default_scope="s",
+        credentials=Credentials.basic("user", "hunter2"),
+    )
+    async with open_client(config) as client:
+        assert repr(client) == "<PravegaClient of tcp://127.0.0.1:1, open>"
+        writer = client.event_writer("t")
+        assert repr(writer) == "<EventWriter of s/t, not opened, 0 of 0 events stored>"
+        resumable = client.resumable_writer("t", uuid4())
+        assert repr(resumable).startswith("<ResumableWriter of s/t, not opened")
+        bytes_out, bytes_in = client.byte_stream_writer("t"), client.byte_stream_reader("t")
+        assert repr(bytes_out) == "<ByteStreamWriter of s/t, not opened, 0 bytes not stored yet>"
+        assert repr(bytes_in) == "<ByteStreamReader of s/t, not opened>"
+        range_ = SegmentRange(ScopedStream("s", "t"), 0, 0, 9)
+        readers = (client.read_range(range_), client.read_events("t"), client.read_ranges([range_]))
+        assert [repr(each) for each in readers] == [
+            "<EventRangeReader of s/t/0.#epoch.0, open>",
+            "<StreamReader, not begun>",
+            "<RangesReader, not begun>",
+        ]
+        opened = client.begin_transaction("t")
+        assert repr(opened) == "<Opening by PravegaClient.begin_transaction>"
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await opened
+        for each in (writer, resumable, bytes_out, bytes_in, *readers):
+            await each.aclose()
+            assert "closed" in repr(each)
+    assert repr(client) == "<PravegaClient of tcp://127.0.0.1:1, closed>"
+    assert config.credentials is not None
+    for shown in map(repr, (client, writer, bytes_out, client.config)):
+        assert "hunter2" not in shown
+        assert config.credentials.token not in shown
 
 
 def test_acknowledgements_show_their_state() -> None:
