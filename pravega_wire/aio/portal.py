@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, ParamSpec, TypeVar
 import trio
 
 from pravega_wire.errors import ClosedError, InvalidArgumentError, PravegaError
-from pravega_wire.stream.batch import without_cancelled
+from pravega_wire.nurseries import without_cancelled
 from pravega_wire.stream.callers import calling_thread
 from pravega_wire.sync import portal as threads
 from pravega_wire.sync.portal import Held, for_threads

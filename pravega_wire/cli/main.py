@@ -11,6 +11,7 @@ from pravega_wire import __version__
 from pravega_wire.cli import ingest
 from pravega_wire.cli.common import Command, Exit, exit_code, flush, warn
 from pravega_wire.errors import PravegaError
+from pravega_wire.nurseries import first_of
 
 __all__ = ["COMMANDS", "main"]
 
@@ -38,14 +39,6 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def _first(group: BaseExceptionGroup[BaseException], kind: type[BaseException]) -> BaseException | None:
-    """An exception of this kind in a group, however deep."""
-    found: BaseException | None = group.subgroup(kind)
-    while isinstance(found, BaseExceptionGroup):
-        found = found.exceptions[0]
-    return found
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit status. Errors are one sentence on standard error.
 
@@ -64,10 +57,10 @@ def _main(argv: Sequence[str] | None) -> int:
             return int(trio.run(arguments.run, arguments))
         except BaseExceptionGroup as group:
             # Of several things that failed together one is told; a bug goes out whole.
-            told = _first(group, KeyboardInterrupt) or _first(group, PravegaError)
-            if told is None:
+            chosen = group.subgroup(KeyboardInterrupt) or group.subgroup(PravegaError)
+            if chosen is None:
                 raise
-            raise told from None
+            raise first_of(chosen) from None
     except PravegaError as error:
         warn(f"error: {' '.join(error.message.split())}")
         return exit_code(error)

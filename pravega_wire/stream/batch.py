@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, Self, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Self
 
 import trio
 
@@ -24,6 +23,7 @@ from pravega_wire.errors import (
     UndecidableCutError,
 )
 from pravega_wire.naming import epoch_of, parse_segment_name, segment_name
+from pravega_wire.nurseries import look_up_all
 from pravega_wire.positions import EventPointer
 from pravega_wire.protocol.commands import StreamSegmentInfo
 from pravega_wire.protocol.events import EventBatch
@@ -35,16 +35,13 @@ from pravega_wire.stream.skipping import report_skipped
 from pravega_wire.types import SEGMENT_READ, ScopedStream, SegmentRange, StreamCut
 
 __all__ = [
-    "Bound", "OnTruncated", "StreamReader", "head", "last_segments", "look_up_all", "segment_ranges",
-    "segments_of_epochs", "stream_layout", "tail",
+    "Bound", "OnTruncated", "StreamReader", "head", "last_segments", "segment_ranges", "segments_of_epochs",
+    "stream_layout", "tail",
 ]  # fmt: skip
-
-T = TypeVar("T")
 
 Bound = StreamCut | str | None
 """A cut, its text, ``"earliest"``, ``"latest"``, or None for the default of its place."""
 
-_CONCURRENT_LOOKUPS = 16
 _UNKNOWN_ATTEMPTS = 4
 _TAIL_ATTEMPTS = 3
 
@@ -62,124 +59,6 @@ async def segment_infos(
             return None
 
     return await look_up_all(look_up, segment_ids)
-
-
-async def look_up_all(
-    look_up: Callable[[int], Awaitable[T]], numbers: Sequence[int], at_once: int = _CONCURRENT_LOOKUPS
-) -> dict[int, T]:
-    """The answer for each segment id (or epoch, or place in a list), several asked at a time.
-
-    :raises PravegaError: of the first that fails, as it was raised.
-    """
-    found: dict[int, T] = {}
-    limit = trio.CapacityLimiter(at_once)
-    failure: Exception | None = None
-
-    if len(numbers) == 1:
-        # The usual case, without a nursery.
-        found[numbers[0]] = await look_up(numbers[0])
-        return found
-    with lone_errors():
-        async with trio.open_nursery() as nursery:
-
-            async def run(number: int) -> None:
-                nonlocal failure
-                try:
-                    async with limit:
-                        found[number] = await look_up(number)
-                except Exception as error:
-                    # Several may fail in the same moment: the others would make a group of it.
-                    if failure is None:
-                        failure = error
-                    nursery.cancel_scope.cancel()
-
-            for number in numbers:
-                nursery.start_soon(run, number)
-    if failure is not None:
-        raise failure
-    return found
-
-
-class Body:
-    """A block of somebody else's code inside nurseries: what it raises leaves as it was raised.
-
-    It is entered around that block, within :func:`lone_errors`. A cancellation goes through the nurseries,
-    as one of them may be what it came from; everything else waits until they have ended.
-    """
-
-    def __init__(self) -> None:
-        self.raised: BaseException | None = None
-        self.kept: BaseException | None = None
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        self.raised = error
-        if error is None or without_cancelled(error) is not error:
-            return False
-        self.kept = error
-        return True
-
-
-@contextmanager
-def lone_errors() -> Iterator[Body]:
-    """Raise a lone error as it was raised, without the groups that nurseries put around it.
-
-    Whoever runs a block of somebody else's code inside the nurseries puts the :class:`Body` that this gives
-    around it, and cancels them after it: a group that the block itself raises is not taken apart.
-    """
-    body = Body()
-    try:
-        yield body
-    except BaseException as raised:
-        error = _joined(body, raised)
-        if error is raised:
-            raise
-        context = error.__context__
-        try:
-            raise error
-        finally:
-            # What it was raised in, instead of the group.
-            error.__context__ = context
-    if body.kept is not None:
-        raise body.kept
-
-
-def _joined(body: Body, raised: BaseException) -> BaseException:
-    """What leaves for what the nurseries around a block have raised."""
-    if body.kept is None:
-        return lone(raised, but=body.raised)
-    # A cancellation that comes while they end says no more than the block's error, and comes again.
-    rest = without_cancelled(raised)
-    if rest is None:
-        return body.kept
-    others = rest.exceptions if isinstance(rest, BaseExceptionGroup) else (rest,)
-    return BaseExceptionGroup("a block and what it was run in have failed", [body.kept, *others])
-
-
-def lone(raised: BaseException, *, but: BaseException | None = None) -> BaseException:
-    """The error in a group when there is only one, else the group; ``but`` is not taken apart.
-
-    Cancellations beside it do not count: what was cancelled ends anyway.
-    """
-    error = raised
-    while isinstance(error, BaseExceptionGroup) and error is not but:
-        inside = [each for each in error.exceptions if each is but or without_cancelled(each) is not None]
-        if not inside:
-            inside = list(error.exceptions)
-        if len(inside) > 1:
-            break
-        error = inside[0]
-    return error
-
-
-def without_cancelled(error: BaseException) -> BaseException | None:
-    """An error, or what else is in a group with cancellations; None when there is nothing else."""
-    if isinstance(error, BaseExceptionGroup):
-        cancelled, rest = error.split(trio.Cancelled)
-        return error if cancelled is None else rest
-    return None if isinstance(error, trio.Cancelled) else error
 
 
 async def head(core: ClientCore, stream: ScopedStream) -> StreamCut:

@@ -40,6 +40,7 @@ from pravega_wire.groups import ReaderGroupConfig
 from pravega_wire.hashing import routing_key_position
 from pravega_wire.metrics import ClientClosed, ClientMetrics, ClientOpened, Counters, Observer
 from pravega_wire.naming import generalized_segment_id
+from pravega_wire.nurseries import lone_errors
 from pravega_wire.policies import ScalingPolicy, StreamConfiguration
 from pravega_wire.positions import EventPointer, Watermark
 from pravega_wire.segment.metadata import SegmentMetadata
@@ -133,7 +134,7 @@ async def open_client(
     counters = Counters(observer)
     counters.tell(ClientOpened(counters.metrics))
     try:
-        with batch.lone_errors() as body:
+        with lone_errors() as body:
             async with (
                 open_controller(
                     list(chosen.endpoints),

@@ -33,6 +33,7 @@ from pravega_wire.errors import (
 )
 from pravega_wire.hashing import hash_bytes_to_range
 from pravega_wire.naming import TABLE_SUFFIX, segment_name
+from pravega_wire.nurseries import run_all
 from pravega_wire.positions import KeyValueVersion
 from pravega_wire.protocol import commands as c
 from pravega_wire.segment.handles import OneAtATime
@@ -208,31 +209,6 @@ def _shown(changes: Sequence[Change]) -> str:
     """The keys of an update for a message."""
     first = _text(changes[0].key)
     return f"key {first}" if len(changes) == 1 else f"{len(changes)} keys, the first {first}"
-
-
-async def _all_of(calls: Sequence[Callable[[], Awaitable[None]]]) -> None:
-    """Run calls a few at a time; the first error ends the others and goes out as it was raised."""
-    limit = trio.Semaphore(_AT_ONCE)
-    failure: Exception | None = None
-    async with trio.open_nursery() as nursery:
-
-        async def run(call: Callable[[], Awaitable[None]]) -> None:
-            nonlocal failure
-            try:
-                await call()
-            except Exception as error:
-                # Also what a serializer raises: it should not leave in a group.
-                if failure is None:
-                    failure = error
-                nursery.cancel_scope.cancel()
-            finally:
-                limit.release()
-
-        for call in calls:
-            await limit.acquire()
-            nursery.start_soon(run, call)
-    if failure is not None:
-        raise failure
 
 
 class KeyValueTable(Generic[P, S, V]):
@@ -497,12 +473,13 @@ class KeyValueTable(Generic[P, S, V]):
 
             return read
 
-        await _all_of(
+        await run_all(
             [
                 reading(segment, keys[start : start + MAX_KEYS_PER_READ])
                 for segment, keys in wanted.items()
                 for start in range(0, len(keys), MAX_KEYS_PER_READ)
-            ]
+            ],
+            _AT_ONCE,
         )
         return found
 
@@ -700,12 +677,13 @@ class KeyValueTable(Generic[P, S, V]):
 
             return update
 
-        await _all_of(
+        await run_all(
             [
                 updating(segment, part)
                 for segment, of_segment in by_segment.items()
                 for part in _batches(of_segment)
-            ]
+            ],
+            _AT_ONCE,
         )
 
     # --- in order -------------------------------------------------------------------------------
@@ -965,7 +943,7 @@ class TableIterator(Generic[T]):
             return await self._load()
 
     async def _load(self) -> bool:
-        await _all_of([self._filling(cursor) for cursor in self._cursors if not cursor.items])
+        await run_all([self._filling(cursor) for cursor in self._cursors if not cursor.items], _AT_ONCE)
         self._cursors = [cursor for cursor in self._cursors if cursor.items]
         if not self._cursors:
             return False

@@ -33,12 +33,13 @@ from pravega_wire.errors import (
 )
 from pravega_wire.hashing import routing_key_position
 from pravega_wire.naming import epoch_of
+from pravega_wire.nurseries import look_up_all
 from pravega_wire.protocol.append import HEADER_BYTES, MAX_EVENT_BYTES, Place, too_large
 from pravega_wire.segment.appender import Ack, SegmentAppender
 from pravega_wire.segment.metadata import NULL_ATTRIBUTE, SegmentMetadata
 from pravega_wire.segment.store import Backoff
 from pravega_wire.stream.arrow import is_arrow, one_array
-from pravega_wire.stream.batch import look_up_all, segments_of_epochs
+from pravega_wire.stream.batch import segments_of_epochs
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.event_writer import EventWriter
 from pravega_wire.stream.routing import (

@@ -18,8 +18,8 @@ from pravega_wire.errors import (
     ScopeNotEmptyError,
     ScopeNotFoundError,
 )
+from pravega_wire.nurseries import lone_errors
 from pravega_wire.policies import StreamConfiguration
-from pravega_wire.stream.batch import lone_errors
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.group_link import STATE_PREFIX
 from pravega_wire.transport.limits import note_progress

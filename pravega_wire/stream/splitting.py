@@ -26,12 +26,12 @@ from pravega_wire.errors import (
     NoSuchSegmentError,
     TruncatedInputError,
 )
+from pravega_wire.nurseries import look_up_all
 from pravega_wire.protocol.append import HEADER_BYTES
 from pravega_wire.protocol.events import EVENT_HEADER, last_boundary
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.reader import CHUNK_BYTES, DEPTH, RangeReader
 from pravega_wire.segment.store import SegmentStores, SegmentTarget
-from pravega_wire.stream.batch import look_up_all
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.types import SegmentRange
 

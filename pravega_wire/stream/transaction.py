@@ -29,12 +29,12 @@ from pravega_wire.errors import (
 )
 from pravega_wire.metrics import WriterMetrics
 from pravega_wire.naming import segment_name, transaction_segment_name
+from pravega_wire.nurseries import look_up_all
 from pravega_wire.segment.appender import Ack, SegmentAppender
 from pravega_wire.segment.handles import state_of
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.store import SegmentTarget
 from pravega_wire.stream.arrow import is_arrow, key_column
-from pravega_wire.stream.batch import look_up_all
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES, Route, RoutedWriter, check_lengths
 from pravega_wire.transport.limits import limited

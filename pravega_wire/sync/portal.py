@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar
 import trio
 
 from pravega_wire.errors import ClosedError, InvalidArgumentError, PravegaError, PravegaTimeoutError
-from pravega_wire.stream.batch import without_cancelled
+from pravega_wire.nurseries import without_cancelled
 from pravega_wire.stream.callers import calling_thread
 from pravega_wire.types import ScopedStream
 

@@ -22,6 +22,7 @@ from pravega_wire.errors import (
     TokenExpiredError,
     TruncatedInputError,
 )
+from pravega_wire.nurseries import first_of
 from pravega_wire.protocol import codec
 from pravega_wire.protocol.commands import (
     WIRE_VERSION_HIGH,
@@ -322,9 +323,9 @@ class Connection:
             pass
         except* ProtocolError as group:
             # Bytes that make no sense end the connection; the reason reaches every flow.
-            error = senseless(_first(group), self.host)
+            error = senseless(first_of(group), self.host)
         except* PravegaError as group:
-            error = _first(group)
+            error = first_of(group)
         finally:
             self._fail(error)
             with trio.CancelScope(shield=True):
@@ -400,14 +401,6 @@ def senseless(found: PravegaError, host: str) -> PravegaError:
     """The error for bytes that make no sense, with the name of who has sent them."""
     error = type(found)(f"{host}: {found.message}", host=host)
     error.__cause__ = found
-    return error
-
-
-def _first(group: BaseExceptionGroup[PravegaError]) -> PravegaError:
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    assert isinstance(error, PravegaError)
     return error
 
 
