@@ -15,10 +15,13 @@ from pravega_wire.errors import InvalidArgumentError
 __all__ = [
     "INT32_MAX",
     "INT64_MAX",
+    "MAX_LEASE_MS",
+    "MIN_LEASE_MS",
     "check_bytes",
     "check_count",
     "check_event_time",
     "check_flag",
+    "check_lease",
     "check_seconds",
     "check_text",
     "check_uuid",
@@ -26,6 +29,10 @@ __all__ = [
 
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
+
+# Leases of transactions that a server with default limits accepts.
+MIN_LEASE_MS: Final = 10_000
+MAX_LEASE_MS: Final = 600_000
 
 
 def check_count(name: str, value: object, lowest: int = 1, highest: int = INT64_MAX, unit: str = "") -> int:
@@ -112,3 +119,12 @@ def check_event_time(name: str, value: object) -> int:
 def _shown(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def check_lease(lease_ms: int) -> None:
+    """Refuse a transaction's lease, in milliseconds, that a server with default limits refuses."""
+    check_count("lease_ms", lease_ms)
+    if not MIN_LEASE_MS <= lease_ms <= MAX_LEASE_MS:
+        raise InvalidArgumentError(
+            f"a lease of {lease_ms} ms is not between {MIN_LEASE_MS} and {MAX_LEASE_MS} ms"
+        )

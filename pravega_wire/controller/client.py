@@ -1,8 +1,7 @@
 """The controller's calls, one typed method each (controller facts v0.13.0).
 
-Statuses in replies become results or errors as in the reference client: "it exists already" and "there
-was nothing to delete" are results, refusals are errors that name the scope or stream. Calls that fail
-in a passing way are tried again, on the next address if there are several.
+Statuses in replies become results or errors (``refusals``). Calls that fail in a passing way are tried again,
+on the next address if there are several.
 """
 
 from __future__ import annotations
@@ -20,7 +19,41 @@ import trio
 from google.protobuf.message import DecodeError as ProtobufDecodeError
 from google.protobuf.message import Message
 
-from pravega_wire.checks import check_count, check_event_time, check_uuid
+from pravega_wire.checks import check_event_time, check_lease
+from pravega_wire.controller.mapping import (
+    ACCESS_NONE,
+    ACCESS_READ_WRITE,
+    NO_TIMESTAMP,
+    group_config,
+    group_configuration,
+    owner_info,
+    ranges,
+    segment_message,
+    stream_config,
+    stream_configuration,
+    stream_info,
+    table_config,
+    table_configuration,
+    txn_message,
+    uuid_of,
+)
+from pravega_wire.controller.refusals import (
+    broken_scope,
+    check_names,
+    check_scale,
+    done,
+    group_done,
+    known,
+    naming_stream,
+    no_scope,
+    no_stream,
+    no_table,
+    refused,
+    scope_deleted,
+    status_name,
+    stream_updated,
+    txn_done,
+)
 from pravega_wire.controller.types import (
     Access,
     CreatedTransaction,
@@ -45,30 +78,20 @@ from pravega_wire.errors import (
     HostNotFoundError,
     InvalidArgumentError,
     InvalidStreamCutError,
-    KeyValueTableNotFoundError,
     NotFoundError,
     ReaderGroupNotFoundError,
     RetriesExhaustedError,
     ScaleConflictError,
-    ScopeBrokenError,
-    ScopeNotEmptyError,
-    ScopeNotFoundError,
-    StreamNotFoundError,
     StreamNotSealedError,
     StreamSealedError,
-    TransactionUnknownError,
     TransportError,
     WrongProtocolError,
 )
 from pravega_wire.grpc.call import CallResult
 from pravega_wire.grpc.status import StatusCode, error_for_status, is_retried
 from pravega_wire.metrics import Counters
-from pravega_wire.naming import TABLE_SUFFIX, validate_scope_name, validate_stream_name, validate_user_name
+from pravega_wire.naming import validate_scope_name, validate_user_name
 from pravega_wire.policies import (
-    RetentionPolicy,
-    RetentionType,
-    ScaleType,
-    ScalingPolicy,
     StreamConfiguration,
 )
 from pravega_wire.proto import controller_pb2 as pb
@@ -79,7 +102,7 @@ from pravega_wire.transport.limits import DEFAULT_LIMITS, Limits, limit
 from pravega_wire.transport.retry import RetryPolicy, retry
 from pravega_wire.transport.stream import connect
 
-__all__ = ["ControllerClient", "check_lease", "open_controller"]
+__all__ = ["ControllerClient", "open_controller"]
 
 Endpoint = tuple[str, int]
 M = TypeVar("M", bound=Message)
@@ -87,11 +110,6 @@ M = TypeVar("M", bound=Message)
 _SERVICE = "/io.pravega.controller.stream.api.grpc.v1.ControllerService/"
 _DISCOVERY_SECONDS = 120.0
 _FIRST_CONTACT_SECONDS = 10.0
-_NO_TIMESTAMP = -(2**63)
-MIN_LEASE_MS = 10_000
-MAX_LEASE_MS = 600_000
-_NONE = pb.StreamInfo.NONE
-_READ_WRITE = pb.StreamInfo.READ_WRITE
 
 
 @asynccontextmanager
@@ -421,6 +439,39 @@ class ControllerClient:
         if found:
             self._channels.endpoints = found
 
+    async def _pages(
+        self,
+        rpc: str,
+        request: Callable[[pb.ContinuationToken], Message],
+        reply_type: type[M],
+        about: str,
+        names: Callable[[M], Sequence[str]],
+        *,
+        scope: str | None = None,
+    ) -> AsyncIterator[str]:
+        """The names in a list, page by page.
+
+        :param request: for the page that a token stands for. :param names: in a reply.
+        :param scope: that the list is of; None if it is of no scope, and its replies have no status.
+        """
+        if scope is not None:
+            validate_scope_name(scope)
+        token = pb.ContinuationToken()
+        while True:
+            reply: Any = await self._call(rpc, request(token), reply_type, about)
+            if scope is not None:
+                status = status_name(reply.Status, reply.status)
+                if status == "SCOPE_NOT_FOUND":
+                    raise no_scope(rpc, scope)
+                done(status, rpc, f"scope {scope}")
+            found = names(reply)
+            # Only an empty page is the end (facts, "Pagination").
+            if not found:
+                return
+            for name in found:
+                yield name
+            token = reply.continuationToken
+
     # --- controllers ----------------------------------------------------------------------------
 
     async def get_controller_server_list(self) -> list[NodeUri]:
@@ -438,10 +489,10 @@ class ControllerClient:
         reply = await self._call(
             "createScope", pb.ScopeInfo(scope=scope), pb.CreateScopeStatus, f"scope {scope}"
         )
-        status = _name(pb.CreateScopeStatus.Status, reply.status)
+        status = status_name(pb.CreateScopeStatus.Status, reply.status)
         if status == "INVALID_SCOPE_NAME":
             raise InvalidArgumentError(f"the controller refuses the scope name {scope!r}")
-        return _result(status, "createScope", f"scope {scope}", false="SCOPE_EXISTS")
+        return done(status, "createScope", f"scope {scope}", false="SCOPE_EXISTS")
 
     async def _in_scope(
         self, rpc: str, scope: str, request: Message, reply_type: type[M], about: str
@@ -455,9 +506,9 @@ class ControllerClient:
                 reply: Any = await self._call(rpc, request, reply_type, about)
             except NotFoundError as error:
                 if type(error) is NotFoundError and f"/_tables/{scope}/" in error.message:
-                    raise _broken(rpc, "NOT_FOUND", scope) from error
+                    raise broken_scope(rpc, "NOT_FOUND", scope) from error
                 raise
-            status = _name(reply_type.Status, reply.status)  # type: ignore[attr-defined]  # these replies have it
+            status = status_name(reply_type.Status, reply.status)  # type: ignore[attr-defined]  # these replies have it
             if status != "SCOPE_NOT_FOUND":
                 return status, reply
             try:
@@ -465,9 +516,9 @@ class ControllerClient:
             except AuthError:
                 exists = False
             if not exists:
-                raise _no_scope(rpc, scope)
+                raise no_scope(rpc, scope)
             # Somebody may have made it just now.
-        raise _broken(rpc, status, scope)
+        raise broken_scope(rpc, status, scope)
 
     async def delete_scope(self, scope: str) -> bool:
         """True when it was deleted, False when there was none.
@@ -481,7 +532,7 @@ class ControllerClient:
         reply = await self._call(
             "deleteScope", pb.ScopeInfo(scope=scope), pb.DeleteScopeStatus, f"scope {scope}"
         )
-        return self._scope_deleted("deleteScope", scope, reply)
+        return scope_deleted("deleteScope", scope, reply)
 
     async def delete_scope_recursive(self, scope: str) -> bool:
         """Delete a scope with all that is in it.
@@ -496,14 +547,7 @@ class ControllerClient:
             f"scope {scope}",
             long=True,
         )
-        return self._scope_deleted("deleteScopeRecursive", scope, reply)
-
-    @staticmethod
-    def _scope_deleted(rpc: str, scope: str, reply: pb.DeleteScopeStatus) -> bool:
-        status = _name(pb.DeleteScopeStatus.Status, reply.status)
-        if status == "SCOPE_NOT_EMPTY":
-            raise _refused(ScopeNotEmptyError, rpc, status, f"scope {scope} is not empty", scope)
-        return _result(status, rpc, f"scope {scope}", false="SCOPE_NOT_FOUND")
+        return scope_deleted("deleteScopeRecursive", scope, reply)
 
     async def check_scope_exists(self, scope: str) -> bool:
         """Whether it exists."""
@@ -513,22 +557,15 @@ class ControllerClient:
         )
         return reply.exists
 
-    async def list_scopes(self) -> AsyncIterator[str]:
+    def list_scopes(self) -> AsyncIterator[str]:
         """Names of all scopes, page by page."""
-        token = pb.ContinuationToken()
-        while True:
-            reply = await self._call(
-                "listScopes",
-                pb.ScopesRequest(continuationToken=token),
-                pb.ScopesResponse,
-                "all scopes",
-            )
-            # Only an empty page is the end (facts, "Pagination").
-            if not reply.scopes:
-                return
-            for scope in reply.scopes:
-                yield scope
-            token = reply.continuationToken
+        return self._pages(
+            "listScopes",
+            lambda token: pb.ScopesRequest(continuationToken=token),
+            pb.ScopesResponse,
+            "all scopes",
+            lambda reply: reply.scopes,
+        )
 
     # --- streams --------------------------------------------------------------------------------
 
@@ -542,13 +579,13 @@ class ControllerClient:
         status, _ = await self._in_scope(
             "createStream",
             scope,
-            _stream_config(scope, stream, configuration),
+            stream_config(scope, stream, configuration),
             pb.CreateStreamStatus,
             f"stream {scope}/{stream}",
         )
         if status == "INVALID_STREAM_NAME":
             raise InvalidArgumentError(f"the controller refuses the stream name {stream!r}")
-        return _result(status, "createStream", f"stream {scope}/{stream}", false="STREAM_EXISTS")
+        return done(status, "createStream", f"stream {scope}/{stream}", false="STREAM_EXISTS")
 
     async def update_stream(self, scope: str, stream: str, configuration: StreamConfiguration) -> None:
         """Replace the whole configuration.
@@ -557,11 +594,11 @@ class ControllerClient:
         """
         reply = await self._call(
             "updateStream",
-            _stream_config(scope, stream, configuration),
+            stream_config(scope, stream, configuration),
             pb.UpdateStreamStatus,
             f"stream {scope}/{stream}",
         )
-        _stream_updated("updateStream", scope, stream, reply)
+        stream_updated("updateStream", scope, stream, reply)
 
     async def truncate_stream(self, scope: str, stream: str, cut: Mapping[int, int]) -> None:
         """Drop what lies before a complete cut (segment id to offset).
@@ -576,18 +613,18 @@ class ControllerClient:
             )
         reply = await self._call(
             "truncateStream",
-            pb.StreamCut(streamInfo=_info(scope, stream), cut=dict(cut)),
+            pb.StreamCut(streamInfo=stream_info(scope, stream), cut=dict(cut)),
             pb.UpdateStreamStatus,
             f"stream {scope}/{stream}",
         )
-        if _name(pb.UpdateStreamStatus.Status, reply.status) == "FAILURE":
+        if status_name(pb.UpdateStreamStatus.Status, reply.status) == "FAILURE":
             raise InvalidStreamCutError(
                 f"stream {scope}/{stream} was not truncated: the cut {dict(cut)} does not cover "
                 "the key space, or lies before an earlier truncation",
                 scope=scope,
                 stream=stream,
             )
-        _stream_updated("truncateStream", scope, stream, reply)
+        stream_updated("truncateStream", scope, stream, reply)
 
     async def seal_stream(self, scope: str, stream: str) -> None:
         """Seal all segments; harmless when sealed.
@@ -595,9 +632,9 @@ class ControllerClient:
         :raises StreamNotFoundError: no such stream.
         """
         reply = await self._call(
-            "sealStream", _info(scope, stream), pb.UpdateStreamStatus, f"stream {scope}/{stream}"
+            "sealStream", stream_info(scope, stream), pb.UpdateStreamStatus, f"stream {scope}/{stream}"
         )
-        _stream_updated("sealStream", scope, stream, reply)
+        stream_updated("sealStream", scope, stream, reply)
 
     async def delete_stream(self, scope: str, stream: str) -> bool:
         """True when it was deleted, False when there was none.
@@ -605,10 +642,10 @@ class ControllerClient:
         :raises StreamNotSealedError: it is not sealed.
         """
         about = f"stream {scope}/{stream}"
-        reply = await self._call("deleteStream", _info(scope, stream), pb.DeleteStreamStatus, about)
-        status = _name(pb.DeleteStreamStatus.Status, reply.status)
+        reply = await self._call("deleteStream", stream_info(scope, stream), pb.DeleteStreamStatus, about)
+        status = status_name(pb.DeleteStreamStatus.Status, reply.status)
         if status == "STREAM_NOT_SEALED":
-            raise _refused(
+            raise refused(
                 StreamNotSealedError,
                 "deleteStream",
                 status,
@@ -616,13 +653,13 @@ class ControllerClient:
                 scope,
                 stream,
             )
-        return _result(status, "deleteStream", about, false="STREAM_NOT_FOUND")
+        return done(status, "deleteStream", about, false="STREAM_NOT_FOUND")
 
     async def check_stream_exists(self, scope: str, stream: str) -> bool:
         """Whether it exists."""
         reply = await self._call(
             "checkStreamExists",
-            _info(scope, stream),
+            stream_info(scope, stream),
             pb.ExistsResponse,
             f"stream {scope}/{stream}",
         )
@@ -633,56 +670,44 @@ class ControllerClient:
 
         :raises StreamNotFoundError: no such stream.
         """
-        with _stream_names(scope, stream):
+        with naming_stream(scope, stream):
             reply = await self._call(
                 "getStreamConfiguration",
-                _info(scope, stream),
+                stream_info(scope, stream),
                 pb.StreamConfig,
                 f"stream {scope}/{stream}",
             )
-        return _configuration(reply)
+        return stream_configuration(reply)
 
-    async def list_streams(self, scope: str) -> AsyncIterator[str]:
+    def list_streams(self, scope: str) -> AsyncIterator[str]:
         """Names of the streams of a scope, internal ones too, page by page.
 
         :raises ScopeNotFoundError: no such scope.
         """
-        validate_scope_name(scope)
-        token = pb.ContinuationToken()
-        while True:
-            reply = await self._call(
-                "listStreamsInScope",
-                pb.StreamsInScopeRequest(scope=pb.ScopeInfo(scope=scope), continuationToken=token),
-                pb.StreamsInScopeResponse,
-                f"scope {scope}",
-            )
-            for name in _page(reply, "listStreamsInScope", scope):
-                yield name
-            if not reply.streams:
-                return
-            token = reply.continuationToken
+        return self._pages(
+            "listStreamsInScope",
+            lambda token: pb.StreamsInScopeRequest(scope=pb.ScopeInfo(scope=scope), continuationToken=token),
+            pb.StreamsInScopeResponse,
+            f"scope {scope}",
+            lambda reply: [each.stream for each in reply.streams],
+            scope=scope,
+        )
 
-    async def list_streams_for_tag(self, scope: str, tag: str) -> AsyncIterator[str]:
+    def list_streams_for_tag(self, scope: str, tag: str) -> AsyncIterator[str]:
         """Names of the streams of a scope that carry a tag, page by page.
 
         :raises ScopeNotFoundError: no such scope.
         """
-        validate_scope_name(scope)
-        token = pb.ContinuationToken()
-        while True:
-            reply = await self._call(
-                "listStreamsInScopeForTag",
-                pb.StreamsInScopeWithTagRequest(
-                    scope=pb.ScopeInfo(scope=scope), tag=tag, continuationToken=token
-                ),
-                pb.StreamsInScopeResponse,
-                f"scope {scope}, tag {tag}",
-            )
-            for name in _page(reply, "listStreamsInScopeForTag", scope):
-                yield name
-            if not reply.streams:
-                return
-            token = reply.continuationToken
+        return self._pages(
+            "listStreamsInScopeForTag",
+            lambda token: pb.StreamsInScopeWithTagRequest(
+                scope=pb.ScopeInfo(scope=scope), tag=tag, continuationToken=token
+            ),
+            pb.StreamsInScopeResponse,
+            f"scope {scope}, tag {tag}",
+            lambda reply: [each.stream for each in reply.streams],
+            scope=scope,
+        )
 
     # --- segments -------------------------------------------------------------------------------
 
@@ -691,28 +716,30 @@ class ControllerClient:
 
         :raises StreamNotFoundError: no such stream.
         """
-        with _stream_names(scope, stream):
+        with naming_stream(scope, stream):
             reply = await self._call(
                 "getCurrentSegments",
-                _info(scope, stream, _NONE),
+                stream_info(scope, stream, ACCESS_NONE),
                 pb.SegmentRanges,
                 f"stream {scope}/{stream}",
             )
-        return _ranges(reply.segmentRanges)
+        return ranges(reply.segmentRanges)
 
     async def get_epoch_segments(self, scope: str, stream: str, epoch: int) -> list[SegmentWithRange]:
         """Segments of one epoch.
 
         :raises StreamNotFoundError: no such stream (or no such epoch).
         """
-        with _stream_names(scope, stream):
+        with naming_stream(scope, stream):
             reply = await self._call(
                 "getEpochSegments",
-                pb.GetEpochSegmentsRequest(streamInfo=_info(scope, stream, _READ_WRITE), epoch=epoch),
+                pb.GetEpochSegmentsRequest(
+                    streamInfo=stream_info(scope, stream, ACCESS_READ_WRITE), epoch=epoch
+                ),
                 pb.SegmentRanges,
                 f"epoch {epoch} of stream {scope}/{stream}",
             )
-        return _ranges(reply.segmentRanges)
+        return ranges(reply.segmentRanges)
 
     async def get_segments(self, scope: str, stream: str) -> dict[int, int]:
         """The head of the stream: segment id to first readable offset.
@@ -721,10 +748,10 @@ class ControllerClient:
 
         :raises StreamNotFoundError: no such stream.
         """
-        with _stream_names(scope, stream):
+        with naming_stream(scope, stream):
             reply = await self._call(
                 "getSegments",
-                pb.GetSegmentsRequest(streamInfo=_info(scope, stream, _NONE), timestamp=0),
+                pb.GetSegmentsRequest(streamInfo=stream_info(scope, stream, ACCESS_NONE), timestamp=0),
                 pb.SegmentsAtTime,
                 f"stream {scope}/{stream}",
             )
@@ -732,15 +759,15 @@ class ControllerClient:
 
     async def get_successors(self, scope: str, stream: str, segment_id: int) -> Successors:
         """What follows a sealed segment; empty when the stream was sealed or it is still active."""
-        with _stream_names(scope, stream):
+        with naming_stream(scope, stream):
             reply = await self._call(
                 "getSegmentsImmediatelyFollowing",
-                _segment(scope, stream, segment_id, _NONE),
+                segment_message(scope, stream, segment_id, ACCESS_NONE),
                 pb.SuccessorResponse,
                 f"segment {segment_id} of {scope}/{stream}",
             )
         return Successors(
-            tuple(Successor(_ranges([entry.segment])[0], tuple(entry.value)) for entry in reply.segments)
+            tuple(Successor(ranges([entry.segment])[0], tuple(entry.value)) for entry in reply.segments)
         )
 
     async def get_segments_between(
@@ -764,7 +791,7 @@ class ControllerClient:
                 scope=scope,
                 stream=stream,
             )
-        request = pb.StreamCutRange(streamInfo=_info(scope, stream, _NONE), to=dict(end))
+        request = pb.StreamCutRange(streamInfo=stream_info(scope, stream, ACCESS_NONE), to=dict(end))
         getattr(request, "from").update(dict(start))
 
         async def ask(attempts: int | None) -> pb.StreamCutRangeResponse:
@@ -776,7 +803,7 @@ class ControllerClient:
                 attempts=attempts,
             )
 
-        with _stream_names(scope, stream):
+        with naming_stream(scope, stream):
             try:
                 reply = await ask(unknown_attempts)
             except RetriesExhaustedError as error:
@@ -784,7 +811,7 @@ class ControllerClient:
                 if unknown_attempts is None:
                     raise
                 if isinstance(last, ControllerError) and last.status == StatusCode.UNKNOWN.name:
-                    raise _refused(
+                    raise refused(
                         ControllerError, "getSegmentsBetween", last.status, error.message, scope, stream
                     ) from error
                 # Something else that passes: that gets the usual time.
@@ -798,7 +825,7 @@ class ControllerClient:
         """
         reply = await self._call(
             "getURI",
-            pb.SegmentId(streamInfo=_owner_info(scope, stream, _NONE), segmentId=segment_id),
+            pb.SegmentId(streamInfo=owner_info(scope, stream, ACCESS_NONE), segmentId=segment_id),
             pb.NodeUri,
             f"segment {segment_id} of {scope}/{stream}",
         )
@@ -809,10 +836,10 @@ class ControllerClient:
 
         :raises StreamNotFoundError: no such stream.
         """
-        with _stream_names(scope, stream):
+        with naming_stream(scope, stream):
             reply = await self._call(
                 "isSegmentValid",
-                _segment(scope, stream, segment_id, _NONE),
+                segment_message(scope, stream, segment_id, ACCESS_NONE),
                 pb.SegmentValidityResponse,
                 f"segment {segment_id} of {scope}/{stream}",
             )
@@ -823,10 +850,10 @@ class ControllerClient:
 
         :raises StreamNotFoundError: no such stream.
         """
-        with _stream_names(scope, stream):
+        with naming_stream(scope, stream):
             reply = await self._call(
                 "isStreamCutValid",
-                pb.StreamCut(streamInfo=_info(scope, stream), cut=dict(cut)),
+                pb.StreamCut(streamInfo=stream_info(scope, stream), cut=dict(cut)),
                 pb.StreamCutValidityResponse,
                 f"stream {scope}/{stream}",
             )
@@ -850,12 +877,12 @@ class ControllerClient:
         :raises InvalidArgumentError: no segments or no ranges are given, or ranges are empty or overlap.
         """
         about = f"stream {scope}/{stream}"
-        _check_scale(about, seal, new_ranges)
-        with _stream_names(scope, stream):
+        check_scale(about, seal, new_ranges)
+        with naming_stream(scope, stream):
             reply = await self._call(
                 "scale",
                 pb.ScaleRequest(
-                    streamInfo=_info(scope, stream),
+                    streamInfo=stream_info(scope, stream),
                     sealedSegments=list(seal),
                     newKeyRanges=[
                         pb.ScaleRequest.KeyRangeEntry(start=low, end=high) for low, high in new_ranges
@@ -865,13 +892,13 @@ class ControllerClient:
                 pb.ScaleResponse,
                 about,
             )
-        status = _name(pb.ScaleResponse.ScaleStreamStatus, reply.status)
+        status = status_name(pb.ScaleResponse.ScaleStreamStatus, reply.status)
         if status == "PRECONDITION_FAILED":
             return None
         if status == "FAILURE":
             if not await self.check_stream_exists(scope, stream):
-                raise _no_stream("scale", scope, stream)
-            raise _refused(
+                raise no_stream("scale", scope, stream)
+            raise refused(
                 ScaleConflictError,
                 "scale",
                 status,
@@ -880,7 +907,7 @@ class ControllerClient:
                 scope,
                 stream,
             )
-        _result(status, "scale", about, true="STARTED")
+        done(status, "scale", about, true="STARTED")
         return reply.epoch
 
     async def check_scale(self, scope: str, stream: str, epoch: int) -> bool:
@@ -888,12 +915,12 @@ class ControllerClient:
         about = f"scale of stream {scope}/{stream} from epoch {epoch}"
         reply = await self._call(
             "checkScale",
-            pb.ScaleStatusRequest(streamInfo=_info(scope, stream), epoch=epoch),
+            pb.ScaleStatusRequest(streamInfo=stream_info(scope, stream), epoch=epoch),
             pb.ScaleStatusResponse,
             about,
         )
-        status = _name(pb.ScaleStatusResponse.ScaleStatus, reply.status)
-        return _result(status, "checkScale", about, false="IN_PROGRESS")
+        status = status_name(pb.ScaleStatusResponse.ScaleStatus, reply.status)
+        return done(status, "checkScale", about, false="IN_PROGRESS")
 
     async def get_delegation_token(self, scope: str, stream: str, access: Access) -> str:
         """A token for the segment stores; "" without authorization.
@@ -902,7 +929,7 @@ class ControllerClient:
         """
         reply = await self._call(
             "getDelegationToken",
-            _owner_info(scope, stream, access.value),
+            owner_info(scope, stream, access.value),
             pb.DelegationToken,
             f"stream {scope}/{stream}",
         )
@@ -925,13 +952,13 @@ class ControllerClient:
         async def ask(attempts: int | None) -> pb.CreateTxnResponse:
             return await self._call(
                 "createTransaction",
-                pb.CreateTxnRequest(streamInfo=_info(scope, stream, _READ_WRITE), lease=lease_ms),
+                pb.CreateTxnRequest(streamInfo=stream_info(scope, stream, ACCESS_READ_WRITE), lease=lease_ms),
                 pb.CreateTxnResponse,
                 f"stream {scope}/{stream}",
                 attempts=attempts,
             )
 
-        with _stream_names(scope, stream):
+        with naming_stream(scope, stream):
             try:
                 reply = await ask(1)
             except RetriesExhaustedError as error:
@@ -946,7 +973,7 @@ class ControllerClient:
                 # Something else that passes: that gets the usual time.
                 reply = await ask(None)
         return CreatedTransaction(
-            _uuid(reply.txnId), tuple(_ranges(reply.activeSegments)), reply.delegationToken
+            uuid_of(reply.txnId), tuple(ranges(reply.activeSegments)), reply.delegationToken
         )
 
     async def commit_transaction(
@@ -965,70 +992,51 @@ class ControllerClient:
         reply = await self._call(
             "commitTransaction",
             pb.TxnRequest(
-                streamInfo=_info(scope, stream),
-                txnId=_txn(txn_id),
+                streamInfo=stream_info(scope, stream),
+                txnId=txn_message(txn_id),
                 writerId=writer_id,
-                timestamp=_NO_TIMESTAMP if timestamp is None else check_event_time("timestamp", timestamp),
+                timestamp=NO_TIMESTAMP if timestamp is None else check_event_time("timestamp", timestamp),
             ),
             pb.TxnStatus,
             f"transaction {txn_id} of {scope}/{stream}",
         )
-        return self._txn_done("commitTransaction", scope, stream, txn_id, reply)
+        return txn_done("commitTransaction", scope, stream, txn_id, reply)
 
     async def abort_transaction(self, scope: str, stream: str, txn_id: UUID) -> bool:
         """True when it is aborting or aborted; False when it cannot be (committed, unknown)."""
         reply = await self._call(
             "abortTransaction",
-            pb.TxnRequest(streamInfo=_info(scope, stream), txnId=_txn(txn_id)),
+            pb.TxnRequest(streamInfo=stream_info(scope, stream), txnId=txn_message(txn_id)),
             pb.TxnStatus,
             f"transaction {txn_id} of {scope}/{stream}",
         )
-        return self._txn_done("abortTransaction", scope, stream, txn_id, reply)
-
-    @staticmethod
-    def _txn_done(rpc: str, scope: str, stream: str, txn_id: UUID, reply: pb.TxnStatus) -> bool:
-        status = _name(pb.TxnStatus.Status, reply.status)
-        if status == "STREAM_NOT_FOUND":
-            raise _no_stream(rpc, scope, stream)
-        if status == "TRANSACTION_NOT_FOUND":
-            raise TransactionUnknownError(
-                f"transaction {txn_id} of {scope}/{stream} is not known to the controller",
-                scope=scope,
-                stream=stream,
-                transaction=txn_id,
-            )
-        # v0.13.0 answers FAILURE for everything that is not possible in the transaction's state.
-        return status == "SUCCESS"
+        return txn_done("abortTransaction", scope, stream, txn_id, reply)
 
     async def ping_transaction(self, scope: str, stream: str, txn_id: UUID, lease_ms: int) -> PingStatus:
         """Let the lease end ``lease_ms`` from now."""
         check_lease(lease_ms)
         reply = await self._call(
             "pingTransaction",
-            pb.PingTxnRequest(streamInfo=_info(scope, stream), txnId=_txn(txn_id), lease=lease_ms),
+            pb.PingTxnRequest(
+                streamInfo=stream_info(scope, stream), txnId=txn_message(txn_id), lease=lease_ms
+            ),
             pb.PingTxnStatus,
             f"transaction {txn_id} of {scope}/{stream}",
         )
-        try:
-            return PingStatus(reply.status)
-        except ValueError:
-            raise _odd("pingTransaction", reply.status) from None
+        return known(PingStatus, "pingTransaction", reply.status)
 
     async def check_transaction_state(self, scope: str, stream: str, txn_id: UUID) -> TxnStatus:
         """Its state; UNKNOWN when the controller has no record of it."""
         try:
             reply = await self._call(
                 "checkTransactionState",
-                pb.TxnRequest(streamInfo=_info(scope, stream), txnId=_txn(txn_id)),
+                pb.TxnRequest(streamInfo=stream_info(scope, stream), txnId=txn_message(txn_id)),
                 pb.TxnState,
                 f"transaction {txn_id} of {scope}/{stream}",
             )
         except NotFoundError:
             return TxnStatus.UNKNOWN
-        try:
-            return TxnStatus(reply.state)
-        except ValueError:
-            raise _odd("checkTransactionState", reply.state) from None
+        return known(TxnStatus, "checkTransactionState", reply.state)
 
     async def list_completed_transactions(self, scope: str, stream: str) -> dict[UUID, TxnStatus]:
         """Transactions that have ended and are still remembered (at most 500), with their end.
@@ -1036,15 +1044,15 @@ class ControllerClient:
         Not to be relied on with v0.13.0: it keeps the ended transactions of all streams in one table, and
         answers with nothing as soon as those of a second stream are in it.
         """
-        with _stream_names(scope, stream):
+        with naming_stream(scope, stream):
             reply = await self._call(
                 "listCompletedTransactions",
-                pb.ListCompletedTxnRequest(streamInfo=_info(scope, stream)),
+                pb.ListCompletedTxnRequest(streamInfo=stream_info(scope, stream)),
                 pb.ListCompletedTxnResponse,
                 f"stream {scope}/{stream}",
             )
         return {
-            _uuid(each.txnId): TxnStatus.COMMITTED
+            uuid_of(each.txnId): TxnStatus.COMMITTED
             if each.status == pb.TxnResponse.COMMITTED
             else TxnStatus.ABORTED
             for each in reply.response
@@ -1065,35 +1073,29 @@ class ControllerClient:
         :raises StreamNotFoundError: no such stream.
         """
         validate_user_name("writer", writer_id)
-        with _stream_names(scope, stream):
+        with naming_stream(scope, stream):
             reply = await self._call(
                 "noteTimestampFromWriter",
                 pb.TimestampFromWriter(
                     writer=writer_id,
-                    position=pb.StreamCut(streamInfo=_info(scope, stream), cut=dict(position)),
+                    position=pb.StreamCut(streamInfo=stream_info(scope, stream), cut=dict(position)),
                     timestamp=check_event_time("timestamp", timestamp),
                 ),
                 pb.TimestampResponse,
                 f"writer {writer_id} of {scope}/{stream}",
             )
-        try:
-            return NoteTimeStatus(reply.result)
-        except ValueError:
-            raise _odd("noteTimestampFromWriter", reply.result) from None
+        return known(NoteTimeStatus, "noteTimestampFromWriter", reply.result)
 
     async def remove_writer(self, scope: str, stream: str, writer_id: str) -> RemoveWriterStatus:
         """A writer is gone: it must not hold back the watermark."""
         validate_user_name("writer", writer_id)
         reply = await self._call(
             "removeWriter",
-            pb.RemoveWriterRequest(writer=writer_id, stream=_info(scope, stream)),
+            pb.RemoveWriterRequest(writer=writer_id, stream=stream_info(scope, stream)),
             pb.RemoveWriterResponse,
             f"writer {writer_id} of {scope}/{stream}",
         )
-        try:
-            return RemoveWriterStatus(reply.result)
-        except ValueError:
-            raise _odd("removeWriter", reply.result) from None
+        return known(RemoveWriterStatus, "removeWriter", reply.result)
 
     # --- reader groups --------------------------------------------------------------------------
 
@@ -1105,34 +1107,34 @@ class ControllerClient:
         :raises ScopeNotFoundError: no such scope. :raises ScopeBrokenError: see there.
         """
         about = f"reader group {configuration.scope}/{configuration.name}"
-        _check_names("reader group", configuration.scope, configuration.name)
+        check_names("reader group", configuration.scope, configuration.name)
         status, reply = await self._in_scope(
             "createReaderGroup",
             configuration.scope,
-            _group_config(configuration),
+            group_config(configuration),
             pb.CreateReaderGroupResponse,
             about,
         )
         if status == "INVALID_RG_NAME":
             raise InvalidArgumentError(f"the controller refuses the name of {about}")
-        _result(status, "createReaderGroup", about)
-        return _group(reply.config)
+        done(status, "createReaderGroup", about)
+        return group_configuration(reply.config)
 
     async def get_reader_group_config(self, scope: str, name: str) -> ReaderGroupConfiguration:
         """A group's configuration.
 
         :raises ReaderGroupNotFoundError: no such group.
         """
-        _check_names("reader group", scope, name)
+        check_names("reader group", scope, name)
         reply = await self._call(
             "getReaderGroupConfig",
             pb.ReaderGroupInfo(scope=scope, readerGroup=name),
             pb.ReaderGroupConfigResponse,
             f"reader group {scope}/{name}",
         )
-        status = _name(pb.ReaderGroupConfigResponse.Status, reply.status)
-        self._check_group("getReaderGroupConfig", scope, name, status)
-        return _group(reply.config)
+        status = status_name(pb.ReaderGroupConfigResponse.Status, reply.status)
+        group_done("getReaderGroupConfig", scope, name, status)
+        return group_configuration(reply.config)
 
     async def update_reader_group(self, configuration: ReaderGroupConfiguration) -> int:
         """Replace a group's configuration; returns the new generation.
@@ -1140,15 +1142,15 @@ class ControllerClient:
         :raises ReaderGroupNotFoundError: no such group.
         :raises ControllerError: with status INVALID_CONFIG when id or generation are not current.
         """
-        _check_names("reader group", configuration.scope, configuration.name)
+        check_names("reader group", configuration.scope, configuration.name)
         reply = await self._call(
             "updateReaderGroup",
-            _group_config(configuration),
+            group_config(configuration),
             pb.UpdateReaderGroupResponse,
             f"reader group {configuration.scope}/{configuration.name}",
         )
-        status = _name(pb.UpdateReaderGroupResponse.Status, reply.status)
-        self._check_group("updateReaderGroup", configuration.scope, configuration.name, status)
+        status = status_name(pb.UpdateReaderGroupResponse.Status, reply.status)
+        group_done("updateReaderGroup", configuration.scope, configuration.name, status)
         return reply.generation
 
     async def delete_reader_group(self, scope: str, name: str, group_id: UUID) -> None:
@@ -1156,27 +1158,15 @@ class ControllerClient:
 
         :raises ReaderGroupNotFoundError: no such group, or it has another id.
         """
-        _check_names("reader group", scope, name)
+        check_names("reader group", scope, name)
         reply = await self._call(
             "deleteReaderGroup",
             pb.ReaderGroupInfo(scope=scope, readerGroup=name, readerGroupId=str(group_id)),
             pb.DeleteReaderGroupStatus,
             f"reader group {scope}/{name}",
         )
-        status = _name(pb.DeleteReaderGroupStatus.Status, reply.status)
-        self._check_group("deleteReaderGroup", scope, name, status)
-
-    @staticmethod
-    def _check_group(rpc: str, scope: str, name: str, status: str) -> None:
-        if status == "RG_NOT_FOUND":
-            raise _refused(
-                ReaderGroupNotFoundError,
-                rpc,
-                status,
-                f"reader group {scope}/{name} does not exist",
-                scope,
-            )
-        _result(status, rpc, f"reader group {scope}/{name}")
+        status = status_name(pb.DeleteReaderGroupStatus.Status, reply.status)
+        group_done("deleteReaderGroup", scope, name, status)
 
     async def list_subscribers(self, scope: str, stream: str) -> list[str]:
         """Groups that hold back the stream's retention, as ``scope/group``.
@@ -1185,14 +1175,14 @@ class ControllerClient:
         """
         reply = await self._call(
             "listSubscribers",
-            _info(scope, stream),
+            stream_info(scope, stream),
             pb.SubscribersResponse,
             f"stream {scope}/{stream}",
         )
-        status = _name(pb.SubscribersResponse.Status, reply.status)
+        status = status_name(pb.SubscribersResponse.Status, reply.status)
         if status == "STREAM_NOT_FOUND":
-            raise _no_stream("listSubscribers", scope, stream)
-        _result(status, "listSubscribers", f"stream {scope}/{stream}")
+            raise no_stream("listSubscribers", scope, stream)
+        done(status, "listSubscribers", f"stream {scope}/{stream}")
         return list(reply.subscribers)
 
     async def update_subscriber_stream_cut(
@@ -1215,16 +1205,16 @@ class ControllerClient:
                 subscriber=subscriber,
                 generation=generation,
                 readerGroupId=str(group_id),
-                streamCut=pb.StreamCut(streamInfo=_info(scope, stream), cut=dict(cut)),
+                streamCut=pb.StreamCut(streamInfo=stream_info(scope, stream), cut=dict(cut)),
             ),
             pb.UpdateSubscriberStatus,
             about,
         )
-        status = _name(pb.UpdateSubscriberStatus.Status, reply.status)
+        status = status_name(pb.UpdateSubscriberStatus.Status, reply.status)
         if status == "STREAM_NOT_FOUND":
-            raise _no_stream("updateSubscriberStreamCut", scope, stream)
+            raise no_stream("updateSubscriberStreamCut", scope, stream)
         if status == "SUBSCRIBER_NOT_FOUND":
-            raise _refused(
+            raise refused(
                 ReaderGroupNotFoundError,
                 "updateSubscriberStreamCut",
                 status,
@@ -1236,7 +1226,7 @@ class ControllerClient:
             raise InvalidStreamCutError(
                 f"{about}: the cut {dict(cut)} is not valid", scope=scope, stream=stream
             )
-        _result(status, "updateSubscriberStreamCut", about)
+        done(status, "updateSubscriberStreamCut", about)
 
     # --- key-value tables -----------------------------------------------------------------------
 
@@ -1248,31 +1238,24 @@ class ControllerClient:
         :raises ScopeNotFoundError: no such scope. :raises ScopeBrokenError: see there.
         """
         about = f"key-value table {scope}/{table}"
-        _check_names("key-value table", scope, table)
+        check_names("key-value table", scope, table)
         status, _ = await self._in_scope(
             "createKeyValueTable",
             scope,
-            pb.KeyValueTableConfig(
-                scope=scope,
-                kvtName=table,
-                partitionCount=configuration.partition_count,
-                primaryKeyLength=configuration.primary_key_length,
-                secondaryKeyLength=configuration.secondary_key_length,
-                rolloverSizeBytes=configuration.rollover_size_bytes,
-            ),
+            table_config(scope, table, configuration),
             pb.CreateKeyValueTableStatus,
             about,
         )
         if status == "INVALID_TABLE_NAME":
             raise InvalidArgumentError(f"the controller refuses the name of {about}")
-        return _result(status, "createKeyValueTable", about, false="TABLE_EXISTS")
+        return done(status, "createKeyValueTable", about, false="TABLE_EXISTS")
 
     async def get_current_segments_key_value_table(self, scope: str, table: str) -> list[SegmentWithRange]:
         """Segments of a table.
 
         :raises KeyValueTableNotFoundError: no such table.
         """
-        _check_names("key-value table", scope, table)
+        check_names("key-value table", scope, table)
         try:
             reply = await self._call(
                 "getCurrentSegmentsKeyValueTable",
@@ -1281,344 +1264,50 @@ class ControllerClient:
                 f"key-value table {scope}/{table}",
             )
         except NotFoundError as error:
-            raise _no_table("getCurrentSegmentsKeyValueTable", scope, table) from error
-        return _ranges(reply.segmentRanges)
+            raise no_table("getCurrentSegmentsKeyValueTable", scope, table) from error
+        return ranges(reply.segmentRanges)
 
-    async def list_key_value_tables(self, scope: str) -> AsyncIterator[str]:
+    def list_key_value_tables(self, scope: str) -> AsyncIterator[str]:
         """Names of the tables of a scope, page by page.
 
         :raises ScopeNotFoundError: no such scope.
         """
-        validate_scope_name(scope)
-        token = pb.ContinuationToken()
-        while True:
-            reply = await self._call(
-                "listKeyValueTablesInScope",
-                pb.KVTablesInScopeRequest(scope=pb.ScopeInfo(scope=scope), continuationToken=token),
-                pb.KVTablesInScopeResponse,
-                f"scope {scope}",
-            )
-            status = _name(pb.KVTablesInScopeResponse.Status, reply.status)
-            if status == "SCOPE_NOT_FOUND":
-                raise _no_scope("listKeyValueTablesInScope", scope)
-            _result(status, "listKeyValueTablesInScope", f"scope {scope}")
-            if not reply.kvtables:
-                return
-            for table in reply.kvtables:
-                yield table.kvtName
-            token = reply.continuationToken
+        return self._pages(
+            "listKeyValueTablesInScope",
+            lambda token: pb.KVTablesInScopeRequest(scope=pb.ScopeInfo(scope=scope), continuationToken=token),
+            pb.KVTablesInScopeResponse,
+            f"scope {scope}",
+            lambda reply: [each.kvtName for each in reply.kvtables],
+            scope=scope,
+        )
 
     async def get_key_value_table_configuration(self, scope: str, table: str) -> KeyValueTableConfiguration:
         """A table's configuration.
 
         :raises KeyValueTableNotFoundError: no such table.
         """
-        _check_names("key-value table", scope, table)
+        check_names("key-value table", scope, table)
         reply = await self._call(
             "getKeyValueTableConfiguration",
             pb.KeyValueTableInfo(scope=scope, kvtName=table),
             pb.KeyValueTableConfigResponse,
             f"key-value table {scope}/{table}",
         )
-        status = _name(pb.KeyValueTableConfigResponse.Status, reply.status)
+        status = status_name(pb.KeyValueTableConfigResponse.Status, reply.status)
         if status == "TABLE_NOT_FOUND":
-            raise _no_table("getKeyValueTableConfiguration", scope, table)
-        _result(status, "getKeyValueTableConfiguration", f"key-value table {scope}/{table}")
-        config = reply.config
-        return KeyValueTableConfiguration(
-            config.partitionCount,
-            config.primaryKeyLength,
-            config.secondaryKeyLength,
-            config.rolloverSizeBytes,
-        )
+            raise no_table("getKeyValueTableConfiguration", scope, table)
+        done(status, "getKeyValueTableConfiguration", f"key-value table {scope}/{table}")
+        return table_configuration(reply.config)
 
     async def delete_key_value_table(self, scope: str, table: str) -> bool:
         """True when it was deleted, False when there was none."""
         about = f"key-value table {scope}/{table}"
-        _check_names("key-value table", scope, table)
+        check_names("key-value table", scope, table)
         reply = await self._call(
             "deleteKeyValueTable",
             pb.KeyValueTableInfo(scope=scope, kvtName=table),
             pb.DeleteKVTableStatus,
             about,
         )
-        status = _name(pb.DeleteKVTableStatus.Status, reply.status)
-        return _result(status, "deleteKeyValueTable", about, false="TABLE_NOT_FOUND")
-
-
-# --- from and to messages ------------------------------------------------------------------------
-
-
-class _stream_names:  # reads as a statement at its uses
-    """Turns the bare "not found" of a call about a stream into one that names the stream."""
-
-    def __init__(self, scope: str, stream: str) -> None:
-        validate_scope_name(scope)
-        validate_stream_name(stream)
-        self._scope = scope
-        self._stream = stream
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if type(error) is NotFoundError:
-            found = _no_stream(error.rpc or "", self._scope, self._stream)
-            found.status = error.status
-            found.host = error.host
-            raise found from error
-
-
-def _check_names(kind: str, scope: str, name: str) -> None:
-    validate_scope_name(scope)
-    validate_user_name(kind, name)
-
-
-def _info(scope: str, stream: str, access: Any = pb.StreamInfo.UNSPECIFIED) -> pb.StreamInfo:
-    """The server takes an empty name for a fault of its own, which would be tried again for long."""
-    validate_scope_name(scope)
-    validate_stream_name(stream)
-    return pb.StreamInfo(scope=scope, stream=stream, accessOperation=access)
-
-
-def _owner_info(scope: str, stream: str, access: Any) -> pb.StreamInfo:
-    """As :func:`_info`, also of what the segments of a key-value table belong to."""
-    info = _info(scope, stream.removesuffix(TABLE_SUFFIX), access)
-    info.stream = stream
-    return info
-
-
-def _segment(scope: str, stream: str, segment_id: int, access: Any) -> pb.SegmentId:
-    return pb.SegmentId(streamInfo=_info(scope, stream, access), segmentId=segment_id)
-
-
-def _ranges(ranges: Any) -> list[SegmentWithRange]:
-    return [SegmentWithRange(each.segmentId.segmentId, each.minKey, each.maxKey) for each in ranges]
-
-
-def _txn(txn_id: UUID) -> pb.TxnId:
-    check_uuid("the id of a transaction", txn_id)
-    high, low = txn_id.int >> 64, txn_id.int & 0xFFFFFFFFFFFFFFFF
-    return pb.TxnId(highBits=_signed(high), lowBits=_signed(low))
-
-
-def _signed(value: int) -> int:
-    return value - (1 << 64) if value >> 63 else value
-
-
-def _uuid(txn: pb.TxnId) -> UUID:
-    mask = 0xFFFFFFFFFFFFFFFF
-    return UUID(int=((txn.highBits & mask) << 64) | (txn.lowBits & mask))
-
-
-def check_lease(lease_ms: int) -> None:
-    """Refuse a transaction's lease, in milliseconds, that a server with default limits refuses."""
-    check_count("lease_ms", lease_ms)
-    if not MIN_LEASE_MS <= lease_ms <= MAX_LEASE_MS:
-        raise InvalidArgumentError(
-            f"a lease of {lease_ms} ms is not between {MIN_LEASE_MS} and {MAX_LEASE_MS} ms"
-        )
-
-
-def _check_scale(about: str, seal: Sequence[int], new_ranges: Sequence[tuple[float, float]]) -> None:
-    """What v0.13.0 does not check, and takes badly.
-
-    Without segments and ranges it starts, and the stream cannot be sealed any more; two ranges with the
-    same beginning are answered like a passing fault.
-    """
-    if not seal or not new_ranges:
-        raise InvalidArgumentError(f"{about}: a scale seals segments and makes new ones; name both")
-    for segment_id in seal:
-        check_count(f"{about}: a segment's id", segment_id, 0)
-    for bounds in new_ranges:
-        if len(bounds) != 2 or not all(type(each) in (int, float) for each in bounds):
-            raise InvalidArgumentError(f"{about}: {bounds!r} is not a pair of numbers")
-    before = 0.0
-    for low, high in sorted(new_ranges):
-        if not before <= low < high <= 1.0:
-            raise InvalidArgumentError(
-                f"{about}: the new ranges {list(new_ranges)} must lie between 0 and 1 and not overlap"
-            )
-        before = high
-
-
-def _stream_config(scope: str, stream: str, configuration: StreamConfiguration) -> pb.StreamConfig:
-    scaling = configuration.scaling
-    message = pb.StreamConfig(
-        streamInfo=_info(scope, stream),
-        scalingPolicy=pb.ScalingPolicy(
-            scaleType=scaling.scale_type.name,
-            targetRate=scaling.target_rate,
-            scaleFactor=scaling.scale_factor,
-            minNumSegments=scaling.min_segments,
-        ),
-        tags=pb.Tags(tag=sorted(configuration.tags)),
-        timestampAggregationTimeout=configuration.timestamp_aggregation_timeout_ms,
-        rolloverSizeBytes=configuration.rollover_size_bytes,
-    )
-    if configuration.retention is not None:
-        message.retentionPolicy.CopyFrom(
-            pb.RetentionPolicy(
-                retentionType=configuration.retention.retention_type.name,
-                retentionParam=configuration.retention.minimum,
-                retentionMax=configuration.retention.maximum,
-            )
-        )
-    return message
-
-
-def _configuration(message: pb.StreamConfig) -> StreamConfiguration:
-    scaling = message.scalingPolicy
-    retention = message.retentionPolicy
-    return StreamConfiguration(
-        scaling=ScalingPolicy(
-            ScaleType(scaling.scaleType),
-            scaling.targetRate,
-            scaling.scaleFactor,
-            scaling.minNumSegments,
-        ),
-        retention=None
-        if retention.retentionType == pb.RetentionPolicy.UNKNOWN
-        else RetentionPolicy(
-            RetentionType(retention.retentionType),
-            retention.retentionParam,
-            retention.retentionMax,
-        ),
-        tags=frozenset(message.tags.tag),
-        timestamp_aggregation_timeout_ms=message.timestampAggregationTimeout,
-        rollover_size_bytes=message.rolloverSizeBytes,
-    )
-
-
-def _cuts(cuts: Mapping[tuple[str, str], Mapping[int, int]]) -> list[pb.StreamCut]:
-    return [
-        pb.StreamCut(streamInfo=_info(scope, stream), cut=dict(cut)) for (scope, stream), cut in cuts.items()
-    ]
-
-
-def _group_config(configuration: ReaderGroupConfiguration) -> pb.ReaderGroupConfiguration:
-    return pb.ReaderGroupConfiguration(
-        scope=configuration.scope,
-        readerGroupName=configuration.name,
-        groupRefreshTimeMillis=configuration.group_refresh_ms,
-        automaticCheckpointIntervalMillis=configuration.automatic_checkpoint_ms,
-        maxOutstandingCheckpointRequest=configuration.max_outstanding_checkpoints,
-        retentionType=configuration.retention_type,
-        generation=configuration.generation,
-        readerGroupId=str(configuration.group_id),
-        startingStreamCuts=_cuts(configuration.starts),
-        endingStreamCuts=_cuts(configuration.ends),
-    )
-
-
-def _group(message: pb.ReaderGroupConfiguration) -> ReaderGroupConfiguration:
-    def cuts(found: Any) -> dict[tuple[str, str], dict[int, int]]:
-        return {(each.streamInfo.scope, each.streamInfo.stream): dict(each.cut) for each in found}
-
-    return ReaderGroupConfiguration(
-        scope=message.scope,
-        name=message.readerGroupName,
-        starts=cuts(message.startingStreamCuts),
-        ends=cuts(message.endingStreamCuts),
-        group_refresh_ms=message.groupRefreshTimeMillis,
-        automatic_checkpoint_ms=message.automaticCheckpointIntervalMillis,
-        max_outstanding_checkpoints=message.maxOutstandingCheckpointRequest,
-        retention_type=message.retentionType,
-        generation=message.generation,
-        group_id=UUID(message.readerGroupId) if message.readerGroupId else UUID(int=0),
-    )
-
-
-# --- statuses ------------------------------------------------------------------------------------
-
-
-def _name(enum: Any, value: int) -> str:
-    """Name of an enum value; numbers that this version does not know are tolerated."""
-    try:
-        return str(enum.Name(value))
-    except ValueError:
-        return f"UNRECOGNIZED_{value}"
-
-
-def _result(status: str, rpc: str, about: str, *, true: str = "SUCCESS", false: str | None = None) -> bool:
-    if status == true:
-        return True
-    if status == false:
-        return False
-    raise ControllerError(f"the controller failed {rpc} for {about}: {status}", rpc=rpc, status=status)
-
-
-E = TypeVar("E", bound=ControllerError)
-
-
-def _refused(kind: type[E], rpc: str, status: str, message: str, scope: str, stream: str | None = None) -> E:
-    return kind(message, rpc=rpc, status=status, scope=scope, stream=stream)
-
-
-def _no_scope(rpc: str, scope: str) -> ScopeNotFoundError:
-    return _refused(ScopeNotFoundError, rpc, "SCOPE_NOT_FOUND", f"scope {scope} does not exist", scope)
-
-
-def _broken(rpc: str, status: str, scope: str) -> ScopeBrokenError:
-    return _refused(
-        ScopeBrokenError,
-        rpc,
-        status,
-        f"scope {scope} exists, but the controller answers {rpc} as if it did not: it is being deleted, or "
-        "an earlier attempt to delete it has removed tables that it needs. Copy what is needed to another "
-        "scope, and delete this one with delete_scope(recursive=True)",
-        scope,
-    )
-
-
-def _no_stream(rpc: str, scope: str, stream: str) -> StreamNotFoundError:
-    return _refused(
-        StreamNotFoundError,
-        rpc,
-        "STREAM_NOT_FOUND",
-        f"stream {scope}/{stream} does not exist",
-        scope,
-        stream,
-    )
-
-
-def _no_table(rpc: str, scope: str, table: str) -> KeyValueTableNotFoundError:
-    return _refused(
-        KeyValueTableNotFoundError,
-        rpc,
-        "TABLE_NOT_FOUND",
-        f"key-value table {scope}/{table} does not exist",
-        scope,
-    )
-
-
-def _odd(rpc: str, value: int) -> ControllerError:
-    return ControllerError(
-        f"the controller answered {rpc} with the unknown status {value}", rpc=rpc, status=str(value)
-    )
-
-
-def _page(reply: pb.StreamsInScopeResponse, rpc: str, scope: str) -> list[str]:
-    status = _name(pb.StreamsInScopeResponse.Status, reply.status)
-    if status == "SCOPE_NOT_FOUND":
-        raise _no_scope(rpc, scope)
-    _result(status, rpc, f"scope {scope}")
-    return [each.stream for each in reply.streams]
-
-
-def _stream_updated(rpc: str, scope: str, stream: str, reply: pb.UpdateStreamStatus) -> None:
-    status = _name(pb.UpdateStreamStatus.Status, reply.status)
-    if status == "STREAM_NOT_FOUND":
-        raise _no_stream(rpc, scope, stream)
-    if status == "SCOPE_NOT_FOUND":
-        raise _no_scope(rpc, scope)
-    if status == "STREAM_SEALED":
-        raise _refused(
-            StreamSealedError,
-            rpc,
-            status,
-            f"stream {scope}/{stream} is sealed",
-            scope,
-            stream,
-        )
-    _result(status, rpc, f"stream {scope}/{stream}")
+        status = status_name(pb.DeleteKVTableStatus.Status, reply.status)
+        return done(status, "deleteKeyValueTable", about, false="TABLE_NOT_FOUND")

@@ -11,8 +11,7 @@ from uuid import UUID
 
 import trio
 
-from pravega_wire.checks import INT32_MAX, check_count, check_flag
-from pravega_wire.controller.client import check_lease
+from pravega_wire.checks import INT32_MAX, check_count, check_flag, check_lease
 from pravega_wire.controller.types import TxnStatus
 from pravega_wire.errors import (
     EventTooLargeError,

@@ -17,9 +17,9 @@ from pravega_wire.boundaries import (
     LeadingPart,
     check_bytes,
 )
-from pravega_wire.checks import INT32_MAX, check_count, check_flag, check_text, check_uuid
+from pravega_wire.checks import INT32_MAX, check_count, check_flag, check_lease, check_text, check_uuid
 from pravega_wire.config import ControllerUri, Credentials, PravegaConfig, config_of
-from pravega_wire.controller.client import check_lease, open_controller
+from pravega_wire.controller.client import open_controller
 from pravega_wire.controller.tokens import Access, TokenCache
 from pravega_wire.controller.types import (
     KeyValueTableConfiguration,

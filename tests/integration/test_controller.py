@@ -149,7 +149,7 @@ def test_every_rpc_of_the_service_has_a_method() -> None:
         for node in ast.walk(tree)
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
-        and node.func.attr in ("_call", "_in_scope")
+        and node.func.attr in ("_call", "_in_scope", "_pages")
         and isinstance(node.args[0], ast.Constant)
     }
     rpcs = {method.name for method in pb.DESCRIPTOR.services_by_name["ControllerService"].methods}
