@@ -126,5 +126,5 @@ def check_lease(lease_ms: int) -> None:
     check_count("lease_ms", lease_ms)
     if not MIN_LEASE_MS <= lease_ms <= MAX_LEASE_MS:
         raise InvalidArgumentError(
-            f"a lease of {lease_ms} ms is not between {MIN_LEASE_MS} and {MAX_LEASE_MS} ms"
+            f"lease_ms: a lease of {lease_ms} ms is not between {MIN_LEASE_MS} and {MAX_LEASE_MS} ms"
         )

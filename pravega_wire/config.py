@@ -24,14 +24,13 @@ from typing import Any, Final, NamedTuple, Self
 from pravega_wire.checks import INT32_MAX, check_count, check_flag, check_seconds, check_text
 from pravega_wire.errors import InvalidArgumentError
 from pravega_wire.naming import validate_scope_name
-from pravega_wire.types import ScopedStream
+from pravega_wire.types import Endpoint, ScopedStream
 
 __all__ = [
     "DEFAULT_CONTROLLER_URI",
     "SETTINGS",
     "ControllerUri",
     "Credentials",
-    "Endpoint",
     "PravegaConfig",
     "Setting",
     "config_of",
@@ -42,10 +41,6 @@ DEFAULT_CONTROLLER_URI = "tcp://localhost:9090"
 _PLAIN_SCHEMES = frozenset({"tcp", "pravega"})
 _TLS_SCHEMES = frozenset({"tls", "ssl", "pravegas"})
 _DISCOVERY_SCHEMES = frozenset({"pravega", "pravegas"})
-
-Endpoint = tuple[str, int]
-"""A host name or address, and a port."""
-
 
 _METHOD: Final = re.compile(r"[!-~]+")
 _TOKEN: Final = re.compile(r"[!-~](?:[ -~]*[!-~])?")

@@ -17,7 +17,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from pravega_wire.errors import (
     DataLossError,
@@ -28,9 +28,16 @@ from pravega_wire.errors import (
 from pravega_wire.naming import epoch_of, segment_name
 from pravega_wire.types import SEGMENT_READ, CutOrder, ScopedStream, SegmentRange, StreamCut
 
-__all__ = ["LayoutSegment", "OnTruncated", "SkippedPart", "StreamLayout", "wanted_bytes"]
+__all__ = [
+    "Bound", "LayoutSegment", "OnTruncated", "SkippedPart", "StreamLayout", "check_on_truncated",
+    "wanted_bytes",
+]  # fmt: skip
+
+Bound: TypeAlias = StreamCut | str | None
+"""A cut, its text, ``"earliest"``, ``"latest"``, or None for the default of its place."""
 
 OnTruncated: TypeAlias = Literal["raise", "skip_to_head"]
+"""What becomes of reading where data was truncated: an error, or it begins with what is left."""
 
 _Place: TypeAlias = tuple[int, int]
 """Number of a segment in its row, and an offset in it (-1: its end)."""
@@ -329,8 +336,7 @@ class StreamLayout:
             ``"skip_to_head"``.
         :raises UndecidableCutError: the end of a segment that was still open is between them.
         """
-        if on_truncated not in ("raise", "skip_to_head"):
-            raise InvalidArgumentError(f"on_truncated is 'raise' or 'skip_to_head', not {on_truncated!r}")
+        check_on_truncated(on_truncated)
         return self._ranges(start, end, on_truncated)
 
     def skipped_between(self, start: StreamCut, end: StreamCut) -> list[SkippedPart]:
@@ -482,3 +488,12 @@ def wanted_bytes(
             skipped.append(SkippedPart(name, first, lost_to, lost_to - first))
         first = head
     return (first, last) if first < last else None
+
+
+def check_on_truncated(value: object) -> None:
+    """Refuse what is not an :data:`OnTruncated`.
+
+    :raises InvalidArgumentError: it is not.
+    """
+    if value not in get_args(OnTruncated):
+        raise InvalidArgumentError(f"on_truncated is 'raise' or 'skip_to_head', not {value!r}")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import Enum
 from operator import index
 from types import MappingProxyType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeAlias
 
 from pravega_wire.checks import check_count, check_text
 from pravega_wire.errors import InvalidArgumentError, InvalidStreamCutError
@@ -28,12 +28,15 @@ from pravega_wire.naming import (
 )
 from pravega_wire.naming import segment_id as make_segment_id
 
-__all__ = ["CutOrder", "Revision", "ScopedStream", "SegmentRange", "StreamCut"]
+__all__ = ["CutOrder", "Endpoint", "Revision", "ScopedStream", "SegmentRange", "StreamCut"]
 
 _REVISION: Final = re.compile(r"(?s)(?P<segment>.*):(?P<offset>-?[0-9]{1,19}):(?P<index>-?[0-9]{1,10})\Z")
 
 SEGMENT_READ: Final = -1
 """Offset in a cut that means: the whole segment was read."""
+
+Endpoint: TypeAlias = tuple[str, int]
+"""A host name or address, and a port."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

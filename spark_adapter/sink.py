@@ -26,7 +26,7 @@ from pyspark.sql.types import (
 )
 
 from pravega_wire import PravegaConfig, ScopedStream
-from pravega_wire.checks import check_count, check_flag
+from pravega_wire.checks import check_count, check_flag, check_lease
 from pravega_wire.errors import InvalidArgumentError
 from spark_adapter.clients import HeldClient
 from spark_adapter.commit import AttemptResult, BatchCommitter, BatchReport, IfForgotten
@@ -38,9 +38,6 @@ from spark_adapter.versions import needs_classic
 __all__ = ["ForeachBatchSink"]
 
 log = logging.getLogger(__name__)
-
-MIN_LEASE_MS, MAX_LEASE_MS = 10_000, 600_000
-"""Limits a 0.13.0 controller has by default."""
 
 
 class ForeachBatchSink:
@@ -130,9 +127,7 @@ class ForeachBatchSink:
             raise InvalidArgumentError("give event_col or serializer, not both")
         if routing_key_col is not None and router is not None:
             raise InvalidArgumentError("give routing_key_col or router, not both")
-        check_count("lease_ms", lease_ms)
-        if not MIN_LEASE_MS <= lease_ms <= MAX_LEASE_MS:
-            raise InvalidArgumentError(f"lease_ms {lease_ms} is not in {MIN_LEASE_MS}..{MAX_LEASE_MS}")
+        check_lease(lease_ms)
         if if_forgotten not in get_args(IfForgotten):
             raise InvalidArgumentError(
                 f"if_forgotten {if_forgotten!r} is not one of {', '.join(get_args(IfForgotten))}"

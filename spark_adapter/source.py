@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from pyspark import RDD, SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.utils import require_minimum_pandas_version
 
-from pravega_wire import PravegaConfig, ScopedStream, SegmentRange, StreamCut
+from pravega_wire import PravegaConfig, ScopedStream, SegmentRange
+from pravega_wire.cuts import Bound, OnTruncated
 from pravega_wire.sync import DirectReader
 from spark_adapter.clients import HeldClient
 from spark_adapter.options import check_end, columns_of, config_options, encode_ranges, schema_of
@@ -26,14 +27,9 @@ from spark_adapter.versions import check_context, needs_data_sources
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["EVENT_SCHEMA", "Bound", "read_df", "read_rdd", "register"]
+__all__ = ["EVENT_SCHEMA", "read_df", "read_rdd", "register"]
 
 T = TypeVar("T")
-
-Bound: TypeAlias = StreamCut | str | None
-"""A stream cut, its text, ``"earliest"``, ``"latest"``, or None for the widest."""
-
-OnTruncated: TypeAlias = Literal["raise", "skip_to_head"]
 
 EVENT_SCHEMA = "event binary, scope string, stream string, segment_id long, offset long"
 """Columns of a DataFrame of events."""

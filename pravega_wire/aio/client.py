@@ -52,7 +52,7 @@ from pravega_wire.aio.bases import (
 from pravega_wire.boundaries import DEFAULT_PIECE_BYTES, DEFAULT_SPACING, BoundaryIndex, LeadingPart
 from pravega_wire.config import ControllerUri, Credentials, PravegaConfig
 from pravega_wire.controller.types import KeyValueTableConfiguration, SegmentWithRange, Successors, TxnStatus
-from pravega_wire.cuts import StreamLayout
+from pravega_wire.cuts import Bound, OnTruncated, StreamLayout
 from pravega_wire.errors import PravegaError
 from pravega_wire.event_time import WatermarkAssigner
 from pravega_wire.groups import (
@@ -70,8 +70,6 @@ from pravega_wire.protocol.append import Promise as AsyncPromise
 from pravega_wire.protocol.events import EventBatch
 from pravega_wire.segment.reader import EventRangeReader as AsyncEventRangeReader
 from pravega_wire.serializers import Serializer
-from pravega_wire.stream import batch
-from pravega_wire.stream.batch import Bound, OnTruncated
 from pravega_wire.stream.batch import StreamReader as AsyncStreamReader
 from pravega_wire.stream.byte_stream import ByteStreamReader as AsyncByteStreamReader
 from pravega_wire.stream.byte_stream import ByteStreamWriter as AsyncByteStreamWriter
@@ -1346,7 +1344,7 @@ class ReaderGroup(ReaderGroupBase):
         reader_id: str,
         *,
         initial_delay: float = 0.0,
-        on_truncated: batch.OnTruncated = "raise",
+        on_truncated: OnTruncated = "raise",
         on_checkpoint: Callable[[str], Awaitable[object] | object] | None = None,
         max_buffered_bytes: int = DEFAULT_BUFFERED_BYTES,
     ) -> EventReader[bytes]: ...
@@ -1358,7 +1356,7 @@ class ReaderGroup(ReaderGroupBase):
         serializer: Serializer[T],
         *,
         initial_delay: float = 0.0,
-        on_truncated: batch.OnTruncated = "raise",
+        on_truncated: OnTruncated = "raise",
         on_checkpoint: Callable[[str], Awaitable[object] | object] | None = None,
         max_buffered_bytes: int = DEFAULT_BUFFERED_BYTES,
     ) -> EventReader[T]: ...
@@ -1369,7 +1367,7 @@ class ReaderGroup(ReaderGroupBase):
         serializer: Serializer[Any] | None = None,
         *,
         initial_delay: float = 0.0,
-        on_truncated: batch.OnTruncated = "raise",
+        on_truncated: OnTruncated = "raise",
         on_checkpoint: Callable[[str], Awaitable[object] | object] | None = None,
         max_buffered_bytes: int = DEFAULT_BUFFERED_BYTES,
     ) -> EventReader[Any]:

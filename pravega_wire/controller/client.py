@@ -101,10 +101,10 @@ from pravega_wire.transport.grpc_channel import GrpcChannel
 from pravega_wire.transport.limits import DEFAULT_LIMITS, Limits, limit
 from pravega_wire.transport.retry import RetryPolicy, retry
 from pravega_wire.transport.stream import connect
+from pravega_wire.types import Endpoint
 
 __all__ = ["ControllerClient", "open_controller"]
 
-Endpoint = tuple[str, int]
 M = TypeVar("M", bound=Message)
 
 _SERVICE = "/io.pravega.controller.stream.api.grpc.v1.ControllerService/"

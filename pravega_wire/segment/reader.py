@@ -25,9 +25,17 @@ from pravega_wire.segment.handles import OneAtATime, Waiters
 from pravega_wire.segment.store import Backoff, SegmentStores, SegmentTarget
 from pravega_wire.transport.connection import Flow
 
-__all__ = ["CHUNK_BYTES", "DEPTH", "PROGRESS_BYTES", "EventRangeReader", "RangeReader"]
+__all__ = [
+    "CHUNK_BYTES",
+    "DEPTH",
+    "PROGRESS_BYTES",
+    "SMALLEST_CHUNK_BYTES",
+    "EventRangeReader",
+    "RangeReader",
+]
 
 CHUNK_BYTES = 1 << 20
+SMALLEST_CHUNK_BYTES = 64 * 1024
 DEPTH = 4
 PROGRESS_BYTES = 64 * 1024
 # more than keep-alives

@@ -27,10 +27,9 @@ from pravega_wire.segment.failures import error_of
 from pravega_wire.transport.connection import Flow
 from pravega_wire.transport.limits import Limits, limit, note_failure
 from pravega_wire.transport.pool import ConnectionPool
+from pravega_wire.types import Endpoint
 
 __all__ = ["Backoff", "SegmentStores", "SegmentTarget"]
-
-Endpoint = tuple[str, int]
 
 
 class TokenSource(Protocol):

@@ -9,7 +9,15 @@ import trio
 
 from pravega_wire.controller.tokens import Access
 from pravega_wire.controller.types import SegmentWithRange
-from pravega_wire.cuts import LayoutSegment, OnTruncated, SkippedPart, StreamLayout, wanted_bytes
+from pravega_wire.cuts import (
+    Bound,
+    LayoutSegment,
+    OnTruncated,
+    SkippedPart,
+    StreamLayout,
+    check_on_truncated,
+    wanted_bytes,
+)
 from pravega_wire.errors import (
     AuthError,
     ControllerError,
@@ -35,12 +43,8 @@ from pravega_wire.stream.skipping import report_skipped
 from pravega_wire.types import SEGMENT_READ, ScopedStream, SegmentRange, StreamCut
 
 __all__ = [
-    "Bound", "OnTruncated", "StreamReader", "head", "last_segments", "segment_ranges", "segments_of_epochs",
-    "stream_layout", "tail",
+    "StreamReader", "head", "last_segments", "segment_ranges", "segments_of_epochs", "stream_layout", "tail",
 ]  # fmt: skip
-
-Bound = StreamCut | str | None
-"""A cut, its text, ``"earliest"``, ``"latest"``, or None for the default of its place."""
 
 _UNKNOWN_ATTEMPTS = 4
 _TAIL_ATTEMPTS = 3
@@ -168,8 +172,7 @@ async def segment_ranges(
 
     :param reader: the party that skips what is truncated, for the log; None when nobody will read the ranges.
     """
-    if on_truncated not in ("raise", "skip_to_head"):
-        raise InvalidArgumentError(f"on_truncated is 'raise' or 'skip_to_head', not {on_truncated!r}")
+    check_on_truncated(on_truncated)
     start_cut = await resolve_bound(core, stream, start, "earliest")
     end_cut = await _with_lengths(core, await resolve_bound(core, stream, end, "latest"))
     try:

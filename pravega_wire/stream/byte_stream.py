@@ -30,16 +30,14 @@ from pravega_wire.segment.handles import OneAtATime, Waiters, state_of
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.reader import RangeReader
 from pravega_wire.stream.core import ClientCore
-from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES
+from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES, YIELD_BYTES
 from pravega_wire.types import ScopedStream
 
 __all__ = ["ByteStreamReader", "ByteStreamWriter"]
 
 _READ_BYTES = 64 * 1024
-_YIELD_BYTES = 128 * 1024
-# A caller that never waits still lets the connection's tasks run after this much, and
+# To the bytes after which a caller lets the connection's tasks run, a call adds this much to its own.
 _CALL_BYTES = 512
-# a call counts as so many bytes more than it has.
 
 
 def _count(max_bytes: object) -> int:
@@ -187,7 +185,7 @@ class ByteStreamWriter(trio.abc.SendStream):
                 await self._wait_for_room()
         # Many small ones take their time as well.
         self._since_yield += total + _CALL_BYTES
-        if self._since_yield > _YIELD_BYTES:
+        if self._since_yield > YIELD_BYTES:
             self._since_yield = 0
             await trio.lowlevel.checkpoint()
         return total

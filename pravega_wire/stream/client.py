@@ -27,7 +27,7 @@ from pravega_wire.controller.types import (
     Successors,
     TxnStatus,
 )
-from pravega_wire.cuts import StreamLayout
+from pravega_wire.cuts import Bound, OnTruncated, StreamLayout
 from pravega_wire.errors import (
     InvalidArgumentError,
     KeyValueTableNotFoundError,
@@ -48,7 +48,7 @@ from pravega_wire.segment.reader import EventRangeReader
 from pravega_wire.segment.store import Backoff, SegmentStores
 from pravega_wire.serializers import BytesSerializer, Serializer
 from pravega_wire.stream import batch, marks, reader_group, scopes, splitting, transaction
-from pravega_wire.stream.batch import Bound, OnTruncated, StreamReader
+from pravega_wire.stream.batch import StreamReader
 from pravega_wire.stream.byte_stream import ByteStreamReader, ByteStreamWriter
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.event_writer import EventWriter

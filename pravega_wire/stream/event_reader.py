@@ -18,7 +18,7 @@ import trio
 
 from pravega_wire.checks import check_bytes, check_seconds
 from pravega_wire.controller.tokens import Access
-from pravega_wire.cuts import SkippedPart
+from pravega_wire.cuts import OnTruncated, SkippedPart, check_on_truncated
 from pravega_wire.errors import (
     ClosedError,
     ConcurrentUseError,
@@ -36,9 +36,8 @@ from pravega_wire.protocol.events import EventBatch
 from pravega_wire.protocol.group_algorithm import GroupMember
 from pravega_wire.protocol.group_state import NO_END, segment_id_of, stream_of
 from pravega_wire.segment.following import FollowingReader
-from pravega_wire.segment.reader import CHUNK_BYTES, EventRangeReader
+from pravega_wire.segment.reader import CHUNK_BYTES, SMALLEST_CHUNK_BYTES, EventRangeReader
 from pravega_wire.serializers import Serializer
-from pravega_wire.stream.batch import OnTruncated
 from pravega_wire.stream.callers import in_caller
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.group_link import GroupLink
@@ -52,7 +51,6 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 DEFAULT_BUFFERED_BYTES: Final = 32 * 1024 * 1024
-_SMALLEST_CHUNK: Final = 64 * 1024
 _CHUNKS_EACH: Final = 4
 # Of a segment: under way or received twice, being parsed, waiting.
 _LEAVE_SECONDS: Final = 10.0
@@ -251,8 +249,7 @@ class EventReader(Generic[T]):
         on_checkpoint: Callable[[str], Awaitable[object] | object] | None = None,
         max_buffered_bytes: int = DEFAULT_BUFFERED_BYTES,
     ) -> None:
-        if on_truncated not in ("raise", "skip_to_head"):
-            raise InvalidArgumentError(f"on_truncated is 'raise' or 'skip_to_head', not {on_truncated!r}")
+        check_on_truncated(on_truncated)
         check_seconds("initial_delay", initial_delay, zero=True)
         check_bytes("max_buffered_bytes", max_buffered_bytes)
         self.reader_id = reader_id
@@ -703,7 +700,7 @@ class EventReader(Generic[T]):
 
     def _chunk_bytes(self) -> int:
         share = self._budget // (_CHUNKS_EACH * max(1, len(self._member.offsets)))
-        return max(_SMALLEST_CHUNK, min(CHUNK_BYTES, share))
+        return max(SMALLEST_CHUNK_BYTES, min(CHUNK_BYTES, share))
 
     def _open_feed(self, segment: str, offset: int) -> None:
         assert self._nursery is not None

@@ -14,6 +14,7 @@ from uuid import uuid4
 
 import trio
 
+from pravega_wire.cuts import OnTruncated
 from pravega_wire.errors import (
     CheckpointError,
     CheckpointTimeoutError,
@@ -285,7 +286,7 @@ class ReaderGroup:
         reader_id: str,
         *,
         initial_delay: float = 0.0,
-        on_truncated: batch.OnTruncated = "raise",
+        on_truncated: OnTruncated = "raise",
         on_checkpoint: Callable[[str], Awaitable[object] | object] | None = None,
         max_buffered_bytes: int = DEFAULT_BUFFERED_BYTES,
     ) -> EventReader[bytes]: ...
@@ -297,7 +298,7 @@ class ReaderGroup:
         serializer: Serializer[T],
         *,
         initial_delay: float = 0.0,
-        on_truncated: batch.OnTruncated = "raise",
+        on_truncated: OnTruncated = "raise",
         on_checkpoint: Callable[[str], Awaitable[object] | object] | None = None,
         max_buffered_bytes: int = DEFAULT_BUFFERED_BYTES,
     ) -> EventReader[T]: ...
@@ -308,7 +309,7 @@ class ReaderGroup:
         serializer: Serializer[Any] | None = None,
         *,
         initial_delay: float = 0.0,
-        on_truncated: batch.OnTruncated = "raise",
+        on_truncated: OnTruncated = "raise",
         on_checkpoint: Callable[[str], Awaitable[object] | object] | None = None,
         max_buffered_bytes: int = DEFAULT_BUFFERED_BYTES,
     ) -> EventReader[Any]:

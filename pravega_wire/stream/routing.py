@@ -57,7 +57,7 @@ Partitioner = Callable[[str], float]
 DEFAULT_MAX_OUTSTANDING_BYTES = 32 * 1024 * 1024
 """Bytes a writer holds unacknowledged before it makes the caller wait."""
 
-_YIELD_BYTES = 128 * 1024
+YIELD_BYTES = 128 * 1024
 # A caller that never waits still lets the connection's tasks run after this much.
 
 YIELD_SECONDS = 0.005
@@ -274,7 +274,7 @@ class RoutedWriter:
             appender.pump()
         if self._outstanding > self._limit:
             await self._wait_for_room()
-        elif self._since_yield > _YIELD_BYTES:
+        elif self._since_yield > YIELD_BYTES:
             self._since_yield = 0
             await trio.lowlevel.checkpoint()
         return block.ack
@@ -523,7 +523,7 @@ class RoutedWriter:
         self._since_yield += size
         if self._outstanding > self._limit:
             await self._wait_for_room()
-        elif self._since_yield > _YIELD_BYTES:
+        elif self._since_yield > YIELD_BYTES:
             self._since_yield = 0
             await trio.lowlevel.checkpoint()
 
@@ -562,7 +562,7 @@ class RoutedWriter:
                 first = len(chunk)
             if self._outstanding > self._limit:
                 await self._wait_for_room()
-            elif self._since_yield > _YIELD_BYTES:
+            elif self._since_yield > YIELD_BYTES:
                 self._since_yield = 0
                 await trio.lowlevel.checkpoint()
             self._check()
@@ -621,7 +621,7 @@ class RoutedWriter:
             self._since_yield += added
             first = last
             appender.pump()
-            if not whole and self._since_yield > _YIELD_BYTES:
+            if not whole and self._since_yield > YIELD_BYTES:
                 break
         return first
 

@@ -14,14 +14,19 @@ from pravega_wire.controller.tokens import Access
 from pravega_wire.errors import ClosedError, PravegaError
 from pravega_wire.naming import epoch_of
 from pravega_wire.segment.handles import OneAtATime
-from pravega_wire.segment.reader import CHUNK_BYTES, DEPTH, EventRangeReader, RangeReader
+from pravega_wire.segment.reader import (
+    CHUNK_BYTES,
+    DEPTH,
+    SMALLEST_CHUNK_BYTES,
+    EventRangeReader,
+    RangeReader,
+)
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.event_reader import SegmentEvents
 from pravega_wire.types import SegmentRange
 
 __all__ = ["RangesReader"]
 
-_SMALLEST_CHUNK: Final = 64 * 1024
 _CHUNKS_EACH: Final = DEPTH + 2
 # Of a range: under way or arrived, being parsed, waiting to be taken.
 
@@ -50,7 +55,7 @@ class RangesReader:
         self._groups = _groups(list(ranges), ordered=ordered)
         self._at_once = at_once
         self._chunk_bytes = min(
-            CHUNK_BYTES, max(_SMALLEST_CHUNK, max_buffered_bytes // (_CHUNKS_EACH * at_once))
+            CHUNK_BYTES, max(SMALLEST_CHUNK_BYTES, max_buffered_bytes // (_CHUNKS_EACH * at_once))
         )
         self._send, self._batches = trio.open_memory_channel[SegmentEvents](0)
         self._scope = trio.CancelScope()

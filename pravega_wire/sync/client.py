@@ -20,7 +20,7 @@ from uuid import UUID
 from pravega_wire.boundaries import DEFAULT_PIECE_BYTES, DEFAULT_SPACING, BoundaryIndex, LeadingPart
 from pravega_wire.config import ControllerUri, Credentials, PravegaConfig
 from pravega_wire.controller.types import KeyValueTableConfiguration, SegmentWithRange, Successors, TxnStatus
-from pravega_wire.cuts import StreamLayout
+from pravega_wire.cuts import Bound, OnTruncated, StreamLayout
 from pravega_wire.errors import PravegaError
 from pravega_wire.event_time import WatermarkAssigner
 from pravega_wire.groups import (
@@ -38,8 +38,6 @@ from pravega_wire.protocol.append import Promise as AsyncPromise
 from pravega_wire.protocol.events import EventBatch
 from pravega_wire.segment.reader import EventRangeReader as AsyncEventRangeReader
 from pravega_wire.serializers import Serializer
-from pravega_wire.stream import batch
-from pravega_wire.stream.batch import Bound, OnTruncated
 from pravega_wire.stream.batch import StreamReader as AsyncStreamReader
 from pravega_wire.stream.client import PravegaClient as AsyncPravegaClient
 from pravega_wire.stream.client import StreamInfo, StreamName
@@ -1636,7 +1634,7 @@ class ReaderGroup(ReaderGroupBase):
         reader_id: str,
         *,
         initial_delay: float = 0.0,
-        on_truncated: batch.OnTruncated = "raise",
+        on_truncated: OnTruncated = "raise",
         on_checkpoint: Callable[[str], Awaitable[object] | object] | None = None,
         max_buffered_bytes: int = DEFAULT_BUFFERED_BYTES,
     ) -> EventReader[bytes]: ...
@@ -1648,7 +1646,7 @@ class ReaderGroup(ReaderGroupBase):
         serializer: Serializer[T],
         *,
         initial_delay: float = 0.0,
-        on_truncated: batch.OnTruncated = "raise",
+        on_truncated: OnTruncated = "raise",
         on_checkpoint: Callable[[str], Awaitable[object] | object] | None = None,
         max_buffered_bytes: int = DEFAULT_BUFFERED_BYTES,
     ) -> EventReader[T]: ...
@@ -1659,7 +1657,7 @@ class ReaderGroup(ReaderGroupBase):
         serializer: Serializer[Any] | None = None,
         *,
         initial_delay: float = 0.0,
-        on_truncated: batch.OnTruncated = "raise",
+        on_truncated: OnTruncated = "raise",
         on_checkpoint: Callable[[str], Awaitable[object] | object] | None = None,
         max_buffered_bytes: int = DEFAULT_BUFFERED_BYTES,
     ) -> EventReader[Any]:

@@ -24,14 +24,13 @@ import trio
 from pravega_wire.errors import InvalidArgumentError
 from pravega_wire.protocol.commands import Command
 from pravega_wire.sync.portal import Portal
+from pravega_wire.types import Endpoint
 
 __all__ = ["FaultProxy"]
 
 _CHUNK: Final = 64 * 1024
 _HEADER: Final = struct.Struct(">ii")
 _RESET: Final = struct.pack("ii", 1, 0)
-
-Endpoint = tuple[str, int]
 
 
 @dataclass(slots=True, eq=False)

@@ -13,10 +13,9 @@ from pravega_wire.errors import ClosedError, ConnectError, HostNotFoundError
 from pravega_wire.transport.connection import Connection, Flow, FlowHandler
 from pravega_wire.transport.limits import DEFAULT_LIMITS, Limits
 from pravega_wire.transport.stream import connect, connect_tcp
+from pravega_wire.types import Endpoint
 
 __all__ = ["AddressMap", "ConnectionPool"]
-
-Endpoint = tuple[str, int]
 
 AddressMap = Callable[[str, int], Endpoint]
 """Translates the address the controller names into the one to connect to (a proxy, a NAT)."""
