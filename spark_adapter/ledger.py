@@ -50,8 +50,8 @@ from hashlib import blake2b
 from typing import Any, TypeAlias, assert_never
 from uuid import UUID, uuid4
 
+from pravega_wire import StreamCut
 from pravega_wire.errors import CorruptedStateError, InvalidArgumentError, PravegaError
-from pravega_wire.types import StreamCut
 from spark_adapter.contents import Contents, dump_contents, load_contents
 
 __all__ = [
