@@ -114,7 +114,7 @@ class Work:
                 await client.tail("in")
                 with Clock() as clock:
                     count = 0
-                    async for batch in await client.read_events("in"):
+                    async for batch in client.read_events("in"):
                         count += len(batch)
                 assert count == self.total
                 return clock.times
@@ -127,7 +127,7 @@ class Work:
                 await client.tail("in")
                 with Clock() as clock:
                     count = 0
-                    async for batch in await client.read_events("in"):
+                    async for batch in client.read_events("in"):
                         count += len(batch)
                 assert count == self.total
                 return clock.times

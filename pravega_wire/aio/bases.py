@@ -17,6 +17,7 @@ from uuid import UUID
 
 import trio
 
+from pravega_wire.aio.ahead import ReadAhead
 from pravega_wire.aio.portal import Line, Portal, crossing, uninterrupted
 from pravega_wire.errors import InvalidArgumentError, PravegaError
 from pravega_wire.event_time import WatermarkAssigner
@@ -300,9 +301,19 @@ class ByteStreamReaderBase(Closable):
 class EventBatchesBase(Closable):
     """Of what reads ranges."""
 
+    def __init__(self, portal: Portal | Line, twin: Any) -> None:
+        super().__init__(portal, twin)
+        self._ahead = ReadAhead(self._portal, twin)
+
     async def _next_batch(self) -> EventBatch | None:
-        found: EventBatch | None = await self._take(self._twin.next_batch)
-        return found
+        """The client's thread reads up to 4 MiB ahead, from the first call on."""
+        return await self._ahead.next_batch()
+
+    async def _end(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
+        try:
+            await super()._end(function, *args)
+        finally:
+            self._ahead.drop()
 
     def __aiter__(self) -> Self:
         return self

@@ -1230,6 +1230,8 @@ class EventBatches(EventBatchesBase):
     async def next_batch(self) -> EventBatch | None:
         """The next events (at least one), or None after the last.
 
+        The client's thread reads up to 4 MiB ahead, from the first call on.
+
         :raises TruncatedInputError: the range ends in the middle of an event.
         :raises DecodeError: the bytes are not events. Others as :meth:`RangeReader.receive`.
         """

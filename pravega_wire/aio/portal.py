@@ -7,6 +7,7 @@ import contextvars
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, Final, Generic, ParamSpec, TypeVar
+from weakref import WeakSet
 
 import trio
 
@@ -16,7 +17,7 @@ from pravega_wire.stream.callers import calling_thread
 from pravega_wire.sync import portal as threads
 from pravega_wire.sync.portal import Held, for_threads
 
-__all__ = ["Line", "Portal", "crossing", "uninterrupted"]
+__all__ = ["Call", "Line", "Portal", "crossing", "uninterrupted"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -56,7 +57,9 @@ class Call(Generic[R]):
     :ivar why: the error for a call that somebody else cancels.
     """
 
-    __slots__ = ("_context", "_error", "_portal", "_result", "_waiter", "ended", "scope", "why")
+    __slots__ = (
+        "__weakref__", "_context", "_error", "_portal", "_result", "_waiter", "ended", "scope", "why",
+    )  # fmt: skip
 
     def __init__(self, portal: Portal) -> None:
         self._portal = portal
@@ -114,7 +117,7 @@ class Call(Generic[R]):
     def _end(self) -> None:
         self.ended = True
         with suppress(ClosedError):
-            self._portal.to_loop(self._wake)
+            self._portal.to_loop(self.wake)
 
     def cancel(self, why: PravegaError) -> None:
         """Cancel it; it ends with this error unless it has another result."""
@@ -124,9 +127,20 @@ class Call(Generic[R]):
 
     # --- in the event loop ----------------------------------------------------------------------
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Wake what waits for it."""
         if not self._waiter.done():
             self._waiter.set_result(None)
+
+    def waiter(self) -> asyncio.Future[None]:
+        """Done at the next :meth:`wake`: at its end at the latest, if that has not been yet."""
+        self._waiter = self._portal.loop.create_future()
+        return self._waiter
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether it has ended with a result."""
+        return self.ended and self._error is None
 
     async def wait(self) -> None:
         """Wait until it has ended. Cancelling this cancels the call, and waits until that is done."""
@@ -138,12 +152,12 @@ class Call(Generic[R]):
         with suppress(ClosedError):
             self._portal.thread.soon(self.scope.cancel)
         while True:
-            self._waiter = self._portal.loop.create_future()
+            waiter = self.waiter()
             # Looked at after that: its end sets the one that is there.
             if self.ended or not self._portal.thread.alive:
                 break
             try:
-                await self._waiter
+                await waiter
             except asyncio.CancelledError as error:
                 cancelled = error
         raise cancelled
@@ -174,6 +188,7 @@ class Portal:
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
         self._waiting: set[Call[Any]] = set()
+        self._launched: WeakSet[Call[Any]] = WeakSet()
         self.thread = threads.Portal("pravega client of an event loop")
         self.thread.soon(lambda: self.thread.start_soon(self._watch_loop))
 
@@ -201,6 +216,15 @@ class Portal:
         if asyncio.get_running_loop() is not self.loop:
             raise InvalidArgumentError("the client belongs to another event loop: open one in this loop")
 
+    def check_open(self) -> None:
+        """As :meth:`check`; refuse a closed client as well.
+
+        :raises ClosedError: the client is closed or about to be.
+        """
+        self.check()
+        if not self.thread.open:
+            raise ClosedError("the client is closed")
+
     async def carry_out(
         self,
         line: Line | None,
@@ -216,6 +240,41 @@ class Portal:
         """
         self.check()
         call: Call[R] = Call(self)
+        self._waiting.add(call)
+        try:
+            self._start(line, call, function, args, kwargs)
+            await call.wait()
+        except asyncio.CancelledError:
+            found = call.undelivered()
+            if found is not _MISSING:
+                if kept is not None:
+                    kept.append(found)
+                else:
+                    await self._drop(found)
+            raise
+        finally:
+            self._waiting.discard(call)
+        return call.result()
+
+    def launch(self, line: Line, function: Callable[[], Awaitable[R]]) -> Call[R]:
+        """Start an async function in the client's thread, and do not wait for it.
+
+        Closing what the line belongs to ends it, as closing the client does.
+        """
+        self.check()
+        call: Call[R] = Call(self)
+        self._launched.add(call)
+        self._start(line, call, function, (), {})
+        return call
+
+    def _start(
+        self,
+        line: Line | None,
+        call: Call[R],
+        function: Callable[..., Awaitable[R]],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> None:
         calls = (self.thread.calls,) if line is None else (self.thread.calls, line.calls)
 
         async def task() -> None:
@@ -243,21 +302,7 @@ class Portal:
             for each in calls:
                 each.discard(call)
 
-        self._waiting.add(call)
-        try:
-            self.thread.soon(lambda: self.thread.start(call, calls, task))
-            await call.wait()
-        except asyncio.CancelledError:
-            found = call.undelivered()
-            if found is not _MISSING:
-                if kept is not None:
-                    kept.append(found)
-                else:
-                    await self._drop(found)
-            raise
-        finally:
-            self._waiting.discard(call)
-        return call.result()
+        self.thread.soon(lambda: self.thread.start(call, calls, task))
 
     async def _drop(self, result: Any) -> None:
         """Close what was opened for a task that does not want it any more."""
@@ -336,7 +381,7 @@ class Portal:
     async def stop(self) -> None:
         """End the thread. It may need this loop to end calls, so the waiting is for another thread."""
         await self.loop.run_in_executor(None, self.thread.close)
-        for call in self._waiting:
+        for call in [*self._waiting, *self._launched]:
             # One that came too late to be started.
             if not call.ended:
                 call.fail(ClosedError("the client is closed"))

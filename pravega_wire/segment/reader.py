@@ -307,6 +307,11 @@ class EventRangeReader:
         self._closed = True
         self._reader.close()
 
+    @property
+    def at_hand(self) -> bool:
+        """Whether the next batch needs no waiting."""
+        return bool(self._ready)
+
     async def next_batch(self) -> EventBatch | None:
         """The next events (at least one), or None after the last.
 

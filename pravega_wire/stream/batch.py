@@ -378,6 +378,11 @@ class StreamReader:
             raise StopAsyncIteration
         return batch
 
+    @property
+    def at_hand(self) -> bool:
+        """Whether the next batch needs no waiting."""
+        return self._current is not None and self._current.at_hand
+
     async def next_batch(self) -> EventBatch | None:
         """The next events (at least one), or None after the last.
 

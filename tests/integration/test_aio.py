@@ -71,7 +71,7 @@ def no_thread_stays() -> Iterator[None]:
 
 
 async def all_events(client: aio.PravegaClient, stream: str) -> list[bytes]:
-    return [event async for batch in await client.read_events(stream) for event in batch]
+    return [event async for batch in client.read_events(stream) for event in batch]
 
 
 # --- what everybody does --------------------------------------------------------------------------
@@ -541,7 +541,7 @@ def test_a_slow_reader_does_not_make_the_client_read_on(
                     await asyncio.sleep(0.3)
                 return last
 
-            reader = await client.read_events("s")
+            reader = client.read_events("s")
             await reader.next_batch()
             assert await settled() <= 12 * 1024 * 1024
             await reader.aclose()

@@ -68,7 +68,7 @@ def test_what_is_posted_is_streamed(config: PravegaConfig, loop: str) -> None:
                     await writer.write_event("vier ✓".encode(), "k")
                 found = messages(lines)
                 assert [await anext(found) for _ in range(4)] == ["one", "two\nlines", "three", "vier ✓"]
-            stored = [event async for batch in await client.read_events("notes") for event in batch]
+            stored = [event async for batch in client.read_events("notes") for event in batch]
             assert stored == [b"before", b"one", b"two\nlines", b"three", "vier ✓".encode()]
             too_large = await http.post("/streams/notes", content=bytes(8 * 1024 * 1024 + 1))
             assert too_large.status_code == 400
