@@ -15,14 +15,10 @@ plugin). From the shell: ``python -m pravega_wire.testing standalone``.
 from pravega_wire import _public
 from pravega_wire.testing.jars import client_classpath, server_classpath
 from pravega_wire.testing.java import JavaRuntime, compile_java, find_java
+from pravega_wire.testing.processes import ServerProcess
 from pravega_wire.testing.proxy import FaultProxy
-from pravega_wire.testing.server import (
-    PravegaCluster,
-    PravegaServer,
-    ServerProcess,
-    cluster,
-    standalone,
-)
+from pravega_wire.testing.running import PravegaCluster, PravegaServer
+from pravega_wire.testing.server import cluster, standalone
 
 __all__ = [
     "FaultProxy",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pravega_wire.errors import ServerStartError
 
 if TYPE_CHECKING:
-    from pravega_wire.testing.server import PravegaServer
+    from pravega_wire.testing.running import PravegaServer
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

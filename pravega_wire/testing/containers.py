@@ -16,14 +16,8 @@ from typing import Any
 from uuid import uuid4
 
 from pravega_wire.errors import ServerStartError
-from pravega_wire.testing.server import (
-    PravegaServer,
-    _Guard,
-    free_ports,
-    new_log_dir,
-    release_log_dir,
-    wait_ready,
-)
+from pravega_wire.testing.processes import Guard, free_ports, new_log_dir, release_log_dir
+from pravega_wire.testing.running import PravegaServer, wait_ready
 
 __all__ = ["LABEL", "container_server", "image_is_there"]
 
@@ -218,7 +212,7 @@ def container_server(
     container = None
     try:
         # Before it is created: this process may be killed at any moment.
-        _Guard.tell(f"+{removal}")
+        Guard.tell(f"+{removal}")
         try:
             container = _create(
                 client,
@@ -242,7 +236,7 @@ def container_server(
         if container is not None:
             _Watched(name, container, log_dir).save_logs()
         if _removed(client, container_name):
-            _Guard.tell(f"-{removal}")
+            Guard.tell(f"-{removal}")
         client.close()
         release_log_dir(log_dir)
 

@@ -12,6 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from pravega_wire.errors import ServerStartError
+from pravega_wire.testing.jars import compiler_jar
 
 __all__ = ["JavaRuntime", "compile_java", "find_java"]
 
@@ -84,8 +85,6 @@ def compile_java(sources: Sequence[Path], out: Path, classpath: Sequence[Path]) 
     :param out: directory for the classes. :param classpath: jars the sources need.
     :raises ServerStartError: the sources do not compile; the compiler's words are in the message.
     """
-    from pravega_wire.testing.jars import compiler_jar
-
     out.mkdir(parents=True, exist_ok=True)
     command = [
         str(find_java().executable), "-jar", str(compiler_jar()), "-11", "-nowarn", "-proc:none",

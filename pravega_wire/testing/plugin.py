@@ -13,7 +13,7 @@ from pravega_wire.errors import ServerStartError
 
 if TYPE_CHECKING:
     from pravega_wire.testing.proxy import FaultProxy
-    from pravega_wire.testing.server import PravegaCluster, PravegaServer
+    from pravega_wire.testing.running import PravegaCluster, PravegaServer
 
 S = TypeVar("S")
 

@@ -1,46 +1,34 @@
-"""Starting, watching and stopping real servers. See :func:`standalone` and :func:`cluster`."""
+"""Starting and stopping real servers. See :func:`standalone` and :func:`cluster`."""
 
 from __future__ import annotations
 
-import atexit
-import fcntl
 import os
-import re
-import shutil
-import signal
-import socket
-import subprocess
-import sys
-import tempfile
-import threading
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Literal, Protocol
-from urllib.parse import urlsplit
-from uuid import uuid4
 
-from pravega_wire.errors import PravegaError, ServerEndedError, ServerStartError
-from pravega_wire.testing.jars import cache_directory, server_classpath
+from pravega_wire.errors import ServerStartError
+from pravega_wire.testing.containers import container_server, image_is_there
+from pravega_wire.testing.jars import server_classpath
 from pravega_wire.testing.java import find_java
+from pravega_wire.testing.processes import (
+    ServerProcess,
+    data_directory,
+    free_ports,
+    new_log_dir,
+    release_log_dir,
+)
+from pravega_wire.testing.running import Kind, PravegaCluster, PravegaServer, wait_ready
 from pravega_wire.testing.security import make_account, make_security
 from pravega_wire.transport.stream import endings
 
-if TYPE_CHECKING:
-    from pravega_wire.config import PravegaConfig
-
-__all__ = ["Kind", "PravegaCluster", "PravegaServer", "ServerProcess", "cluster", "standalone"]
-
-Kind = Literal["address", "containers", "jars"]
+__all__ = ["choose_kind", "cluster", "standalone"]
 
 _OPENS = [
     f"--add-opens=java.base/{package}=ALL-UNNAMED"
     for package in ("java.lang", "java.nio", "sun.nio.ch", "java.util", "java.util.concurrent")
 ]
-_READY_SECONDS = 120.0
 _ADDRESS_SECONDS = 20.0
 
 _LOGBACK = """<configuration>
@@ -48,213 +36,6 @@ _LOGBACK = """<configuration>
 <encoder><pattern>%d %-5level [%thread] %logger{{30}} %msg%n</pattern></encoder></appender>
 <root level="{level}"><appender-ref ref="F"/></root></configuration>
 """
-
-
-# --- processes -----------------------------------------------------------------------------------
-
-
-class _Guard:
-    """The child that kills this process's servers when it dies; one for all of them."""
-
-    _lock = threading.Lock()
-    _process: subprocess.Popen[str] | None = None
-
-    @classmethod
-    def tell(cls, word: str) -> None:
-        with cls._lock:
-            if cls._process is None or cls._process.poll() is not None:
-                cls._process = subprocess.Popen(
-                    [sys.executable, "-I", str(Path(__file__).with_name("_guard.py"))],
-                    stdin=subprocess.PIPE,
-                    text=True,
-                    start_new_session=True,
-                )
-                atexit.register(cls.close)
-            assert cls._process.stdin is not None
-            cls._process.stdin.write(word + "\n")
-            cls._process.stdin.flush()
-
-    @classmethod
-    def close(cls) -> None:
-        with cls._lock:
-            if cls._process is not None and cls._process.stdin is not None:
-                cls._process.stdin.close()
-                cls._process.wait()
-                cls._process = None
-
-
-@dataclass(slots=True)
-class ServerProcess:
-    """One server process that a test may kill and start again.
-
-    :ivar name: for messages and its log file. :ivar address: ``(host, port)`` it serves.
-    :ivar log: its log file. :ivar environment: what it gets beside this process's variables.
-    """
-
-    name: str
-    command: list[str]
-    address: tuple[str, int]
-    log: Path
-    environment: dict[str, str] = field(default_factory=dict, repr=False)
-    _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
-
-    @property
-    def pid(self) -> int | None:
-        """Process id while it runs."""
-        return self._process.pid if self._process is not None and self.alive else None
-
-    @property
-    def alive(self) -> bool:
-        """Whether the process is there."""
-        return self._process is not None and self._process.poll() is None
-
-    def ending(self) -> ServerEndedError | None:
-        """Why it has ended by itself for want of memory; None if it has not."""
-        if self._process is None or self.alive:
-            return None
-        out = self.log.with_suffix(".out").read_text(errors="replace")
-        found = re.search(r"java\.lang\.OutOfMemoryError.*", out[out.rfind("Terminating due to ") :])
-        if "Terminating due to " not in out or found is None:
-            return None
-        heap = next((each.removeprefix("-Xmx") for each in self.command if each.startswith("-Xmx")), "")
-        return ServerEndedError(
-            f"the test server {self.name} has ended: it ran out of memory ({found[0].strip()}, with "
-            f"memory={heap}); give it more (memory=, --memory of pravega-wire-server) or let cluster() keep "
-            f"the data on disk; its logs are in {self.log.parent}"
-        )
-
-    def start(self) -> None:
-        """Start it. Whether it is ready is another matter."""
-        if self.alive:
-            return
-        out: IO[bytes]
-        with self.log.with_suffix(".out").open("ab") as out:
-            try:
-                self._process = subprocess.Popen(
-                    self.command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=out,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                    cwd=self.log.parent,
-                    env=os.environ | self.environment,
-                )
-            except OSError as error:
-                raise ServerStartError(f"{self.name} cannot be started: {error}") from error
-        _Guard.tell(f"+{self._process.pid}")
-
-    def _signal(self, number: int) -> None:
-        if self._process is not None and self.alive:
-            self._process.send_signal(number)
-
-    def kill(self) -> None:
-        """Kill it with SIGKILL and wait until it is gone."""
-        self._signal(signal.SIGCONT)
-        self._signal(signal.SIGKILL)
-        self._gone()
-
-    def stop(self, timeout: float = 15.0) -> None:
-        """Ask it to end, and kill it after ``timeout`` seconds."""
-        self._signal(signal.SIGCONT)
-        self._signal(signal.SIGTERM)
-        if self._process is not None:
-            try:
-                self._process.wait(timeout)
-            except subprocess.TimeoutExpired:
-                self._signal(signal.SIGKILL)
-        self._gone()
-
-    def _gone(self) -> None:
-        if self._process is not None:
-            pid = self._process.pid
-            self._process.wait()
-            self._process = None
-            _Guard.tell(f"-{pid}")
-
-    def restart(self) -> None:
-        """Kill it and start it again."""
-        self.kill()
-        self.start()
-
-    def suspend(self) -> None:
-        """Freeze it: connections stay open, nothing answers."""
-        self._signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        """Let a frozen one go on."""
-        self._signal(signal.SIGCONT)
-
-    def explain(self) -> str:
-        """The end of its logs, for an error message."""
-        lines: list[str] = []
-        for path in (self.log, self.log.with_suffix(".out")):
-            if path.exists():
-                lines += path.read_text(errors="replace").splitlines()[-8:]
-        return "\n".join(lines)
-
-
-# --- servers -------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class PravegaServer:
-    """A Pravega that answers.
-
-    :ivar kind: where it comes from. :ivar controller_uri: what a client connects to.
-    :ivar log_dir: directory with its logs, where it has one.
-    :ivar processes: its processes, where this program has started them.
-    """
-
-    kind: Kind
-    controller_uri: str
-    log_dir: Path | None = None
-    processes: list[ServerProcess] = field(default_factory=list)
-    username: str | None = None
-    password: str | None = field(default=None, repr=False)
-    trust_store: Path | None = None
-
-    def config(self, scope: str | None = None) -> PravegaConfig:
-        """What a client of this server needs, credentials and trust store included."""
-        from pravega_wire.config import Credentials, PravegaConfig
-
-        return PravegaConfig(
-            controller_uri=self.controller_uri,
-            default_scope=scope,
-            credentials=None
-            if self.username is None
-            else Credentials.basic(self.username, self.password or ""),
-            trust_store=None if self.trust_store is None else str(self.trust_store),
-        )
-
-    @property
-    def controller_address(self) -> tuple[str, int]:
-        """``(host, port)`` of the first controller."""
-        parts = urlsplit(self.controller_uri)
-        return parts.hostname or "127.0.0.1", parts.port or 9090
-
-
-@dataclass(slots=True)
-class PravegaCluster(PravegaServer):
-    """A Pravega of several processes.
-
-    :ivar controllers: controller processes. :ivar stores: segment stores.
-    :ivar bookie: ZooKeeper and the bookie, in one process.
-    """
-
-    controllers: list[ServerProcess] = field(default_factory=list)
-    stores: list[ServerProcess] = field(default_factory=list)
-    bookie: ServerProcess | None = None
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that are free now; all are held until all are found, so they differ."""
-    with ExitStack() as stack:
-        sockets = []
-        for _ in range(count):
-            listener = stack.enter_context(socket.socket())
-            listener.bind(("127.0.0.1", 0))
-            sockets.append(listener)
-        return [listener.getsockname()[1] for listener in sockets]
 
 
 def choose_kind(kind: Kind | None) -> Kind:
@@ -267,131 +48,7 @@ def choose_kind(kind: Kind | None) -> Kind:
         return chosen  # type: ignore[return-value]  # checked above
     if os.environ.get("PRAVEGA_CONTROLLER_URI"):
         return "address"
-    from pravega_wire.testing.containers import image_is_there
-
     return "containers" if image_is_there() else "jars"
-
-
-class Watched(Protocol):
-    """What may end while it starts, and then says why."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def alive(self) -> bool: ...
-    def explain(self) -> str: ...
-
-
-def wait_ready(
-    server: str | PravegaConfig, *, processes: Sequence[Watched] = (), seconds: float = _READY_SECONDS
-) -> None:
-    """Wait until a scope can be created: ports answer long before that.
-
-    :raises ServerStartError: a process has ended, or the time is up.
-    """
-    import trio
-
-    from pravega_wire.config import PravegaConfig
-    from pravega_wire.controller.client import open_controller
-    from pravega_wire.transport.retry import RetryPolicy
-
-    if isinstance(server, PravegaConfig):
-        config = server
-    else:
-        config = PravegaConfig.from_defaults(controller_uri=server, env={})
-    uri = config.controller_uri
-    deadline = time.monotonic() + seconds
-    last = "no answer yet"
-
-    async def probe() -> None:
-        async with open_controller(
-            config.endpoints,
-            tls=config.ssl_context(http2=True),
-            credentials=config.authorization(),
-            deadline=10.0,
-            policy=RetryPolicy(attempts=1),
-        ) as controller:
-            scope = f"ready-{uuid4().hex[:12]}"
-            await controller.create_scope(scope)
-            await controller.delete_scope(scope)
-
-    while True:
-        for process in processes:
-            if not process.alive:
-                raise ServerStartError(
-                    f"{process.name} has ended while it was starting; the end of its logs:\n"
-                    f"{process.explain()}"
-                )
-        try:
-            trio.run(probe)
-            return
-        except* PravegaError as group:
-            last = str(group.exceptions[0])
-        if time.monotonic() > deadline:
-            tails = "\n".join(process.explain() for process in processes)
-            raise ServerStartError(
-                f"the server at {uri} did not get ready within {seconds:g} s: {last}\n{tails}".rstrip()
-            )
-        # There is nothing to wait on: the server tells nobody when it is ready.
-        time.sleep(0.25)
-
-
-_MARK = "in-use"
-_marks: dict[Path, IO[bytes]] = {}
-"""Open files that say which logs are in use; each is locked, until it is released or this process ends."""
-
-
-def new_log_dir(name: str) -> Path:
-    """A fresh directory for one server's logs.
-
-    It is not pruned before :func:`release_log_dir`, or before this process has ended.
-    """
-    base = cache_directory() / "logs"
-    base.mkdir(parents=True, exist_ok=True)
-    _prune(base)
-    made = Path(tempfile.mkdtemp(prefix=f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-", dir=base))
-    _marks[made] = (made / _MARK).open("wb")
-    fcntl.flock(_marks[made], fcntl.LOCK_EX)
-    return made
-
-
-def release_log_dir(directory: Path) -> None:
-    """The server has ended: its logs are kept as long as they are among the last."""
-    mark = _marks.pop(directory, None)
-    if mark is not None:
-        (directory / _MARK).unlink(missing_ok=True)
-        mark.close()
-
-
-def _in_use(directory: Path) -> bool:
-    try:
-        with (directory / _MARK).open("rb") as mark:
-            fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except BlockingIOError:
-        return True
-    return False
-
-
-def _prune(base: Path, keep: int = 20) -> None:
-    """Forget the oldest logs, but none of a server that runs."""
-    directories = sorted((each for each in base.iterdir() if each.is_dir()), key=os.path.getmtime)
-    for old in directories[:-keep]:
-        if not _in_use(old):
-            shutil.rmtree(old, ignore_errors=True)
-
-
-@contextmanager
-def data_directory(name: str) -> Iterator[Path]:
-    """A directory for the data of a server, gone with the context or with this process."""
-    directory = Path(tempfile.mkdtemp(prefix=f"pravega-{name}-"))
-    _Guard.tell(f"+{directory}")
-    try:
-        yield directory
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
-        _Guard.tell(f"-{directory}")
 
 
 @contextmanager
@@ -483,8 +140,6 @@ def standalone(
         yield _at_address()
         return
     if chosen == "containers":
-        from pravega_wire.testing.containers import container_server
-
         with container_server("standalone", memory=memory, cache_bytes=cache_bytes) as server:
             yield server
         return

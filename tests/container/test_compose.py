@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from pravega_wire import PravegaConfig, sync
-from pravega_wire.testing.server import wait_ready
+from pravega_wire.testing.running import wait_ready
 
 ROOT = Path(__file__).resolve().parents[2]
 URI = "tcp://localhost:9090"

@@ -16,7 +16,7 @@ import pytest
 
 from pravega_wire import sync
 from pravega_wire.errors import ServerStartError
-from pravega_wire.testing import PravegaServer, containers, server, standalone
+from pravega_wire.testing import PravegaServer, containers, processes, server, standalone
 
 ROOT = Path(__file__).resolve().parents[2]
 EVENTS = [b"%d" % number for number in range(1000)]
@@ -125,7 +125,7 @@ def test_a_port_that_was_taken_meanwhile(no_settings: pytest.MonkeyPatch, nothin
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        no_settings.setattr(containers, "free_ports", lambda count: [port, *server.free_ports(count - 1)])
+        no_settings.setattr(containers, "free_ports", lambda count: [port, *processes.free_ports(count - 1)])
         with pytest.raises(ServerStartError, match=rf"cannot be started: (?s:.*){port}"):
             with standalone(kind="containers"):
                 raise AssertionError

@@ -24,7 +24,7 @@ from pravega_wire import (
 from pravega_wire.errors import TableKeyBadVersionError, TableOutcomeUnknownError
 from pravega_wire.serializers import JsonSerializer
 from pravega_wire.testing import FaultProxy, PravegaCluster
-from pravega_wire.testing.server import ServerProcess
+from pravega_wire.testing.processes import ServerProcess
 
 SECONDS = 400
 """A guard only: a store's containers move to the others in about 35 s, and a busy machine takes longer."""

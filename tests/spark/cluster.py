@@ -22,7 +22,7 @@ from typing import Self
 import pyspark
 
 from examples.flights_demo.processes import descendants, kill_all
-from pravega_wire.testing.server import _Guard
+from pravega_wire.testing.processes import Guard
 
 SPARK_HOME = Path(pyspark.__file__).parent
 SECONDS_TO_START = 120
@@ -52,7 +52,7 @@ class Daemon:
             start_new_session=True,
         )
         self.pid = self._process.pid
-        _Guard.tell(f"+{self.pid}")  # whatever becomes of the tests
+        Guard.tell(f"+{self.pid}")  # whatever becomes of the tests
         self._log = log
         self._found: Future[str] = Future()
         self._reader = threading.Thread(target=self._read, args=(re.compile(wanted),), daemon=True)
@@ -78,7 +78,7 @@ class Daemon:
         """``kill -9`` of the process and of all that it has started: executors and their Python."""
         kill_all([*descendants(self.pid), self.pid])
         self._process.wait()
-        _Guard.tell(f"-{self.pid}")
+        Guard.tell(f"-{self.pid}")
         # What was started with its standard error is gone as well when the pipe ends.
         self._reader.join(SECONDS_TO_START)
 

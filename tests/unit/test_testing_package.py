@@ -18,8 +18,8 @@ import trio
 
 from pravega_wire.errors import ServerStartError
 from pravega_wire.testing import __main__ as command
-from pravega_wire.testing import containers, jars, java, server
-from pravega_wire.testing.server import ServerProcess
+from pravega_wire.testing import containers, jars, java, processes, running, server
+from pravega_wire.testing.processes import ServerProcess
 
 ROOT = Path(__file__).resolve().parents[2]
 LONG = [sys.executable, "-c", "import signal; signal.pause()"]
@@ -57,7 +57,7 @@ def process(tmp_path: Path) -> Iterator[ServerProcess]:
 PARENT = """
     import sys
     from pathlib import Path
-    from pravega_wire.testing.server import ServerProcess
+    from pravega_wire.testing.processes import ServerProcess
 
     long = [sys.executable, "-c", "import signal; signal.pause()"]
     processes = [ServerProcess(f"p{n}", long, ("h", 1), Path(sys.argv[1]) / f"p{n}.log") for n in range(3)]
@@ -123,7 +123,7 @@ def test_the_guard_kills_and_deletes_what_was_not_taken_back(tmp_path: Path) -> 
         (each / "data").mkdir(parents=True)
         (each / "data" / "file").write_text("x")
     guard = subprocess.Popen(
-        [sys.executable, "-I", str(Path(server.__file__).with_name("_guard.py"))],
+        [sys.executable, "-I", str(Path(processes.__file__).with_name("_guard.py"))],
         stdin=subprocess.PIPE,
         text=True,
     )
@@ -150,7 +150,7 @@ def test_the_guard_runs_the_commands_that_were_not_taken_back(tmp_path: Path) ->
         )
 
     guard = subprocess.Popen(
-        [sys.executable, "-I", str(Path(server.__file__).with_name("_guard.py"))],
+        [sys.executable, "-I", str(Path(processes.__file__).with_name("_guard.py"))],
         stdin=subprocess.PIPE,
         text=True,
     )
@@ -208,7 +208,7 @@ def test_a_server_that_ends_while_it_starts_is_explained(tmp_path: Path) -> None
     assert process._process is not None
     process._process.wait(60)
     with pytest.raises(ServerStartError, match=r"brief has ended while it was starting(?s:.*)my last words"):
-        server.wait_ready("tcp://127.0.0.1:1", processes=[process])
+        running.wait_ready("tcp://127.0.0.1:1", processes=[process])
     process.kill()
 
 
@@ -219,22 +219,22 @@ def test_a_server_that_never_answers_is_named() -> None:
         with pytest.raises(
             ServerStartError, match=rf"server at {uri} did not get ready within 0 s: .*{uri[6:]}"
         ):
-            server.wait_ready(uri, seconds=0)
+            running.wait_ready(uri, seconds=0)
 
 
 def test_ports_differ() -> None:
-    ports = server.free_ports(50)
+    ports = processes.free_ports(50)
     assert len(set(ports)) == 50
 
 
 def test_the_last_twenty_logs_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PRAVEGA_WIRE_CACHE", str(tmp_path))
-    made = [server.new_log_dir("x") for _ in range(30)]
+    made = [processes.new_log_dir("x") for _ in range(30)]
     assert all(each.is_dir() for each in made)  # none of those servers has ended
     for number, each in enumerate(made):
-        server.release_log_dir(each)
+        processes.release_log_dir(each)
         os.utime(each, (number, number))
-    last = server.new_log_dir("x")
+    last = processes.new_log_dir("x")
     assert last.is_dir()
     left = sorted((tmp_path / "logs").iterdir())
     assert len(left) == 21
@@ -246,7 +246,7 @@ def test_logs_of_running_servers_are_kept(tmp_path: Path, monkeypatch: pytest.Mo
     maker = subprocess.Popen(
         [
             sys.executable, "-c",
-            "import sys; from pravega_wire.testing.server import new_log_dir\n"
+            "import sys; from pravega_wire.testing.processes import new_log_dir\n"
             "print(new_log_dir('elsewhere'), flush=True); sys.stdin.read()",
         ],
         stdin=subprocess.PIPE,
@@ -257,13 +257,13 @@ def test_logs_of_running_servers_are_kept(tmp_path: Path, monkeypatch: pytest.Mo
     try:
         assert maker.stdout is not None
         elsewhere = Path(maker.stdout.readline().strip())
-        mine = server.new_log_dir("mine")
+        mine = processes.new_log_dir("mine")
         for each in (elsewhere, mine):
             os.utime(each, (1, 1))
 
         def many() -> None:
             for _ in range(25):
-                server.release_log_dir(server.new_log_dir("x"))
+                processes.release_log_dir(processes.new_log_dir("x"))
 
         many()
         assert elsewhere.is_dir()
@@ -274,7 +274,7 @@ def test_logs_of_running_servers_are_kept(tmp_path: Path, monkeypatch: pytest.Mo
     many()
     assert not elsewhere.exists()
     assert mine.is_dir()
-    server.release_log_dir(mine)
+    processes.release_log_dir(mine)
     os.utime(mine, (1, 1))
     many()
     assert not mine.exists()
@@ -323,7 +323,7 @@ def test_the_command_ends_with_its_server(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], says: str, error: str
 ) -> None:
     process = ended(tmp_path, says)
-    found = server.PravegaServer("jars", "tcp://127.0.0.1:1", tmp_path, [process])
+    found = running.PravegaServer("jars", "tcp://127.0.0.1:1", tmp_path, [process])
     assert command._serve(found) == 1
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith("error: ")
@@ -342,8 +342,8 @@ def no_settings(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 @pytest.mark.parametrize(("image", "kind"), [(True, "containers"), (False, "jars")])
-def test_what_a_server_is_made_of(no_settings: pytest.MonkeyPatch, image: bool, kind: server.Kind) -> None:
-    no_settings.setattr(containers, "image_is_there", lambda: image)
+def test_what_a_server_is_made_of(no_settings: pytest.MonkeyPatch, image: bool, kind: running.Kind) -> None:
+    no_settings.setattr(server, "image_is_there", lambda: image)
     assert server.choose_kind(None) == kind
     no_settings.setenv("PRAVEGA_CONTROLLER_URI", "tcp://somewhere:9090")
     assert server.choose_kind(None) == "address"
@@ -365,7 +365,7 @@ def test_an_address_is_needed(no_settings: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("kind", ["address", "containers"])
-def test_what_only_the_jars_can(no_settings: pytest.MonkeyPatch, kind: server.Kind) -> None:
+def test_what_only_the_jars_can(no_settings: pytest.MonkeyPatch, kind: running.Kind) -> None:
     with pytest.raises(ServerStartError, match="published jars only"):
         with server.cluster(kind=kind):
             raise AssertionError

@@ -1,0 +1,235 @@
+"""Processes of servers on this machine, and what they need: ports, directories for data and logs."""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from pravega_wire.errors import ServerEndedError, ServerStartError
+from pravega_wire.testing.jars import cache_directory
+
+__all__ = ["Guard", "ServerProcess", "data_directory", "free_ports", "new_log_dir", "release_log_dir"]
+
+
+class Guard:
+    """The child that kills this process's servers when it dies; one for all of them."""
+
+    _lock = threading.Lock()
+    _process: subprocess.Popen[str] | None = None
+
+    @classmethod
+    def tell(cls, word: str) -> None:
+        with cls._lock:
+            if cls._process is None or cls._process.poll() is not None:
+                cls._process = subprocess.Popen(
+                    [sys.executable, "-I", str(Path(__file__).with_name("_guard.py"))],
+                    stdin=subprocess.PIPE,
+                    text=True,
+                    start_new_session=True,
+                )
+                atexit.register(cls.close)
+            assert cls._process.stdin is not None
+            cls._process.stdin.write(word + "\n")
+            cls._process.stdin.flush()
+
+    @classmethod
+    def close(cls) -> None:
+        with cls._lock:
+            if cls._process is not None and cls._process.stdin is not None:
+                cls._process.stdin.close()
+                cls._process.wait()
+                cls._process = None
+
+
+@dataclass(slots=True)
+class ServerProcess:
+    """One server process that a test may kill and start again.
+
+    :ivar name: for messages and its log file. :ivar address: ``(host, port)`` it serves.
+    :ivar log: its log file. :ivar environment: what it gets beside this process's variables.
+    """
+
+    name: str
+    command: list[str]
+    address: tuple[str, int]
+    log: Path
+    environment: dict[str, str] = field(default_factory=dict, repr=False)
+    _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+
+    @property
+    def pid(self) -> int | None:
+        """Process id while it runs."""
+        return self._process.pid if self._process is not None and self.alive else None
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process is there."""
+        return self._process is not None and self._process.poll() is None
+
+    def ending(self) -> ServerEndedError | None:
+        """Why it has ended by itself for want of memory; None if it has not."""
+        if self._process is None or self.alive:
+            return None
+        out = self.log.with_suffix(".out").read_text(errors="replace")
+        found = re.search(r"java\.lang\.OutOfMemoryError.*", out[out.rfind("Terminating due to ") :])
+        if "Terminating due to " not in out or found is None:
+            return None
+        heap = next((each.removeprefix("-Xmx") for each in self.command if each.startswith("-Xmx")), "")
+        return ServerEndedError(
+            f"the test server {self.name} has ended: it ran out of memory ({found[0].strip()}, with "
+            f"memory={heap}); give it more (memory=, --memory of pravega-wire-server) or let cluster() keep "
+            f"the data on disk; its logs are in {self.log.parent}"
+        )
+
+    def start(self) -> None:
+        """Start it. Whether it is ready is another matter."""
+        if self.alive:
+            return
+        out: IO[bytes]
+        with self.log.with_suffix(".out").open("ab") as out:
+            try:
+                self._process = subprocess.Popen(
+                    self.command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                    cwd=self.log.parent,
+                    env=os.environ | self.environment,
+                )
+            except OSError as error:
+                raise ServerStartError(f"{self.name} cannot be started: {error}") from error
+        Guard.tell(f"+{self._process.pid}")
+
+    def _signal(self, number: int) -> None:
+        if self._process is not None and self.alive:
+            self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """Kill it with SIGKILL and wait until it is gone."""
+        self._signal(signal.SIGCONT)
+        self._signal(signal.SIGKILL)
+        self._gone()
+
+    def stop(self, timeout: float = 15.0) -> None:
+        """Ask it to end, and kill it after ``timeout`` seconds."""
+        self._signal(signal.SIGCONT)
+        self._signal(signal.SIGTERM)
+        if self._process is not None:
+            try:
+                self._process.wait(timeout)
+            except subprocess.TimeoutExpired:
+                self._signal(signal.SIGKILL)
+        self._gone()
+
+    def _gone(self) -> None:
+        if self._process is not None:
+            pid = self._process.pid
+            self._process.wait()
+            self._process = None
+            Guard.tell(f"-{pid}")
+
+    def restart(self) -> None:
+        """Kill it and start it again."""
+        self.kill()
+        self.start()
+
+    def suspend(self) -> None:
+        """Freeze it: connections stay open, nothing answers."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a frozen one go on."""
+        self._signal(signal.SIGCONT)
+
+    def explain(self) -> str:
+        """The end of its logs, for an error message."""
+        lines: list[str] = []
+        for path in (self.log, self.log.with_suffix(".out")):
+            if path.exists():
+                lines += path.read_text(errors="replace").splitlines()[-8:]
+        return "\n".join(lines)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that are free now; all are held until all are found, so they differ."""
+    with ExitStack() as stack:
+        sockets = []
+        for _ in range(count):
+            listener = stack.enter_context(socket.socket())
+            listener.bind(("127.0.0.1", 0))
+            sockets.append(listener)
+        return [listener.getsockname()[1] for listener in sockets]
+
+
+_MARK = "in-use"
+_marks: dict[Path, IO[bytes]] = {}
+"""Open files that say which logs are in use; each is locked, until it is released or this process ends."""
+
+
+def new_log_dir(name: str) -> Path:
+    """A fresh directory for one server's logs.
+
+    It is not pruned before :func:`release_log_dir`, or before this process has ended.
+    """
+    base = cache_directory() / "logs"
+    base.mkdir(parents=True, exist_ok=True)
+    _prune(base)
+    made = Path(tempfile.mkdtemp(prefix=f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-", dir=base))
+    _marks[made] = (made / _MARK).open("wb")
+    fcntl.flock(_marks[made], fcntl.LOCK_EX)
+    return made
+
+
+def release_log_dir(directory: Path) -> None:
+    """The server has ended: its logs are kept as long as they are among the last."""
+    mark = _marks.pop(directory, None)
+    if mark is not None:
+        (directory / _MARK).unlink(missing_ok=True)
+        mark.close()
+
+
+def _in_use(directory: Path) -> bool:
+    try:
+        with (directory / _MARK).open("rb") as mark:
+            fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
+def _prune(base: Path, keep: int = 20) -> None:
+    """Forget the oldest logs, but none of a server that runs."""
+    directories = sorted((each for each in base.iterdir() if each.is_dir()), key=os.path.getmtime)
+    for old in directories[:-keep]:
+        if not _in_use(old):
+            shutil.rmtree(old, ignore_errors=True)
+
+
+@contextmanager
+def data_directory(name: str) -> Iterator[Path]:
+    """A directory for the data of a server, gone with the context or with this process."""
+    directory = Path(tempfile.mkdtemp(prefix=f"pravega-{name}-"))
+    Guard.tell(f"+{directory}")
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+        Guard.tell(f"-{directory}")

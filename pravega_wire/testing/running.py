@@ -1,0 +1,137 @@
+"""A server that runs, of whatever kind: what a client needs to know of it, and waiting until it answers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+from pravega_wire.errors import PravegaError, ServerStartError
+from pravega_wire.testing.processes import ServerProcess
+
+if TYPE_CHECKING:
+    from pravega_wire.config import PravegaConfig
+
+__all__ = ["Kind", "PravegaCluster", "PravegaServer", "Watched", "wait_ready"]
+
+Kind = Literal["address", "containers", "jars"]
+
+_READY_SECONDS = 120.0
+
+
+@dataclass(slots=True)
+class PravegaServer:
+    """A Pravega that answers.
+
+    :ivar kind: where it comes from. :ivar controller_uri: what a client connects to.
+    :ivar log_dir: directory with its logs, where it has one.
+    :ivar processes: its processes, where this program has started them.
+    """
+
+    kind: Kind
+    controller_uri: str
+    log_dir: Path | None = None
+    processes: list[ServerProcess] = field(default_factory=list)
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    trust_store: Path | None = None
+
+    def config(self, scope: str | None = None) -> PravegaConfig:
+        """What a client of this server needs, credentials and trust store included."""
+        from pravega_wire.config import Credentials, PravegaConfig
+
+        return PravegaConfig(
+            controller_uri=self.controller_uri,
+            default_scope=scope,
+            credentials=None
+            if self.username is None
+            else Credentials.basic(self.username, self.password or ""),
+            trust_store=None if self.trust_store is None else str(self.trust_store),
+        )
+
+    @property
+    def controller_address(self) -> tuple[str, int]:
+        """``(host, port)`` of the first controller."""
+        parts = urlsplit(self.controller_uri)
+        return parts.hostname or "127.0.0.1", parts.port or 9090
+
+
+@dataclass(slots=True)
+class PravegaCluster(PravegaServer):
+    """A Pravega of several processes.
+
+    :ivar controllers: controller processes. :ivar stores: segment stores.
+    :ivar bookie: ZooKeeper and the bookie, in one process.
+    """
+
+    controllers: list[ServerProcess] = field(default_factory=list)
+    stores: list[ServerProcess] = field(default_factory=list)
+    bookie: ServerProcess | None = None
+
+
+class Watched(Protocol):
+    """What may end while it starts, and then says why."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def alive(self) -> bool: ...
+    def explain(self) -> str: ...
+
+
+def wait_ready(
+    server: str | PravegaConfig, *, processes: Sequence[Watched] = (), seconds: float = _READY_SECONDS
+) -> None:
+    """Wait until a scope can be created: ports answer long before that.
+
+    :raises ServerStartError: a process has ended, or the time is up.
+    """
+    import trio
+
+    from pravega_wire.config import PravegaConfig
+    from pravega_wire.controller.client import open_controller
+    from pravega_wire.transport.retry import RetryPolicy
+
+    if isinstance(server, PravegaConfig):
+        config = server
+    else:
+        config = PravegaConfig.from_defaults(controller_uri=server, env={})
+    uri = config.controller_uri
+    deadline = time.monotonic() + seconds
+    last = "no answer yet"
+
+    async def probe() -> None:
+        async with open_controller(
+            config.endpoints,
+            tls=config.ssl_context(http2=True),
+            credentials=config.authorization(),
+            deadline=10.0,
+            policy=RetryPolicy(attempts=1),
+        ) as controller:
+            scope = f"ready-{uuid4().hex[:12]}"
+            await controller.create_scope(scope)
+            await controller.delete_scope(scope)
+
+    while True:
+        for process in processes:
+            if not process.alive:
+                raise ServerStartError(
+                    f"{process.name} has ended while it was starting; the end of its logs:\n"
+                    f"{process.explain()}"
+                )
+        try:
+            trio.run(probe)
+            return
+        except* PravegaError as group:
+            last = str(group.exceptions[0])
+        if time.monotonic() > deadline:
+            tails = "\n".join(process.explain() for process in processes)
+            raise ServerStartError(
+                f"the server at {uri} did not get ready within {seconds:g} s: {last}\n{tails}".rstrip()
+            )
+        # There is nothing to wait on: the server tells nobody when it is ready.
+        time.sleep(0.25)
