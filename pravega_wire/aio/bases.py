@@ -38,7 +38,7 @@ from pravega_wire.stream.revisioned import RevisionReader as AsyncRevisionReader
 from pravega_wire.stream.routing import Partitioner, check_lengths
 from pravega_wire.sync.bases import listed
 from pravega_wire.sync.feeding import Feed, Placing, is_plain, plain_keys
-from pravega_wire.sync.portal import Held
+from pravega_wire.sync.portal import Held, shown_as
 from pravega_wire.types import Revision
 
 __all__ = [
@@ -97,6 +97,9 @@ class Handle:
         # Results that came for tasks that were cancelled.
         self._kept: list[Any] = []
 
+    def __repr__(self) -> str:
+        return shown_as(self, self._twin)
+
     async def _call(self, function: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T:
         """Run an async function in the client's thread."""
         return await self._portal.run(function, *args, **kwargs)
@@ -137,6 +140,11 @@ class Ack:
         # The writer's: closing that ends waiting as well.
         self._portal = line
         self._acks = acks
+
+    def __repr__(self) -> str:
+        if self.error is not None:
+            return f"<Ack failed: {type(self.error).__name__}>"
+        return "<Ack done>" if self.done else "<Ack pending>"
 
     @property
     def done(self) -> bool:

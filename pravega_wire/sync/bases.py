@@ -41,7 +41,7 @@ from pravega_wire.stream.transaction import Transaction as AsyncTransaction
 from pravega_wire.sync.byte_stream import ByteStreamReader, ByteStreamWriter
 from pravega_wire.sync.feeding import Feed, Placing, is_plain, plain_keys
 from pravega_wire.sync.outbox import Outbox, Promise
-from pravega_wire.sync.portal import Held, Line, Named, Portal
+from pravega_wire.sync.portal import Held, Line, Named, Portal, shown_as
 from pravega_wire.sync.table_mapping import TableMapping
 from pravega_wire.types import Revision
 
@@ -123,6 +123,9 @@ class Handle:
         self._portal = Line(portal, self._about(twin))
         self._twin: Any = twin
 
+    def __repr__(self) -> str:
+        return shown_as(self, self._twin)
+
     def _about(self, twin: Any) -> object:
         """What it is of, for messages."""
         return getattr(twin, "stream", None)
@@ -175,6 +178,11 @@ class Ack:
         # The writer's: closing that ends waiting as well.
         self._portal = line
         self._twin = _Acks(acks)
+
+    def __repr__(self) -> str:
+        if self.error is not None:
+            return f"<Ack failed: {type(self.error).__name__}>"
+        return "<Ack done>" if self.done else "<Ack pending>"
 
     @property
     def done(self) -> bool:

@@ -9,7 +9,7 @@ from pravega_wire.errors import InvalidArgumentError
 from pravega_wire.metrics import WriterMetrics
 from pravega_wire.stream.byte_stream import ByteStreamReader as AsyncByteStreamReader
 from pravega_wire.stream.byte_stream import ByteStreamWriter as AsyncByteStreamWriter
-from pravega_wire.sync.portal import Line, Portal
+from pravega_wire.sync.portal import Line, Portal, shown_as
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
@@ -25,6 +25,9 @@ class ByteStreamWriter(io.RawIOBase):
         self._portal = Line(portal, writer.stream)
         self._twin = writer
         self._portal.call(writer.open)
+
+    def __repr__(self) -> str:
+        return shown_as(self, self._twin)
 
     def writable(self) -> bool:
         """True."""
@@ -91,6 +94,9 @@ class ByteStreamReader(io.RawIOBase):
         self._portal = Line(portal, reader.stream)
         self._twin = reader
         self._portal.call(reader.open)
+
+    def __repr__(self) -> str:
+        return shown_as(self, self._twin)
 
     def readable(self) -> bool:
         """True."""

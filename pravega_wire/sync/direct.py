@@ -141,6 +141,10 @@ class DirectReader:
         self._counts = core.stores.counters.reading(self.target.scope, self.target.stream)
         self._uncounted: list[tuple[int, int, int]] = []
 
+    def __repr__(self) -> str:
+        state = "closed" if self._closed.is_set() else "open"
+        return f"<DirectReader of {self.target.name}, {state}, at offset {self.offset}>"
+
     # --- for callers ----------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[EventBatch]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable
@@ -19,7 +20,7 @@ from pravega_wire.nurseries import without_cancelled
 from pravega_wire.stream.callers import calling_thread
 from pravega_wire.types import ScopedStream
 
-__all__ = ["AnyCall", "Call", "Held", "Line", "Named", "Portal", "for_threads"]
+__all__ = ["AnyCall", "Call", "Held", "Line", "Named", "Portal", "for_threads", "shown_as"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -43,6 +44,11 @@ def for_threads(raised: BaseException, closed: str) -> BaseException:
     """What a thread is told: a cancellation, alone or in groups, is known in the trio loop only."""
     error = without_cancelled(raised)
     return ClosedError(closed) if error is None else error
+
+
+def shown_as(handle: object, twin: object) -> str:
+    """The ``repr`` of an async twin, with the name of its handle's class."""
+    return re.sub(r"^<\w+", f"<{type(handle).__name__}", repr(twin))
 
 
 def _checked(timeout: float | None) -> float:

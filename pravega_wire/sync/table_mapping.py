@@ -6,7 +6,7 @@ from collections.abc import ItemsView, Iterator, MutableMapping, ValuesView
 from typing import Any, TypeVar, cast, overload
 
 from pravega_wire.stream.key_value_table import TableMapping as AsyncTableMapping
-from pravega_wire.sync.portal import Line, Portal
+from pravega_wire.sync.portal import Line, Portal, shown_as
 
 __all__ = ["TableMapping"]
 
@@ -50,6 +50,9 @@ class TableMapping(MutableMapping[K, V]):
     def __init__(self, portal: Portal | Line, mapping: AsyncTableMapping[K, V]) -> None:
         self._portal = Line(portal)
         self._twin = mapping
+
+    def __repr__(self) -> str:
+        return shown_as(self, self._twin)
 
     def __getitem__(self, key: K) -> V:
         return self._portal.call(self._twin.getitem, key)
