@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Generic, Self, TypeVar, cast
 from uuid import UUID
@@ -338,6 +338,13 @@ class ResumableWriterBase(RoutedWriterBase):
     @property
     def _next_event_number(self) -> int:
         return self._outbox.unwritten()[0] + int(self._twin.next_event_number)
+
+    @property
+    def _events_skipped(self) -> int:
+        # Which events those are is known when the writer has them all.
+        with suppress(PravegaError):
+            self._portal.call(self._outbox.settled)
+        return int(self._twin.events_skipped)
 
     def _last_stored_of(self, routing_key: str) -> int:
         key = self._placing.key(routing_key)

@@ -1237,7 +1237,7 @@ class ResumableWriter(EventWriter, ResumableWriterBase):
     @property
     def events_skipped(self) -> int:
         """Events that were stored already."""
-        return self._twin.events_skipped
+        return self._events_skipped
 
     @property
     def last_stored(self) -> int:

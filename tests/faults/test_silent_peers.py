@@ -186,10 +186,12 @@ COUNTER: StateFormat[str, str] = StateFormat(
 def test_the_table_names_every_operation_of_a_client() -> None:
     public = {
         name
-        for name, method in inspect.getmembers(PravegaClient, inspect.iscoroutinefunction)
-        if not name.startswith("_")
+        for name, method in inspect.getmembers(PravegaClient)
+        # What opens something is an async function in a wrapper.
+        if not name.startswith("_") and inspect.iscoroutinefunction(inspect.unwrap(method))
     }
-    assert set(CLIENT_OPERATIONS) == public
+    # It waits when its first batch is asked for.
+    assert set(CLIENT_OPERATIONS) == public | {"read_events"}
 
 
 def config_of(*ports: int) -> PravegaConfig:
