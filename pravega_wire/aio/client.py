@@ -1,8 +1,8 @@
 """The client for asyncio: the async classes, called from an event loop.
 
-Made by ``scripts/gen_facades.py`` from ``pravega_wire.protocol.append``, ``pravega_wire.segment.appender``,
-``pravega_wire.segment.reader``, ``pravega_wire.stream.batch``, ``pravega_wire.stream.byte_stream``,
-``pravega_wire.stream.client``, ``pravega_wire.stream.event_reader``, ``pravega_wire.stream.event_writer``,
+Made by ``scripts/gen_facades.py`` from ``pravega_wire.segment.appender``, ``pravega_wire.segment.reader``,
+``pravega_wire.stream.batch``, ``pravega_wire.stream.byte_stream``, ``pravega_wire.stream.client``,
+``pravega_wire.stream.event_reader``, ``pravega_wire.stream.event_writer``,
 ``pravega_wire.stream.key_value_table``, ``pravega_wire.stream.reader_group``,
 ``pravega_wire.stream.resumable``, ``pravega_wire.stream.revisioned``, ``pravega_wire.stream.routing``,
 ``pravega_wire.stream.synchronizer``, ``pravega_wire.stream.together``, ``pravega_wire.stream.transaction``
@@ -53,7 +53,6 @@ from pravega_wire.boundaries import DEFAULT_PIECE_BYTES, DEFAULT_SPACING, Bounda
 from pravega_wire.config import ControllerUri, Credentials, PravegaConfig
 from pravega_wire.controller.types import KeyValueTableConfiguration, SegmentWithRange, Successors, TxnStatus
 from pravega_wire.cuts import Bound, OnTruncated, StreamLayout
-from pravega_wire.errors import PravegaError
 from pravega_wire.event_time import WatermarkAssigner
 from pravega_wire.groups import (
     OnlineReaders,
@@ -66,7 +65,6 @@ from pravega_wire.hashing import routing_key_position
 from pravega_wire.metrics import ClientMetrics, Observer, WriterMetrics
 from pravega_wire.policies import StreamConfiguration
 from pravega_wire.positions import Checkpoint, EventPointer, KeyValueVersion, Position, Watermark
-from pravega_wire.protocol.append import Promise as AsyncPromise
 from pravega_wire.protocol.events import EventBatch
 from pravega_wire.segment.reader import EventRangeReader as AsyncEventRangeReader
 from pravega_wire.serializers import Serializer
@@ -964,25 +962,6 @@ class RoutedWriter(RoutedWriterBase):
     def events_acknowledged(self) -> int:
         """Events that are known to be stored."""
         return self._twin.events_acknowledged
-
-
-class Promise(Handle):
-    """The promise that some events are stored. Many events may share one.
-
-    A subclass adds a way to wait for it.
-    """
-
-    _twin: AsyncPromise
-
-    @property
-    def done(self) -> bool:
-        """True once the events are stored or have failed."""
-        return self._twin.done
-
-    @property
-    def error(self) -> PravegaError | None:
-        """Why the events were not stored, or None."""
-        return self._twin.error
 
 
 class EventWriter(RoutedWriter):
