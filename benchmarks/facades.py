@@ -139,7 +139,7 @@ class Work:
             async with open_client(self.config) as client:
                 name = uuid4().hex
                 await client.create_reader_group(name, ["in"])
-                async with await client.reader_group(name) as group, group.reader("one") as reader:
+                async with client.reader_group(name) as group, group.reader("one") as reader:
                     count = 1
                     await reader.read_event()
                     with Clock() as clock:
@@ -170,7 +170,7 @@ class Work:
             async with aio.open_client(self.config) as client:
                 name = uuid4().hex
                 await client.create_reader_group(name, ["in"])
-                async with await client.reader_group(name) as group, group.reader("one") as reader:
+                async with client.reader_group(name) as group, group.reader("one") as reader:
                     count = 1
                     await reader.read_event()
                     with Clock() as clock:

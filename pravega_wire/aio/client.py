@@ -1568,6 +1568,7 @@ class RevisionedStream(RevisionedStreamBase[T]):
         """The revision that reading everything starts from."""
         return await self._call(self._twin.fetch_oldest_revision)
 
+    @opening
     async def read_from(self, start: Revision) -> RevisionReader[T]:
         """Values after ``start``, up to the newest at the time of this call.
 
@@ -1575,6 +1576,7 @@ class RevisionedStream(RevisionedStreamBase[T]):
         """
         return RevisionReader(self._portal, *(await self._read_from(start)))
 
+    @opening
     async def read_range(self, start: Revision, end: Revision) -> RevisionReader[T]:
         """Values after ``start`` up to and with the one that produced ``end``.
 

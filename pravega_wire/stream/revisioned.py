@@ -28,6 +28,7 @@ from pravega_wire.segment.metadata import NULL_ATTRIBUTE, SegmentMetadata
 from pravega_wire.segment.reader import EventRangeReader, RangeReader
 from pravega_wire.serializers import Serializer
 from pravega_wire.stream.core import ClientCore
+from pravega_wire.stream.opening import opening
 from pravega_wire.transport.limits import limited
 from pravega_wire.types import Revision, ScopedStream
 
@@ -122,6 +123,7 @@ class RevisionedStream(Generic[T]):
         with self._waiters.waiting():
             return await self._metadata.info()
 
+    @opening
     @limited("preparing to read {self.stream}")
     async def read_from(self, start: Revision) -> RevisionReader[T]:
         """Values after ``start``, up to the newest at the time of this call.
@@ -132,6 +134,7 @@ class RevisionedStream(Generic[T]):
         info = await self._info()
         return self._read(first, info.write_offset, info)
 
+    @opening
     @limited("preparing to read {self.stream}")
     async def read_range(self, start: Revision, end: Revision) -> RevisionReader[T]:
         """Values after ``start`` up to and with the one that produced ``end``.
@@ -314,6 +317,12 @@ class RevisionReader(Generic[T]):
         if found is None:
             raise StopAsyncIteration
         return found
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.aclose()
 
     async def next_value(self) -> tuple[Revision, T] | None:
         """The next value with the revision it produced, or None after the last.

@@ -281,7 +281,7 @@ def test_revisions_and_a_synchronizer(config: PravegaConfig, run: Callable[[Main
                 assert await values.write_conditionally(start, "too late") is None
                 await values.write_unconditionally("two")
                 assert [value async for _, value in await values.read_from(start)] == ["one", "two"]
-                async with await values.read_from(start) as reader:
+                async with values.read_from(start) as reader:
                     assert await reader.next_values() == [
                         each async for each in await values.read_from(start)
                     ]

@@ -305,14 +305,15 @@ async def test_waiting_for_updates(config: PravegaConfig) -> None:
         log = await client.revisioned_stream("u")
         latest = await log.fetch_latest_revision()
         await told_when_closed(lambda: log.wait_beyond(latest), log.aclose, waiters=2)
-        for call in (
+        calls: list[Call] = [
             log.fetch_latest_revision,
             log.get_mark,
             lambda: log.read_from(latest),
             lambda: log.write_conditionally(latest, b""),
             lambda: log.truncate_to(latest),
-        ):
-            assert isinstance(await outcome(call), ClosedError)
+        ]
+        for each in calls:
+            assert isinstance(await outcome(each), ClosedError)
 
 
 async def test_two_tasks_iterate_over_a_table_with_one_iterator(
