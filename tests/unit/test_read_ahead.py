@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -42,6 +43,7 @@ class Source:
         self.failing_at = failing_at
         self.made = 0
         self.cancelled = False
+        self.blocking = threading.Event()
         self.at_hand = False
 
     async def next_batch(self) -> Any:
@@ -52,6 +54,7 @@ class Source:
             self.failing_at = None
             raise DecodeError("no event")
         if self.made == self.blocked_at:
+            self.blocking.set()
             try:
                 await trio.sleep_forever()
             finally:
@@ -203,9 +206,10 @@ def test_an_error_comes_after_the_batches_before_it() -> None:
 
 def test_two_tasks_cannot_read_at_the_same_time() -> None:
     async def main() -> None:
-        async with reading(Source(blocked_at=0)) as (ahead, line):
+        source = Source(blocked_at=0)
+        async with reading(source) as (ahead, line):
             waiting = asyncio.create_task(number(ahead))
-            await asyncio.sleep(0)
+            await asyncio.to_thread(source.blocking.wait)
             with pytest.raises(ConcurrentUseError, match="another task is reading"):
                 await number(ahead)
             await closed(ahead, line)
