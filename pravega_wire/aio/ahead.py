@@ -8,6 +8,7 @@ from time import monotonic
 from typing import Final, Protocol
 
 from pravega_wire.aio.portal import Call, Line
+from pravega_wire.errors import ClosedError
 from pravega_wire.protocol.events import EventBatch
 from pravega_wire.segment.handles import OneAtATime
 
@@ -55,6 +56,8 @@ class ReadAhead:
         self._bytes_taken = 0
         self._waiting = False
         self._give_way = 0.0
+        # A task that has waited must not begin to read again what was closed while it did.
+        self._drops = 0
 
     @property
     def held_bytes(self) -> int:
@@ -82,7 +85,10 @@ class ReadAhead:
                     return self._take()
                 if reading:
                     assert call is not None
+                    drops = self._drops
                     await self._news(call)
+                    if drops != self._drops:
+                        raise ClosedError("what this task was reading was closed meanwhile")
                     continue
                 self._call = None
                 if call is not None:
@@ -111,7 +117,11 @@ class ReadAhead:
             self._give_way = monotonic() + _UNINTERRUPTED_SECONDS
 
     def drop(self) -> None:
-        """Forget what was read, and read no more until the next call; after closing what is read."""
+        """Forget what was read, after closing what is read; a task that waits gets :class:`ClosedError`.
+
+        A later call asks what was closed, which answers for itself.
+        """
+        self._drops += 1
         self._call = None
         self._ready.clear()
         self._bytes_taken = self._bytes_read
