@@ -8,12 +8,16 @@ import signal
 import sys
 import time
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pravega_wire.errors import ServerStartError
 
 if TYPE_CHECKING:
     from pravega_wire.testing.running import PravegaServer
+
+
+USUAL_PORT: Final = 9090
+# Where clients of Pravega look for a controller when nothing is set.
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
@@ -30,6 +34,11 @@ def main(argv: list[str] | None = None) -> int:
     one = commands.add_parser("standalone", help="everything in one process, in memory")
     one.add_argument("--kind", choices=("address", "containers", "jars"))
     one.add_argument("--memory", default="2g", help="heap; about half of it can be events (default 2g)")
+    one.add_argument(
+        "--port",
+        type=int,
+        help=f"port of the controller on 127.0.0.1 (default {USUAL_PORT}, or a free one if that is in use)",
+    )
     many = commands.add_parser("cluster", help="separate processes, data on disk")
     many.add_argument("--stores", type=int, default=2, help="segment stores (default 2)")
     many.add_argument("--memory", default="1g", help="heap of each process (default 1g)")
@@ -37,6 +46,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     signal.signal(signal.SIGTERM, _stop)
     from pravega_wire.testing.jars import fetch
+    from pravega_wire.testing.processes import is_free
     from pravega_wire.testing.server import choose_kind, cluster, standalone
 
     try:
@@ -49,7 +59,10 @@ def main(argv: list[str] | None = None) -> int:
                 _say_why(os.environ.get("PRAVEGA_CONTROLLER_URI"))
             else:
                 _say("starting ...")
-            with standalone(kind=kind, memory=arguments.memory) as server:
+            port = arguments.port
+            if port is None and is_free(USUAL_PORT):
+                port = USUAL_PORT
+            with standalone(kind=kind, memory=arguments.memory, port=port) as server:
                 return _serve(server)
         _say("starting ...")
         with cluster(segment_stores=arguments.stores, memory=arguments.memory) as server:
@@ -80,10 +93,11 @@ def _serve(server: PravegaServer) -> int:
     if server.kind == "address":
         _say("it answers; Ctrl-C ends this command, not the server")
     else:
-        _say(
-            f"ready; use it with\n  export PRAVEGA_CONTROLLER_URI={server.controller_uri}\n"
-            f"logs: {server.log_dir}\nCtrl-C ends it"
-        )
+        if server.controller_uri == f"tcp://127.0.0.1:{USUAL_PORT}":
+            _say("ready; programs on this machine find it without any setting")
+        else:
+            _say(f"ready; use it with\n  export PRAVEGA_CONTROLLER_URI={server.controller_uri}")
+        _say(f"logs: {server.log_dir}\nCtrl-C ends it")
     while True:
         for process in server.processes:
             if not process.alive:

@@ -182,7 +182,7 @@ def _create(client: Any, image: str, **options: Any) -> Any:
 
 @contextmanager
 def container_server(
-    name: str, *, memory: str | None = None, cache_bytes: int | None = None
+    name: str, *, memory: str | None = None, cache_bytes: int | None = None, port: int | None = None
 ) -> Iterator[PravegaServer]:
     """Run one self-contained service of ``compose.yaml`` on free ports of this machine.
 
@@ -190,6 +190,7 @@ def container_server(
 
     :param memory: heap and direct memory of the Java process; default: those of the service.
     :param cache_bytes: cache of the segment store; default: that of the service.
+    :param port: of the controller, on 127.0.0.1; default: a free one.
     :raises ServerStartError: no engine, no image, or the service does not get ready.
     """
     try:
@@ -201,7 +202,7 @@ def container_server(
             "containers need the docker and PyYAML packages: pip install 'pravega-wire[testing]'"
         ) from error
     log_dir = new_log_dir(f"container-{name}")
-    controller, store = free_ports(2)
+    controller, store = free_ports(2, first=port)
     options = standalone_options(service, controller, store, memory=memory, cache_bytes=cache_bytes)
     try:
         client = docker.from_env()

@@ -23,7 +23,15 @@ from typing import IO
 from pravega_wire.errors import ServerEndedError, ServerStartError
 from pravega_wire.testing.jars import cache_directory
 
-__all__ = ["Guard", "ServerProcess", "data_directory", "free_ports", "new_log_dir", "release_log_dir"]
+__all__ = [
+    "Guard",
+    "ServerProcess",
+    "data_directory",
+    "free_ports",
+    "is_free",
+    "new_log_dir",
+    "release_log_dir",
+]
 
 
 class Guard:
@@ -166,15 +174,40 @@ class ServerProcess:
         return "\n".join(lines)
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports that are free now; all are held until all are found, so they differ."""
+def free_ports(count: int, *, first: int | None = None) -> list[int]:
+    """Ports that are free now; all are held until all are found, so they differ.
+
+    :param first: the first port of the list, or None for any.
+    :raises ServerStartError: another program listens on that port.
+    """
     with ExitStack() as stack:
         sockets = []
-        for _ in range(count):
+        for index in range(count):
             listener = stack.enter_context(socket.socket())
-            listener.bind(("127.0.0.1", 0))
+            wanted = first if index == 0 and first is not None else 0
+            if wanted:
+                # A server that has just ended leaves connections behind, which do not matter to the next one.
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                listener.bind(("127.0.0.1", wanted))
+                # Two sockets may be bound to one address with that option; only one of them can listen.
+                listener.listen()
+            except OSError as error:
+                raise ServerStartError(
+                    f"port {wanted} of 127.0.0.1 is not free ({error.strerror}): "
+                    "choose another one, or none to have a free one found"
+                ) from error
             sockets.append(listener)
         return [listener.getsockname()[1] for listener in sockets]
+
+
+def is_free(port: int) -> bool:
+    """Whether a server could listen on this port of 127.0.0.1 now."""
+    try:
+        free_ports(1, first=port)
+    except ServerStartError:
+        return False
+    return True
 
 
 _MARK = "in-use"

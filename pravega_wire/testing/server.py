@@ -115,6 +115,7 @@ def standalone(
     cache_bytes: int = 1 << 30,
     tls: bool = False,
     auth: bool = False,
+    port: int | None = None,
 ) -> Iterator[PravegaServer]:
     """A whole Pravega in one process, gone when the context ends.
 
@@ -129,6 +130,7 @@ def standalone(
     :param tls: with certificates made for it, from a certificate authority that
         :meth:`PravegaServer.config` trusts; only from the published jars, as ``auth``.
     :param auth: it demands the account that :meth:`PravegaServer.config` has.
+    :param port: where the controller listens on 127.0.0.1; default: a free port. Not used at an address.
     :raises ServerStartError: with what to do about it.
     """
     chosen = choose_kind(kind)
@@ -140,7 +142,7 @@ def standalone(
         yield _at_address()
         return
     if chosen == "containers":
-        with container_server("standalone", memory=memory, cache_bytes=cache_bytes) as server:
+        with container_server("standalone", memory=memory, cache_bytes=cache_bytes, port=port) as server:
             yield server
         return
     log_dir = new_log_dir("standalone")
@@ -151,7 +153,7 @@ def standalone(
     settings.touch(mode=0o600)
     settings.write_text("".join(f"{key}={value}\n" for key, value in security.properties.items()))
     with data_directory("standalone") as data:
-        rpc, store, zookeeper, rest, store_rest, gateway = free_ports(6)
+        rpc, store, zookeeper, rest, store_rest, gateway = free_ports(6, first=port)
         process = java_process(
             "standalone",
             "io.pravega.local.LocalPravegaEmulator",

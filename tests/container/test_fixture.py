@@ -125,7 +125,9 @@ def test_a_port_that_was_taken_meanwhile(no_settings: pytest.MonkeyPatch, nothin
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        no_settings.setattr(containers, "free_ports", lambda count: [port, *processes.free_ports(count - 1)])
+        no_settings.setattr(
+            containers, "free_ports", lambda count, **_: [port, *processes.free_ports(count - 1)]
+        )
         with pytest.raises(ServerStartError, match=rf"cannot be started: (?s:.*){port}"):
             with standalone(kind="containers"):
                 raise AssertionError

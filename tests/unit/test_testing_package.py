@@ -227,6 +227,20 @@ def test_ports_differ() -> None:
     assert len(set(ports)) == 50
 
 
+def test_a_port_that_is_asked_for_is_the_first_or_an_error() -> None:
+    wanted, other = processes.free_ports(2)
+    assert processes.is_free(wanted)
+    found = processes.free_ports(3, first=wanted)
+    assert found[0] == wanted
+    assert len(set(found)) == 3
+    with socket.socket() as listener:
+        listener.bind(("", other))
+        listener.listen()
+        assert not processes.is_free(other)
+        with pytest.raises(ServerStartError, match=f"port {other} of 127.0.0.1 is not free"):
+            processes.free_ports(3, first=other)
+
+
 def test_the_last_twenty_logs_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PRAVEGA_WIRE_CACHE", str(tmp_path))
     made = [processes.new_log_dir("x") for _ in range(30)]
