@@ -14,7 +14,7 @@ from typing import Any, Final, Self
 from uuid import UUID
 
 from pravega_wire.checks import INT32_MAX, INT64_MAX, check_count
-from pravega_wire.errors import InvalidArgumentError, InvalidStreamCutError
+from pravega_wire.errors import ArgumentTypeError, InvalidArgumentError, InvalidStreamCutError
 from pravega_wire.types import SEGMENT_READ, ScopedStream, StreamCut
 
 __all__ = [
@@ -42,6 +42,19 @@ class RetentionType(Enum):
 
     AUTOMATIC_RELEASE_AT_LAST_CHECKPOINT = 2
     """Data is kept from the last completed checkpoint."""
+
+
+def _start(given: object) -> tuple[ScopedStream, StreamCut | None]:
+    if isinstance(given, StreamCut):
+        return given.stream, given
+    if isinstance(given, str):
+        return ScopedStream.parse(given), None
+    if isinstance(given, ScopedStream):
+        return given, None
+    raise ArgumentTypeError(
+        f"a reader group reads streams or from cuts, and {type(given).__name__} is neither: "
+        "give a StreamCut, a ScopedStream, or a name as 'scope/stream'"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +99,11 @@ class ReaderGroupConfig:
             raise InvalidArgumentError(f"retention must be a RetentionType, not {self.retention!r}")
         for cuts in (self.starts, self.ends):
             for stream, cut in cuts.items():
+                if not isinstance(stream, ScopedStream) or not isinstance(cut, StreamCut | None):
+                    raise ArgumentTypeError(
+                        "starts and ends of a reader group map a ScopedStream to a StreamCut or None, not "
+                        f"{type(stream).__name__} to {type(cut).__name__}"
+                    )
                 if stream not in self.starts:
                     raise InvalidArgumentError(f"the group ends in {stream}, and does not read it")
                 if cut is not None and cut.stream != stream:
@@ -100,7 +118,7 @@ class ReaderGroupConfig:
     @classmethod
     def of(
         cls,
-        streams: Iterable[ScopedStream | StreamCut],
+        streams: Iterable[ScopedStream | StreamCut | str],
         *,
         ends: Iterable[StreamCut] = (),
         group_refresh_ms: int = 3000,
@@ -108,13 +126,12 @@ class ReaderGroupConfig:
         max_outstanding_checkpoints: int = 3,
         retention: RetentionType = RetentionType.NONE,
     ) -> Self:
-        """From streams (to read from their heads) and cuts (to read from there on)."""
-        starts = {
-            each.stream if isinstance(each, StreamCut) else each: each
-            if isinstance(each, StreamCut)
-            else None
-            for each in streams
-        }
+        """A configuration for streams, to be read from their heads, and cuts, to be read from there on.
+
+        :param streams: each a cut, a stream, or a stream's full name ``"scope/stream"``.
+        :raises ArgumentTypeError: one of them is something else.
+        """
+        starts = dict(map(_start, streams))
         return cls(
             starts,
             {cut.stream: cut for cut in ends},

@@ -23,7 +23,7 @@ from pravega_wire import (
     WatermarkAssigner,
     open_client,
 )
-from pravega_wire.errors import InvalidArgumentError
+from pravega_wire.errors import ArgumentTypeError, InvalidArgumentError
 from pravega_wire.ingest import FileIngester, FixedCount
 from pravega_wire.stream.arrow import key_column
 from pravega_wire.stream.routing import check_lengths
@@ -258,3 +258,19 @@ def test_half_of_a_surrogate_pair_as_a_key_of_an_arrow_array_is_refused() -> Non
     with pytest.raises(InvalidArgumentError, match="routing keys"):
         key_column(["fine", "\ud800"], 2)
     assert key_column(["fine", None], 2).type == pa.string()
+
+
+def test_a_reader_group_takes_full_names() -> None:
+    assert ReaderGroupConfig.of([str(S)]) == ReaderGroupConfig.of([S])
+    with pytest.raises(InvalidArgumentError, match="not of the form scope/stream"):
+        ReaderGroupConfig.of(["readings"])
+
+
+@pytest.mark.parametrize("wrong", [3, None, b"demo/readings"])
+def test_a_reader_group_reads_nothing_but_streams(wrong: Any) -> None:
+    with pytest.raises(ArgumentTypeError, match="streams or from cuts"):
+        ReaderGroupConfig.of([wrong])
+    with pytest.raises(ArgumentTypeError, match="map a ScopedStream to a StreamCut"):
+        ReaderGroupConfig({wrong: None})
+    with pytest.raises(ArgumentTypeError, match="map a ScopedStream to a StreamCut"):
+        ReaderGroupConfig({S: 3})  # type: ignore[dict-item]
