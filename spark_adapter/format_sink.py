@@ -25,6 +25,7 @@ from pravega_wire.errors import (
     InvalidArgumentError,
     MissingExtraError,
     PravegaError,
+    ScopeNotFoundError,
     TransactionError,
 )
 from spark_adapter.clients import HeldClient, client_for
@@ -292,19 +293,23 @@ def _require_unwritten(options: WriteOptions, place: Place) -> None:
 
     Before it is made: another attempt that finds it there could not tell it from the one that is lost.
     """
-    with _journal(options, place) as journal:
-        journal.refresh()
-        state = journal.sink_state
-        prepared = state.claim is not None and state.claim.prepared is not None
-        if state.last_done is None and not prepared:
-            return
-        batch = f"batch {state.last_done} of" if state.last_done is not None else "a batch of"
-        raise InvalidArgumentError(
-            f"stream {options.stream} does not exist, but ledger {options.ledger} has {batch} {journal.key}: "
-            "the stream was deleted, and what was written to it would not be written again. Give the write "
-            "another ledger_stream (or a new query name and checkpoint, or job_id), or delete the ledger if "
-            "nothing else uses it, or make the stream yourself to go on behind what is lost"
-        )
+    try:
+        with _journal(options, place) as journal:
+            journal.refresh()
+            state, key = journal.sink_state, journal.key
+    except ScopeNotFoundError:
+        # Then there is no ledger either. It is made when its scope has been, which may be the stream's.
+        return
+    prepared = state.claim is not None and state.claim.prepared is not None
+    if state.last_done is None and not prepared:
+        return
+    batch = f"batch {state.last_done} of" if state.last_done is not None else "a batch of"
+    raise InvalidArgumentError(
+        f"stream {options.stream} does not exist, but ledger {options.ledger} has {batch} {key}: "
+        "the stream was deleted, and what was written to it would not be written again. Give the write "
+        "another ledger_stream (or a new query name and checkpoint, or job_id), or delete the ledger if "
+        "nothing else uses it, or create the stream yourself to continue after what is lost"
+    )
 
 
 # --- ledgers --------------------------------------------------------------------------------------

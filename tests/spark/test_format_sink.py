@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pyarrow as pa
 import pytest
@@ -105,6 +105,21 @@ def test_batches_are_written_once_and_replays_write_nothing(
     source.run(options, frame)
     assert_exactly(client, stream, [1, 2, 3])
     assert staging_left(client, stream, ledger) == []
+
+
+def test_a_first_write_makes_scope_stream_and_ledger(
+    spark: SparkSession, config: PravegaConfig, client: PravegaClient, source: Source, options: dict[str, str]
+) -> None:
+    # The ledger has its usual name, so it is in the scope that is missing too.
+    del options["ledger_stream"]
+    batch, query = (f"new-{uuid4().hex[:12]}" for _ in range(2))
+    writer = frame_of(spark, 0).write.format("pravega").options(**options | {"stream": f"{batch}/made"})
+    writer.option("job_id", "first").mode("append").save()
+    source.add(0)
+    source.run(options | {"stream": f"{query}/made"})
+    for scope in (batch, query):
+        assert_exactly(client, f"{scope}/made", [0])
+        assert {each.name for each in client.list_streams(scope)} == {"made", "made-spark-ledger"}
 
 
 def misbehave(
