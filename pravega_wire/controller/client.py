@@ -128,7 +128,8 @@ async def open_controller(
 
     No connection is made before the first call.
 
-    :param endpoints: addresses, tried in turn. :param tls: a context, or None for plain text.
+    :param endpoints: addresses, tried in turn.
+    :param tls: a context, or None for plain text.
     :param credentials: gives the ``authorization`` header for each call.
     :param discovery: the addresses only serve to ask for the list of controllers.
     :param deadline: seconds that a call may take with all its attempts.
@@ -451,7 +452,8 @@ class ControllerClient:
     ) -> AsyncIterator[str]:
         """The names in a list, page by page.
 
-        :param request: for the page that a token stands for. :param names: in a reply.
+        :param request: for the page that a token stands for.
+        :param names: in a reply.
         :param scope: that the list is of; None if it is of no scope, and its replies have no status.
         """
         if scope is not None:
@@ -499,7 +501,8 @@ class ControllerClient:
     ) -> tuple[str, M]:
         """Make something in a scope; returns the status, which is not SCOPE_NOT_FOUND, and the reply.
 
-        :raises ScopeNotFoundError: no such scope. :raises ScopeBrokenError: there is, and that does not help.
+        :raises ScopeNotFoundError: no such scope.
+        :raises ScopeBrokenError: there is, and that does not help.
         """
         for _ in range(2):
             try:
@@ -572,7 +575,8 @@ class ControllerClient:
     async def create_stream(self, scope: str, stream: str, configuration: StreamConfiguration) -> bool:
         """True when it was created, False when it existed.
 
-        :raises ScopeNotFoundError: no such scope. :raises ScopeBrokenError: see there.
+        :raises ScopeNotFoundError: no such scope.
+        :raises ScopeBrokenError: see there.
         """
         validate_scope_name(scope)
         validate_user_name("stream", stream)
@@ -590,7 +594,8 @@ class ControllerClient:
     async def update_stream(self, scope: str, stream: str, configuration: StreamConfiguration) -> None:
         """Replace the whole configuration.
 
-        :raises StreamNotFoundError: no such stream. :raises StreamSealedError: it is sealed.
+        :raises StreamNotFoundError: no such stream.
+        :raises StreamSealedError: it is sealed.
         """
         reply = await self._call(
             "updateStream",
@@ -1104,7 +1109,8 @@ class ControllerClient:
 
         A group that existed gives its own configuration, which may differ.
 
-        :raises ScopeNotFoundError: no such scope. :raises ScopeBrokenError: see there.
+        :raises ScopeNotFoundError: no such scope.
+        :raises ScopeBrokenError: see there.
         """
         about = f"reader group {configuration.scope}/{configuration.name}"
         check_names("reader group", configuration.scope, configuration.name)
@@ -1235,7 +1241,8 @@ class ControllerClient:
     ) -> bool:
         """True when it was created, False when it existed.
 
-        :raises ScopeNotFoundError: no such scope. :raises ScopeBrokenError: see there.
+        :raises ScopeNotFoundError: no such scope.
+        :raises ScopeBrokenError: see there.
         """
         about = f"key-value table {scope}/{table}"
         check_names("key-value table", scope, table)

@@ -130,7 +130,8 @@ class ReaderGroupConfiguration:
     """A reader group as the controller stores it.
 
     :param starts, ends: for each stream, as ``(scope, stream)``, segment ids to offsets; an empty
-        mapping means unbounded. :param retention_type: 0 none, 1 manual, 2 automatic.
+        mapping means unbounded.
+    :param retention_type: 0 none, 1 manual, 2 automatic.
     """
 
     scope: str

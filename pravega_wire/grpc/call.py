@@ -42,7 +42,8 @@ class CallResult:
     """How a call ended.
 
     :ivar call_id: as given by :meth:`GrpcConnection.start_call`.
-    :ivar message: the reply, when ``code`` is OK. :ivar text: the peer's explanation otherwise.
+    :ivar message: the reply, when ``code`` is OK.
+    :ivar text: the peer's explanation otherwise.
     :ivar unprocessed: the peer says that it has not looked at the call, so it may be sent again.
     """
 
@@ -120,7 +121,8 @@ class GrpcConnection:
     ) -> int:
         """Begin a call; returns its id.
 
-        :param path: ``/package.Service/method``. :param timeout: seconds, told to the server.
+        :param path: ``/package.Service/method``.
+        :param timeout: seconds, told to the server.
         :param metadata: further headers, lower-case names.
         :raises ProtocolError: the connection takes no more calls.
         """

@@ -281,7 +281,8 @@ def append_block_header(
 ) -> tuple[bytes, bytes]:
     """What goes before and after the data of an ``AppendBlockEnd`` frame that stands alone.
 
-    :param writer_id: 16 bytes. :param data_length: bytes of framed events.
+    :param writer_id: 16 bytes.
+    :param data_length: bytes of framed events.
     :raises EncodeError: the frame would be over the limit.
     """
     length = 16 + 4 + 4 + data_length + 20
@@ -390,7 +391,8 @@ def decode_body(code: int, body: memoryview) -> c.Command:
 
     The data of a ``SegmentRead`` is a view of ``body``; everything else is copied.
 
-    :raises UnknownCommandError: no such code. :raises DecodeError: a malformed body.
+    :raises UnknownCommandError: no such code.
+    :raises DecodeError: a malformed body.
     """
     return _guarded(code, body, _HOT.get(code))
 

@@ -270,7 +270,8 @@ class GroupMember:
     so; :meth:`advance` for each event it gives out; and :meth:`finish` when a segment has no more. It reads
     the segments in :attr:`offsets` and no others.
 
-    :param clock: seconds that only go forward. :param wall_ms: milliseconds since 1970.
+    :param clock: seconds that only go forward.
+    :param wall_ms: milliseconds since 1970.
     :param initial_delay: seconds to wait before the first segment is taken, so that readers which are started
         together share the segments without handing them over.
     :param joined: how often readers of this name have joined, as far as the state is known.

@@ -168,7 +168,8 @@ def decode_group_config(data: bytes) -> ReaderGroupConfig:
 class CheckpointState:
     """The checkpoints of a group (client formats v0.13.0, section 10). Methods return new states.
 
-    :ivar checkpoints: ids in the order they were begun. :ivar pending: id to readers that have not answered.
+    :ivar checkpoints: ids in the order they were begun.
+    :ivar pending: id to readers that have not answered.
     :ivar positions: id to what is known of its positions; complete ones are the checkpoint.
     :ivar last: positions of the newest complete one that was not silent, None before the first.
     :ivar published: whether the controller was told of it.
@@ -319,7 +320,8 @@ Ranges = Mapping[str, KeyRange | None]
 class ReaderGroupStateInit:
     """A group that begins: at first, and again whenever its configuration is replaced.
 
-    :param starts: offsets to begin at. :param ends: offsets to end at, for the segments that have one.
+    :param starts: offsets to begin at.
+    :param ends: offsets to end at, for the segments that have one.
     :param ranges: of the starting segments.
     """
 
@@ -721,7 +723,8 @@ def encode_group_record(record: GroupUpdate) -> bytes:
 def decode_group_record(data: bytes) -> GroupUpdate:
     """An initial state or an update; bytes after it are ignored.
 
-    :raises DecodeError: malformed. :raises IncompatibleVersionError: of an unknown type or version.
+    :raises DecodeError: malformed.
+    :raises IncompatibleVersionError: of an unknown type or version.
     """
     result: GroupUpdate = read_typed_record_from(DataReader(data), _BY_ID, what="reader group record")
     return result
@@ -740,7 +743,8 @@ class GroupState:
         reader is online when it is in here.
     :ivar unassigned: offsets of segments that nobody has, in the order they became free.
     :ivar last_read: where each segment was last known to be read to.
-    :ivar ends: offsets where segments end for this group. :ivar ranges: of all these segments.
+    :ivar ends: offsets where segments end for this group.
+    :ivar ranges: of all these segments.
     :ivar updating_config: a new configuration is on its way.
     """
 

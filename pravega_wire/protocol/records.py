@@ -121,7 +121,8 @@ class VersionedSerializer(Generic[T]):
     def deserialize(self, payload: bytes) -> T:
         """The value of a record; bytes after it are ignored.
 
-        :raises DecodeError: malformed. :raises IncompatibleVersionError: of another version.
+        :raises DecodeError: malformed.
+        :raises IncompatibleVersionError: of another version.
         """
         versions, build = self.readers()
         read_record(payload, versions, what=self.cls.__name__)

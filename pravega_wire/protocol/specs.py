@@ -232,7 +232,8 @@ def build_with_spec(command: c.Command) -> bytes:
 def parse_with_spec(frame: bytes) -> c.Command:
     """The command in a whole frame.
 
-    :raises DecodeError: malformed. :raises UnknownCommandError: no such code.
+    :raises DecodeError: malformed.
+    :raises UnknownCommandError: no such code.
     """
     try:
         outer = _FRAME.parse(frame)

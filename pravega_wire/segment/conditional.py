@@ -72,9 +72,11 @@ class ConditionalAppender:
         """Append one event if the segment's length is ``expected_offset``.
 
         :returns: the segment's new length in bytes, or None when the condition did not hold.
-        :raises SegmentSealedError: the segment is sealed. :raises NoSuchSegmentError: it is gone.
+        :raises SegmentSealedError: the segment is sealed.
+        :raises NoSuchSegmentError: it is gone.
         :raises RetriesExhaustedError: no answer within ``operation_timeout``; whether the event is stored is
-            not known. :raises PravegaTimeoutError: likewise, and no attempt has failed.
+            not known.
+        :raises PravegaTimeoutError: likewise, and no attempt has failed.
         :raises ClosedError: the writer is closed, or was closed meanwhile; then the event may be stored.
         """
         if len(payload) > MAX_EVENT_BYTES:

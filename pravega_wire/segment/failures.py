@@ -58,7 +58,8 @@ def error_of(reply: c.Command, *, segment: str, host: str, doing: str) -> Praveg
     """The error that a failure reply means, or :class:`UnexpectedReplyError` for any other reply.
 
     :param segment: full name of the segment the request was about.
-    :param host: ``host:port`` of the store. :param doing: what was asked, for the message.
+    :param host: ``host:port`` of the store.
+    :param doing: what was asked, for the message.
     """
     named = getattr(reply, "segment", None) or segment
     request = _Request(
@@ -130,8 +131,11 @@ def error_of(reply: c.Command, *, segment: str, host: str, doing: str) -> Praveg
 def data_read(reply: c.Command, offset: int, length: int, *, end: int, segment: str, host: str) -> memoryview:
     """The bytes that answer a request for ``length`` bytes from ``offset``: all, or the first of them.
 
-    :param end: of the range that is read. :param segment: full name. :param host: ``host:port`` of the store.
-    :raises SegmentError: a refusal. :raises UnexpectedReplyError: bytes of another place, or another reply.
+    :param end: of the range that is read.
+    :param segment: full name.
+    :param host: ``host:port`` of the store.
+    :raises SegmentError: a refusal.
+    :raises UnexpectedReplyError: bytes of another place, or another reply.
     :raises DataLossError: the segment ends there.
     """
     if not isinstance(reply, c.SegmentRead):
@@ -155,7 +159,8 @@ def data_read(reply: c.Command, offset: int, length: int, *, end: int, segment: 
 def check_passing(error: PravegaError, segment: str, offset: int) -> None:
     """Whether reading may go on after ``error``, at ``offset``.
 
-    :raises DataLossError: what is there is gone. :raises PravegaError: ``error``; trying again is no use.
+    :raises DataLossError: what is there is gone.
+    :raises PravegaError: ``error``; trying again is no use.
     """
     if isinstance(error, SegmentTruncatedError | NoSuchSegmentError):
         raise DataLossError(

@@ -46,7 +46,8 @@ class Waiters:
     Whatever they wait for (an answer, a connection, a pause before the next attempt), they get
     :class:`ClosedError` at once, as do those that come later.
 
-    :param message: what the error says. :ivar closed: whether it was closed.
+    :param message: what the error says.
+    :ivar closed: whether it was closed.
     """
 
     __slots__ = ("_message", "_scopes", "closed")

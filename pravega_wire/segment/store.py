@@ -66,7 +66,8 @@ NO_TOKEN = _NoToken()
 class SegmentTarget:
     """A segment, and where its token comes from.
 
-    :param name: full segment name. :param scope, stream, segment_id: what the controller looks
+    :param name: full segment name.
+    :param scope, stream, segment_id: what the controller looks
         the store up by; for a transaction or staging segment its parent's.
     """
 
@@ -286,7 +287,8 @@ class SegmentStores:
             still works on it would do harm.
         :param build: is called only when its command is going to be sent: an attempt that fails without that
             has not reached a store.
-        :raises TransportError: no connection, or it was lost. :raises SegmentError: a refusal.
+        :raises TransportError: no connection, or it was lost.
+        :raises SegmentError: a refusal.
         """
         endpoint = await self.endpoint(target)
         try:

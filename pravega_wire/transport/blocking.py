@@ -44,9 +44,11 @@ class BlockingConnection:
 
     :param sock: connected. It belongs to this object from now on.
     :param host: ``host:port`` of the store, for messages.
-    :param tls: secures the connection. :param limits: time limits.
+    :param tls: secures the connection.
+    :param limits: time limits.
     :param allocate: gives the memory of large bodies; see :class:`FrameDecoder`.
-    :ivar received_bytes: how much has arrived. :ivar tick: seconds that :meth:`receive` waits at most.
+    :ivar received_bytes: how much has arrived.
+    :ivar tick: seconds that :meth:`receive` waits at most.
     :raises TlsError: the handshake or the certificate fails; others as :func:`transport.stream.connect`.
     """
 

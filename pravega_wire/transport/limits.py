@@ -124,7 +124,8 @@ def unlimited() -> Iterator[None]:
 def limit(seconds: float, doing: str, *, setting: str = "operation_timeout") -> Iterator[None]:
     """Bound what happens inside to ``seconds``.
 
-    :param doing: what is being done, for the message. :param setting: where the limit comes from.
+    :param doing: what is being done, for the message.
+    :param setting: where the limit comes from.
     :raises RetriesExhaustedError: the time is over and an attempt had failed, which is the cause.
     :raises PravegaTimeoutError: the time is over and nothing was heard.
     """

@@ -91,7 +91,8 @@ class ConnectionPool:
     async def flow(self, endpoint: Endpoint, handler: FlowHandler) -> Flow:
         """A flow on some connection to ``endpoint``.
 
-        :raises ConnectError: the store cannot be reached. :raises TlsError: its certificate fails.
+        :raises ConnectError: the store cannot be reached.
+        :raises TlsError: its certificate fails.
         :raises ClosedError: the pool is closed.
         """
         store = self._stores.setdefault(endpoint, _Store())

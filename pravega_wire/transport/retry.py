@@ -21,8 +21,11 @@ T = TypeVar("T")
 class RetryPolicy:
     """Exponential back-off.
 
-    :param initial: first pause, seconds. :param multiplier: each pause is so many times the last.
-    :param cap: longest pause, seconds. :param attempts: tries in all. :param total: seconds after
+    :param initial: first pause, seconds.
+    :param multiplier: each pause is so many times the last.
+    :param cap: longest pause, seconds.
+    :param attempts: tries in all.
+    :param total: seconds after
         which no further attempt is made.
 
     The defaults are the reference client's for controller calls.

@@ -66,7 +66,8 @@ class NetworkStream:
     async def receive_into(self, buffer: memoryview) -> int:
         """Fill the beginning of ``buffer``; returns the number of bytes, 0 at the end of input.
 
-        :raises ConnectionLostError: the connection broke. :raises ClosedError: closed by us.
+        :raises ConnectionLostError: the connection broke.
+        :raises ClosedError: closed by us.
         """
         with mapped_errors(self.host):
             if self._socket is not None:
