@@ -1,17 +1,18 @@
 """Appending to one segment, without I/O: blocks, numbers, acknowledgements, resending, handing over.
 
-:class:`Appends` is what one writer id appends to one segment. Events gather in its open block; a block is one
-``AppendBlockEnd`` frame without an ``AppendBlock`` before it, which the server stores whole or not at all.
-Blocks are numbered by the events before and in them, and the server keeps the last number of each writer id
-with the data. So the answer to a set-up says which blocks are stored: those are done, the others are sent
-again with their old numbers.
+:class:`Appends` holds what one writer id appends to one segment. Events gather in its open block. A block is
+one ``AppendBlockEnd`` frame without an ``AppendBlock`` before it, which the server stores whole or not at
+all. A block's number is the number of events before and in it, and the server keeps the last number of each
+writer id with the data. The reply to a set-up therefore tells which blocks are stored: those are done, and
+the others are sent again with their old numbers (``docs/protocol/wire.md``, "Resuming an append session").
 
-The owner of the connection reports what came in (:meth:`Appends.set_up`, :meth:`Appends.acknowledge`,
+The owner of the connection reports what arrived (:meth:`Appends.set_up`, :meth:`Appends.acknowledge`,
 :meth:`Appends.disconnect`) and asks what to send (:meth:`Appends.next_frame`). Time is a number that is
-passed in. When a segment is sealed, :func:`hand_over` puts what it does not hold into its successors.
+passed in. When a segment is sealed, :func:`hand_over` moves the events that it does not hold to its
+successors.
 
-How much goes into a block follows the acknowledgements: while few blocks are in flight the open one leaves at
-once, otherwise it gathers until one is acknowledged or it is large.
+The size of a block follows the acknowledgements: while few blocks are in flight, the open block is sent at
+once; otherwise it gathers events until a block is acknowledged or it is large.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ HEADER_BYTES: Final = 8
 """Bytes in front of each event in a segment."""
 
 BLOCK_BYTES: Final = 1 << 20
-"""A block that has reached this size takes no more events."""
+"""Size in bytes above which a block takes no more events."""
 
 _SEND_AT_BYTES: Final = 256 * 1024
 _SMALL_BLOCKS_IN_FLIGHT: Final = 2
@@ -59,14 +60,19 @@ _NEVER: Final = 1 << 62
 Part = bytes | memoryview
 
 Place = float | str | None
-"""What routes an event: its routing key, or a position in the key space, or None for anywhere."""
+"""What routes an event: its routing key, a position in the key space, or None for any segment."""
 
 Stored = Callable[[int, Place], bool]
-"""Whether an event is stored, by its number and what routes it."""
+"""Function that tells whether an event is stored, from its number and what routes it."""
 
 
 def too_large(length: int, what: str = "an event", limit: int = MAX_EVENT_BYTES) -> EventTooLargeError:
-    """The error for an event, or an atomic batch, over the limit."""
+    """Return the error for an event, or an atomic batch, that exceeds a limit.
+
+    :param length: size in bytes.
+    :param what: what is too large, for the message.
+    :param limit: largest size in bytes.
+    """
     return EventTooLargeError(
         f"{what} of {length} bytes is over the limit of {limit} bytes", size=length, limit=limit
     )
@@ -95,31 +101,31 @@ class Promise:
         return self._error
 
     def add(self) -> None:
-        """One more thing to wait for."""
+        """Wait for one more thing."""
         self._pending += 1
 
     def settle(self) -> None:
-        """One thing is done."""
+        """Record that one thing is done."""
         self._pending -= 1
         if self._pending == 0:
             self._on_done()
 
     def fail(self, error: PravegaError) -> None:
-        """Nothing more to wait for: it failed."""
+        """Record a failure, after which nothing more is waited for."""
         if self._pending > 0:
             self._pending = 0
             self._error = error
             self._on_done()
 
     def _on_done(self) -> None:
-        """Called once, when the events are stored or have failed."""
+        """Is called once, when the events are stored or have failed."""
 
 
 P = TypeVar("P", bound=Promise)
 
 
 class PlaceRun:
-    """The positions in the key space of successive events, without an object for each.
+    """Positions in the key space of successive events, without an object for each.
 
     :ivar positions: one float for each event; not copied.
     """
@@ -131,18 +137,18 @@ class PlaceRun:
 
 
 class Block(Generic[P]):
-    """Events that are appended together. :meth:`put` is how they get in.
+    """Events that are appended together. :meth:`put` adds them.
 
     :ivar parts: framed events (header and payload), in pieces, until the block is sent.
-    :ivar places: what routes each event, for sending it on to a successor segment; a :class:`PlaceRun` stands
-        for several events. Empty where the writer's segments have no successors.
-    :ivar numbers: a number for each event, ascending, where the caller numbers them; else empty.
+    :ivar places: what routes each event, needed to send it to a successor segment; a :class:`PlaceRun` covers
+        several events. Empty if the writer's segments have no successors.
+    :ivar numbers: a number for each event, ascending, if the caller numbers them; else empty.
     :ivar size: bytes of the framed events.
-    :ivar count: how many events.
+    :ivar count: number of events.
     :ivar last_number: number of the last event, once the block was sent.
-    :ivar ack: kept when the block's events are stored.
+    :ivar ack: promise that is kept when the block's events are stored.
     :ivar extra: other promises that wait for this block, and for others.
-    :ivar atomic: the events stay in one block, whatever happens.
+    :ivar atomic: whether the events have to stay in one block.
     :ivar sent: when the block was sent for the first time, in seconds of the caller's clock.
     """
 
@@ -173,14 +179,15 @@ class Block(Generic[P]):
         numbers: Sequence[int] = (),
         ack: Promise | None = None,
     ) -> None:
-        """Add events to a block that was not sent.
+        """Add events to a block that was not sent yet.
 
         :param parts: the framed events, in any pieces.
-        :param places: what routes each of them; none where there are no successors.
+        :param places: what routes each of them; none if the segment has no successors.
         :param size: bytes of all parts.
-        :param count: how many events.
-        :param numbers: one for each event, after those in the block; none where the caller has none.
-        :param ack: waits for these events as well.
+        :param count: number of events.
+        :param numbers: one for each event, greater than those in the block; none if the caller does not
+            number events.
+        :param ack: promise that waits for these events as well.
         """
         self.parts += parts
         self.places += places
@@ -193,7 +200,7 @@ class Block(Generic[P]):
             self.extra.append(ack)
 
     def adopt(self, old: Block[P]) -> None:
-        """What waits for ``old`` waits for this block as well: it has got some of its events."""
+        """Let the promises of ``old`` wait for this block as well, because it holds some of its events."""
         if not self.extra or self.extra[-1] is not old.ack:
             acks: tuple[Promise, ...] = (*old.extra, old.ack)
             for ack in acks:
@@ -201,7 +208,7 @@ class Block(Generic[P]):
             self.extra += acks
 
     def frame(self, writer_id: bytes, request_id: int) -> bytes:
-        """The whole frame for a first send; the block is closed by it."""
+        """Build the whole frame for a first send; this closes the block."""
         before, after = codec.append_block_header(
             writer_id, self.size, self.count, self.last_number, request_id
         )
@@ -216,7 +223,7 @@ class Block(Generic[P]):
         return self._payload
 
     def resend_parts(self, writer_id: bytes, request_id: int) -> list[Part]:
-        """The frame again, for another connection."""
+        """Build the frame again, for another connection."""
         before, after = codec.append_block_header(
             writer_id, self.size, self.count, self.last_number, request_id
         )
@@ -230,7 +237,7 @@ class Block(Generic[P]):
                 yield place
 
     def events(self) -> Iterator[tuple[memoryview, Place]]:
-        """Each framed event with what routes it, in order."""
+        """Yield each framed event with what routes it, in order."""
         if self.parts:
             payload = memoryview(b"".join(self.parts))
         else:
@@ -242,9 +249,9 @@ class Block(Generic[P]):
             start = end
 
     def pieces(self) -> Iterator[tuple[memoryview, list[Place], list[int]]]:
-        """What has to stay together, in order: each framed event, or all of an atomic block.
+        """Yield what has to stay together, in order: each framed event, or all events of an atomic block.
 
-        Each with the places and the numbers (none where the caller has none) of its events.
+        Each piece comes with the places and the numbers of its events (no numbers if the caller has none).
         """
         if self.atomic:
             whole = memoryview(b"".join(framed for framed, _ in self.events()))
@@ -254,7 +261,7 @@ class Block(Generic[P]):
             yield framed, [place], self.numbers[index : index + 1]
 
     def drop(self, stored: Stored) -> tuple[int, int]:
-        """Leave out the numbered events that are stored; returns how many bytes and events that were."""
+        """Drop the numbered events that are stored; return how many bytes and events were dropped."""
         places = list(self._each_place())
         keep = [not stored(number, place) for number, place in zip(self.numbers, places, strict=False)]
         dropped = keep.count(False)
@@ -273,13 +280,13 @@ class Block(Generic[P]):
         return size, dropped
 
     def settle(self) -> None:
-        """The block's events are stored."""
+        """Record that the block's events are stored."""
         self.ack.settle()
         for ack in self.extra:
             ack.settle()
 
     def fail(self, error: PravegaError) -> None:
-        """The block's events will not be stored."""
+        """Record that the block's events will not be stored."""
         self.ack.fail(error)
         for ack in self.extra:
             ack.fail(error)
@@ -289,8 +296,8 @@ class Durable(NamedTuple):
     """Events that are known to be stored from now on.
 
     :ivar size: bytes with headers.
-    :ivar events: how many.
-    :ivar seconds: since they were sent for the first time; 0 where events of a block were left out.
+    :ivar events: number of events.
+    :ivar seconds: time since they were sent for the first time; 0 for events that were dropped from a block.
     """
 
     size: int
@@ -299,11 +306,11 @@ class Durable(NamedTuple):
 
 
 class Resumed(NamedTuple):
-    """What follows from the answer to a set-up.
+    """What follows from the reply to a set-up.
 
-    :ivar durable: what was stored meanwhile.
-    :ivar frames: the blocks to send again, in this order, each in pieces.
-    :ivar events: how many events these hold.
+    :ivar durable: events that turned out to be stored.
+    :ivar frames: blocks to send again, in this order, each in pieces.
+    :ivar events: number of events in these blocks.
     :ivar size: bytes of these events with headers.
     """
 
@@ -316,17 +323,17 @@ class Resumed(NamedTuple):
 class Appends(Generic[P]):
     """What one writer id appends to one segment, over all of its connections.
 
-    :param segment: full name, for messages.
-    :param writer_id: never used for another segment, nor by another of these at the same time.
-    :param new_ack: makes the promise of a block.
-    :ivar open: the block that takes events; get it by :meth:`room`.
-    :ivar due_at: bytes in the open block from which on :meth:`next_frame` has to be asked.
-    :ivar ready: whether blocks may be sent: set up, and not disconnected since.
-    :ivar last_stored_number: the last event number that the segment is known to hold of this writer id; 0 for
-        none, None before the first set-up.
-    :ivar segment_length: bytes, as of the last acknowledgement; -1 when that is not known.
-    :ivar patient: only full blocks leave before :meth:`force`: fewer and larger ones, where nobody waits for
-        single acknowledgements. Set it before the first set-up.
+    :param segment: full name of the segment, for messages.
+    :param writer_id: must not be used for another segment, nor by another instance at the same time.
+    :param new_ack: function that makes the promise of a block.
+    :ivar open: the block that takes events; use :meth:`room` to get it.
+    :ivar due_at: size of the open block in bytes from which :meth:`next_frame` has to be called.
+    :ivar ready: whether blocks may be sent: the session is set up and was not disconnected since.
+    :ivar last_stored_number: the last event number that the segment is known to hold for this writer id; 0
+        for none, None before the first set-up.
+    :ivar segment_length: length of the segment in bytes at the last acknowledgement; -1 if not known.
+    :ivar patient: send only full blocks before :meth:`force` is called. This gives fewer and larger blocks,
+        for callers that do not wait for single acknowledgements. Set it before the first set-up.
     """
 
     __slots__ = (
@@ -356,7 +363,7 @@ class Appends(Generic[P]):
     # --- gathering ------------------------------------------------------------------------------
 
     def room(self, size: int) -> Block[P]:
-        """The open block; another one where ``size`` more bytes would be too many for it."""
+        """Return the open block, or a new one if ``size`` more bytes do not fit into it."""
         block = self.open
         if block.count and block.size + size > BLOCK_BYTES:
             self.close_block()
@@ -364,7 +371,7 @@ class Appends(Generic[P]):
         return block
 
     def close_block(self) -> None:
-        """The open block takes no more events."""
+        """Close the open block; it takes no more events."""
         if self.open.count:
             self._full.append(self.open)
             self.open = Block(self._new_ack())
@@ -379,7 +386,10 @@ class Appends(Generic[P]):
         numbers: Sequence[int] = (),
         ack: Promise | None = None,
     ) -> Block[P]:
-        """Put events that have to stay together into a block of their own; arguments as :meth:`Block.put`."""
+        """Put events that have to stay together into a block of their own.
+
+        The parameters are those of :meth:`Block.put`.
+        """
         self.close_block()
         block = self.open
         block.put(parts, places, size, count, numbers, ack)
@@ -388,12 +398,12 @@ class Appends(Generic[P]):
         return block
 
     def force(self) -> None:
-        """Send everything gathered so far without waiting for more to fill a block."""
+        """Send everything gathered so far, without waiting until a block is full."""
         self._forced = True
         self.due_at = 0
 
     def flush(self, ack: Promise) -> None:
-        """Let ``ack`` wait for everything put so far, and :meth:`force` it out."""
+        """Let ``ack`` wait for everything put so far, and :meth:`force` it to be sent."""
         for block in self.unacknowledged:
             ack.add()
             block.extra.append(ack)
@@ -401,7 +411,7 @@ class Appends(Generic[P]):
 
     @property
     def unacknowledged(self) -> list[Block[P]]:
-        """Blocks with events that are not known to be stored, in order."""
+        """The blocks whose events are not known to be stored, in order."""
         blocks = [*self._in_flight, *self._full]
         if self.open.count:
             blocks.append(self.open)
@@ -409,7 +419,7 @@ class Appends(Generic[P]):
 
     @property
     def oldest(self) -> Block[P] | None:
-        """The block that was sent first of those that are not acknowledged."""
+        """The unacknowledged block that was sent first, or None."""
         return self._in_flight[0] if self._in_flight else None
 
     # --- sending --------------------------------------------------------------------------------
@@ -417,12 +427,12 @@ class Appends(Generic[P]):
     def next_frame(
         self, request_id: int, now: float, *, writable: bool = True
     ) -> tuple[bytes, memoryview] | None:
-        """What to send now; ask again until it is None.
+        """Return what to send now; call again until the result is None.
 
-        :param request_id: as in the set-up.
+        :param request_id: request id of the set-up.
         :param now: seconds of the caller's clock.
         :param writable: False while the connection has enough to send.
-        :returns: a frame, and in it the framed events, which are sent for the first time; or None.
+        :returns: a frame and a view of the framed events in it, which are sent for the first time; or None.
         """
         in_flight = self._in_flight
         if not self.ready or (in_flight and (self._in_flight_bytes >= _WINDOW_BYTES or not writable)):
@@ -451,7 +461,7 @@ class Appends(Generic[P]):
         return frame, block.payload
 
     def _set_due(self) -> None:
-        # Called where next_frame() has found nothing; whatever gives it something to do sets 0.
+        # Called where next_frame() has found nothing; every change that gives it something to do sets 0.
         if len(self._in_flight) < _SMALL_BLOCKS_IN_FLIGHT:
             self.due_at = 0
         else:
@@ -462,15 +472,15 @@ class Appends(Generic[P]):
     # --- what came in ---------------------------------------------------------------------------
 
     def set_up(self, last: int, request_id: int, now: float) -> Resumed:
-        """The store has answered a set-up.
+        """Process the store's reply to a set-up.
 
-        :param last: the last event number that it holds; less than 1 for none.
-        :param request_id: as in the set-up.
+        :param last: the last event number that the store holds; less than 1 for none.
+        :param request_id: request id of the set-up.
         :param now: seconds of the caller's clock.
         """
         self._set_ups += 1
         self.last_stored_number = max(last, 0)
-        # What was stored meanwhile tells no length.
+        # The reply names no length, and events may have been stored since the last acknowledgement.
         self.segment_length = -1
         durable = self._stored_through(last, now)
         frames = [block.resend_parts(self._writer_bytes, request_id) for block in self._in_flight]
@@ -479,9 +489,9 @@ class Appends(Generic[P]):
         return Resumed(durable, frames, sum(block.count for block in self._in_flight), self._in_flight_bytes)
 
     def acknowledge(self, reply: DataAppended, now: float) -> list[Durable]:
-        """The store has stored everything up to a number.
+        """Process an acknowledgement: the store has stored everything up to a number.
 
-        :raises UnexpectedReplyError: it does not fit what was sent; nothing has changed.
+        :raises UnexpectedReplyError: it does not match what was sent; nothing has changed.
         """
         number, previous = reply.event_number, reply.previous_event_number
         if (
@@ -492,8 +502,8 @@ class Appends(Generic[P]):
             or previous >= self._in_flight[0].last_number
         ):
             raise UnexpectedReplyError(
-                f"{self.segment}: acknowledgement of event {number} (previous {previous}) "
-                f"does not fit what was sent (up to {self._next_number})",
+                f"{self.segment}: the acknowledgement of event {number} (previous {previous}) "
+                f"does not match what was sent (up to event {self._next_number})",
                 segment=self.segment,
             )
         self.segment_length = reply.current_segment_write_offset
@@ -502,25 +512,26 @@ class Appends(Generic[P]):
         return self._settle_through(number, now)
 
     def disconnect(self) -> None:
-        """Nothing can be sent until the next :meth:`set_up`."""
+        """Record that the connection is gone: nothing can be sent until the next :meth:`set_up`."""
         self.ready = False
         self.due_at = 0
 
     @property
     def in_doubt(self) -> bool:
-        """Whether a segment that turns out to be sealed has to be asked for its number (:meth:`sealed`).
+        """Whether the final number of a sealed segment has to be fetched (for :meth:`sealed`).
 
-        What was sent on a connection that was lost may have been stored after the next set-up was answered,
-        and before the segment was sealed.
+        Blocks that were sent on a lost connection may have been stored after the next set-up was answered and
+        before the segment was sealed (``docs/protocol/unforgiving.md``, "Moving on from a segment while it is
+        being sealed").
         """
         return self._set_ups > 1 and bool(self._in_flight)
 
     def sealed(self, last: int, now: float) -> list[Durable]:
-        """The segment is sealed; arguments as of :meth:`set_up`."""
+        """Process the final number of a sealed segment; the parameters are those of :meth:`set_up`."""
         return self._stored_through(last, now)
 
     def leave_out(self, stored: Stored) -> list[Durable]:
-        """Drop the events, numbered by the caller, that this process or another one has stored."""
+        """Drop the events, numbered by the caller, that this process or another one has already stored."""
         if self.open.numbers:
             self.close_block()
         durable = []
@@ -540,13 +551,13 @@ class Appends(Generic[P]):
         return durable
 
     def fail(self, error: PravegaError) -> None:
-        """Nothing that is not acknowledged will be stored by this."""
+        """Fail everything that is not acknowledged."""
         for block in self.unacknowledged:
             block.fail(error)
 
     def _stored_through(self, number: int, now: float) -> list[Durable]:
         durable = self._settle_through(number, now)
-        # Of a block that was stored in part, by another process with this id, the rest remains.
+        # Another process with this id may have stored a part of a block; the rest of the block remains.
         return durable + self.leave_out(lambda each, _: each <= number)
 
     def _settle_through(self, number: int, now: float) -> list[Durable]:
@@ -561,16 +572,18 @@ class Appends(Generic[P]):
 
 
 def hand_over(ended: Iterable[Appends[P]], heir_of: Callable[[Place], Appends[P]]) -> None:
-    """Put the events of segments that take no more into others, in order.
+    """Move the events of sealed segments to other segments, in order.
 
-    What the ended ones still list as unacknowledged must not be stored in them, and nothing newer with the
-    same routing key may be in the others.
+    What ``ended`` still lists as unacknowledged must not be stored there, and the other segments must not
+    hold anything newer with the same routing key.
 
-    :param heir_of: where an event goes, by what routes it. It may raise: then nothing has changed.
+    :param ended: appends to the sealed segments.
+    :param heir_of: function that returns where an event goes, from what routes it. If it raises, nothing has
+        changed.
     """
     pieces = [(*piece, block) for each in ended for block in each.unacknowledged for piece in block.pieces()]
-    # Those with numbers may come from several segments and go to one, where numbers have to grow. The others
-    # have none, and stay as they are.
+    # Numbered events may come from several segments and go to one, where numbers have to grow. Events without
+    # numbers keep their order.
     pieces.sort(key=lambda piece: piece[2])
     heirs = [heir_of(places[0]) for _, places, _, _ in pieces]
     for (framed, places, numbers, old), heir in zip(pieces, heirs, strict=True):

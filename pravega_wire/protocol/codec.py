@@ -1,8 +1,8 @@
-"""Commands to bytes and back.
+"""Encode commands to bytes and decode them.
 
-The generic codec follows the field specifications of ``commands``; the commands of the append and read
-paths have hand-written twins below it, which tests prove equal. A frame is an int32 code, an int32 body
-length and the body (wire protocol v0.13.0, "Framing and primitive types").
+The generic codec follows the field specifications of ``commands``. The commands of the append and read paths
+have hand-written, faster counterparts below it; tests check that both give the same result. A frame is an
+int32 code, an int32 body length and the body (``docs/protocol/wire.md``, "Frames").
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
 HEADER: Final = Struct(">ii")
 MAX_DECODED_BODY: Final = 16777215
 MAX_ENCODED_BODY: Final = 16777207
-"""The server counts the header into its limit of 16777215 bytes, so a body must be 8 smaller."""
+"""The server includes the header in its limit of 16777215 bytes, so a body must be 8 bytes smaller."""
 
 Part = bytes | memoryview
 _I64 = Struct(">q")
@@ -135,10 +135,10 @@ Read = Callable[[memoryview, int], tuple[Any, int]]
 
 def _slice(body: memoryview, start: int, length: int) -> memoryview:
     if length < 0:
-        raise DecodeError(f"a length of {length} is negative")
+        raise DecodeError(f"a field has a negative length ({length})")
     end = start + length
     if end > len(body):
-        raise TruncatedInputError(f"{length} bytes are announced, {len(body) - start} are left")
+        raise TruncatedInputError(f"a field of {length} bytes is announced, and {len(body) - start} are left")
     return body[start:end]
 
 
@@ -170,7 +170,7 @@ def _read_entry(body: memoryview, at: int) -> tuple[c.TableEntry, int]:
 def _read_event(body: memoryview, at: int) -> tuple[bytes, int]:
     kind, length = _EVENT.unpack_from(body, at)
     if kind != 0:
-        raise DecodeError(f"an event begins with type {kind} instead of 0")
+        raise DecodeError(f"an event has type {kind} instead of 0")
     return bytes(_slice(body, at + 8, length)), at + 8 + length
 
 
@@ -193,7 +193,7 @@ def _read_merged(body: memoryview, at: int) -> tuple[c.MergedSource, int]:
 def _read_iterator(body: memoryview, at: int) -> tuple[c.TableIteratorArgs, int]:
     values = []
     for _ in range(4):
-        # Older peers end early; what is missing counts as empty.
+        # Older peers end the body early; a missing value counts as empty.
         value = b""
         if at < len(body):
             value, at = _read_counted(body, at)
@@ -205,9 +205,9 @@ def _read_sequence(item: Read, smallest: int) -> Read:
     def read(body: memoryview, at: int) -> tuple[tuple[Any, ...], int]:
         count = _I32.unpack_from(body, at)[0]
         at += 4
-        # Checked before anything is built: a count is only a claim.
+        # Checked before anything is built: the peer may have sent any count.
         if count < 0 or count * smallest > len(body) - at:
-            raise DecodeError(f"{count} elements are announced, {len(body) - at} bytes are left")
+            raise DecodeError(f"a list of {count} elements is announced, and {len(body) - at} bytes are left")
         values = []
         for _ in range(count):
             value, at = item(body, at)
@@ -243,7 +243,7 @@ _READERS: dict[str, Read] = {
 
 
 class _Plan:
-    """The readers and writers of one command's fields."""
+    """Readers and writers of one command's fields."""
 
     __slots__ = ("command", "reads", "writes")
 
@@ -279,15 +279,20 @@ _APPEND_END_TAIL = Struct(">iqq")
 def append_block_header(
     writer_id: bytes, data_length: int, num_events: int, last_event_number: int, request_id: int
 ) -> tuple[bytes, bytes]:
-    """What goes before and after the data of an ``AppendBlockEnd`` frame that stands alone.
+    """Return what goes before and after the data of an ``AppendBlockEnd`` frame without an ``AppendBlock``.
 
     :param writer_id: 16 bytes.
     :param data_length: bytes of framed events.
-    :raises EncodeError: the frame would be over the limit.
+    :param num_events: number of events in the data.
+    :param last_event_number: number of the last event.
+    :param request_id: request id of the set-up.
+    :raises EncodeError: the frame would exceed the limit.
     """
     length = 16 + 4 + 4 + data_length + 20
     if length > MAX_ENCODED_BODY:
-        raise EncodeError(f"an append of {data_length} bytes does not fit a frame")
+        raise EncodeError(
+            f"an append of {data_length} bytes does not fit in a frame (at most {MAX_ENCODED_BODY - 44})"
+        )
     return (
         _APPEND_END_HEAD.pack(4, length, writer_id, data_length, data_length),
         _APPEND_END_TAIL.pack(num_events, last_event_number, request_id),
@@ -302,7 +307,7 @@ def _decode_data_appended(body: memoryview) -> c.Command:
 
 
 def _decode_segment_read(body: memoryview) -> c.Command:
-    """As the generic one, but the data stays where it lies."""
+    """Decode as the generic codec does, but return the data as a view instead of a copy."""
     segment, at = _read_utf(body, 0)
     offset, at_tail, end_of_segment, length = _SEGMENT_READ_TAIL.unpack_from(body, at)
     at += _SEGMENT_READ_TAIL.size
@@ -313,7 +318,7 @@ def _decode_segment_read(body: memoryview) -> c.Command:
 
 
 def segment_read_data_at(segment: str) -> int:
-    """How many bytes of a ``SegmentRead``'s body come before its data."""
+    """Return how many bytes of a ``SegmentRead``'s body precede its data."""
     return 2 + len(encode_modified_utf8(segment)) + _SEGMENT_READ_TAIL.size
 
 
@@ -326,9 +331,9 @@ _HOT: dict[int, Callable[[memoryview], c.Command]] = {
 
 
 def encode_parts(command: c.Command) -> list[Part]:
-    """The pieces of a whole frame; a large payload is not copied.
+    """Encode a command as the pieces of a whole frame; a large payload is not copied.
 
-    :raises EncodeError: a value does not fit its field, or the frame is over the limit.
+    :raises EncodeError: a value does not fit its field, or the frame exceeds the limit.
     """
     out: list[Part] = [b""]
     try:
@@ -339,21 +344,22 @@ def encode_parts(command: c.Command) -> list[Part]:
     length = sum(map(len, out))
     if length > MAX_ENCODED_BODY:
         raise EncodeError(
-            f"{type(command).__name__} of {length} bytes does not fit a frame (at most {MAX_ENCODED_BODY})"
+            f"{type(command).__name__} of {length} bytes does not fit in a frame (at most {MAX_ENCODED_BODY})"
         )
     out[0] = HEADER.pack(command.CODE, length)
     return out
 
 
 def encode(command: c.Command) -> bytes:
-    """A whole frame; errors as :func:`encode_parts`."""
+    """Encode a command as a whole frame; raises the errors of :func:`encode_parts`."""
     return b"".join(encode_parts(command))
 
 
 def appended_data(block: c.AppendBlock | None, end: c.AppendBlockEnd) -> bytes:
-    """What a server stores for an append (wire protocol v0.13.0, "Block framing").
+    """Return the bytes that a server stores for an append (``docs/protocol/wire.md``, "Append blocks").
 
-    :param block: the ``AppendBlock`` before ``end``, or None where ``end`` stands alone.
+    :param block: the ``AppendBlock`` before ``end``, or None if there is none.
+    :param end: the end of the block.
     :raises DecodeError: the two do not belong together, or the block's closing frame is wrong.
     """
     tail = bytes(end.data)
@@ -364,35 +370,37 @@ def appended_data(block: c.AppendBlock | None, end: c.AppendBlockEnd) -> bytes:
     data = bytes(block.data)
     whole = end.size_of_whole_events
     if not 0 <= whole <= len(data):
-        raise DecodeError(f"{whole} bytes of whole events in a block of {len(data)} bytes")
+        raise DecodeError(f"an append block of {len(data)} bytes cannot have {whole} bytes of whole events")
     result, closing = data[:whole], data[whole:]
     if closing:
         if len(closing) < HEADER.size:
             raise TruncatedInputError("an append block ends in the middle of its closing frame")
         code, length = HEADER.unpack_from(closing)
         if length != len(closing) - HEADER.size:
-            raise DecodeError("an append block has more than its closing frame after the events")
+            raise DecodeError("an append block has something besides its closing frame after the events")
         if code == c.PartialEvent.CODE:
             result += closing[HEADER.size :]
         elif code != c.Padding.CODE:
-            raise DecodeError(f"an append block is closed by command {code}")
+            raise DecodeError(
+                f"an append block is closed by command {code} instead of a Padding or PartialEvent"
+            )
         elif tail:
-            raise DecodeError("an append block is padded and yet its end has data")
+            raise DecodeError("an append block is padded although its end has data")
     return result + tail
 
 
 def decode_generic(code: int, body: memoryview) -> c.Command:
-    """Decode by the field specifications alone; the hot twins must give the same."""
+    """Decode by the field specifications alone; the hand-written decoders must give the same result."""
     return _guarded(code, body, None)
 
 
 def decode_body(code: int, body: memoryview) -> c.Command:
-    """The command in a frame's body. Bytes after the last known field are ignored.
+    """Decode the command in a frame's body. Bytes after the last known field are ignored.
 
     The data of a ``SegmentRead`` is a view of ``body``; everything else is copied.
 
-    :raises UnknownCommandError: no such code.
-    :raises DecodeError: a malformed body.
+    :raises UnknownCommandError: there is no command with this code.
+    :raises DecodeError: the body is malformed.
     """
     return _guarded(code, body, _HOT.get(code))
 
@@ -400,7 +408,7 @@ def decode_body(code: int, body: memoryview) -> c.Command:
 def _guarded(code: int, body: memoryview, hot: Callable[[memoryview], c.Command] | None) -> c.Command:
     plan = _PLANS.get(code)
     if plan is None:
-        raise UnknownCommandError(f"command code {code} is not known in wire version 16")
+        raise UnknownCommandError(f"command code {code} does not exist in wire version 16")
     try:
         return plan.decode(body) if hot is None else hot(body)
     except (struct_error, IndexError) as error:

@@ -1,9 +1,9 @@
-"""Binary forms of the values that clients store and exchange (client formats v0.13.0).
+"""Binary forms of the values that clients store and exchange (``docs/protocol/formats.md``).
 
-Each pair ``encode_x``/``decode_x`` reads and writes what the Java class of that name does. All readers raise
-:class:`DecodeError` for bytes that make no sense, :class:`TruncatedInputError` for too few, and
-:class:`IncompatibleVersionError` for a format or version they do not know; all writers :class:`EncodeError`
-for numbers that do not fit. Bytes after a record are ignored, as Java does.
+Each pair ``encode_x`` and ``decode_x`` writes and reads what the Java class of that name does, version
+0.13.0. All readers raise :class:`DecodeError` for malformed bytes, :class:`TruncatedInputError` for too few
+bytes, and :class:`IncompatibleVersionError` for an unknown format or version. All writers raise
+:class:`EncodeError` for numbers that do not fit. Bytes after a record are ignored, as in Java.
 """
 
 from __future__ import annotations
@@ -62,21 +62,21 @@ __all__ = [
 ]
 
 UNBOUNDED_TEXT: Final = "UNBOUNDED"
-"""Text of the cut that means: wherever the stream begins or ends."""
+"""Text of the unbounded cut: the beginning or the end of the stream, wherever it is."""
 
 KEY_NOT_EXISTS: Final = -1
-"""Table key version that means: the key must not exist."""
+"""Version of a table key that requires that the key does not exist."""
 
 KEY_NO_VERSION: Final = -(1 << 63)
-"""Table key version that means: whatever version the key has."""
+"""Version of a table key that sets no condition."""
 
-# What Java writes as the offset of a segment that was read to its end, in maps of compact longs.
+# Offset that Java writes for a segment that was read to its end, in maps of compact longs.
 _COMPLETED: Final = COMPACT_LONG_MAX
 
 
 @contextmanager
 def _meaning(what: str) -> Iterator[None]:
-    """Values that decode but cannot be what they should are a matter of the bytes, not of the caller."""
+    """Turn errors about values that decode but are impossible into errors about the bytes."""
     try:
         yield
     except InvalidArgumentError as error:
@@ -91,13 +91,13 @@ def _read(data: bytes, revisions: Sequence[RevisionReader], what: str) -> None:
 
 
 def write_key_range(target: DataWriter, key_range: KeyRange | None) -> None:
-    """Two doubles; both -1.0 for a range that is not known."""
+    """Write a range as two doubles; both are -1.0 for an unknown range."""
     low, high = (-1.0, -1.0) if key_range is None else key_range
     target.double(low).double(high)
 
 
 def read_key_range(source: DataReader) -> KeyRange | None:
-    """As :func:`write_key_range`; a negative number on either side means not known."""
+    """Read a range as :func:`write_key_range` writes it; a negative number on either side means unknown."""
     low, high = source.double(), source.double()
     return None if low < 0 or high < 0 else (low, high)
 
@@ -106,7 +106,7 @@ def read_key_range(source: DataReader) -> KeyRange | None:
 
 
 def encode_stream_cut(cut: StreamCut | None) -> bytes:
-    """A cut, version 1; None (unbounded) is no bytes at all."""
+    """Encode a cut, version 1; None (unbounded) is zero bytes."""
     return b"" if cut is None else _stream_cut_record(cut)
 
 
@@ -119,12 +119,12 @@ def _stream_cut_record(cut: StreamCut) -> bytes:
 
 
 def decode_stream_cut(data: bytes) -> StreamCut | None:
-    """A cut of version 1 or 0; None (unbounded) for no bytes at all."""
+    """Decode a cut of version 1 or 0; zero bytes are None (unbounded)."""
     return read_stream_cut(DataReader(data)) if data else None
 
 
 def read_stream_cut(source: DataReader) -> StreamCut:
-    """A cut's record from where ``source`` stands."""
+    """Read a cut's record at the position of ``source``."""
     found: list[StreamCut] = []
 
     def reader(read_offset: Callable[[DataReader], int]) -> RevisionReader:
@@ -139,19 +139,19 @@ def read_stream_cut(source: DataReader) -> StreamCut:
     versions = {0: [reader(DataReader.compact_long)], 1: [reader(DataReader.compact_signed_long)]}
     read_record_from(source, versions, what="stream cut")
     if not found:
-        raise DecodeError("stream cut: the record has no revision")
+        raise DecodeError("stream cut: the record has no revisions")
     return found[0]
 
 
 def stream_cut_to_text(cut: StreamCut | None) -> str:
-    """A cut's text; ``UNBOUNDED`` for None."""
+    """Return a cut's text; ``UNBOUNDED`` for None."""
     return UNBOUNDED_TEXT if cut is None else cut.to_text()
 
 
 def stream_cut_from_text(text: str) -> StreamCut | None:
-    """From :func:`stream_cut_to_text` or Java's ``StreamCut.asText()``.
+    """Parse the text of :func:`stream_cut_to_text` or of Java's ``StreamCut.asText()``.
 
-    :raises InvalidStreamCutError: not such a text.
+    :raises InvalidStreamCutError: it is not the text of a stream cut.
     """
     return None if text == UNBOUNDED_TEXT else StreamCut.from_text(text)
 
@@ -161,7 +161,7 @@ def stream_cut_from_text(text: str) -> StreamCut | None:
 
 def _write_read_offset(target: DataWriter, offset: int) -> None:
     if offset >= _COMPLETED:
-        raise EncodeError(f"an offset of {offset} does not fit: this number means the segment's end")
+        raise EncodeError(f"an offset of {offset} cannot be encoded: numbers from {_COMPLETED} mean the end")
     target.compact_long(_COMPLETED if offset < 0 else offset)
 
 
@@ -171,7 +171,7 @@ def _read_read_offset(source: DataReader) -> int:
 
 
 def encode_position(position: Position) -> bytes:
-    """A reader's position: offsets, and in revision 1 the segments' ranges."""
+    """Encode a reader's position: offsets, and in revision 1 the ranges of the segments."""
     return encode_record(
         [
             lambda target: target.mapping(position.offsets, DataWriter.utf, _write_read_offset),
@@ -181,7 +181,7 @@ def encode_position(position: Position) -> bytes:
 
 
 def decode_position(data: bytes) -> Position:
-    """A reader's position; without revision 1 no range is known."""
+    """Decode a reader's position; without revision 1 all ranges are unknown."""
     offsets: dict[str, int] = {}
     ranges: dict[str, KeyRange | None] = {}
     _read(
@@ -197,7 +197,7 @@ def decode_position(data: bytes) -> Position:
 
 
 def encode_event_pointer(pointer: EventPointer) -> bytes:
-    """Where an event lies."""
+    """Encode the pointer to an event."""
     return encode_record(
         [
             lambda target: (
@@ -208,7 +208,7 @@ def encode_event_pointer(pointer: EventPointer) -> bytes:
 
 
 def decode_event_pointer(data: bytes) -> EventPointer:
-    """Where an event lies."""
+    """Decode the pointer to an event."""
     found: list[EventPointer] = []
 
     def read(source: DataReader) -> None:
@@ -218,12 +218,12 @@ def decode_event_pointer(data: bytes) -> EventPointer:
 
     _read(data, [read], "event pointer")
     if not found:
-        raise DecodeError("event pointer: the record has no revision")
+        raise DecodeError("event pointer: the record has no revisions")
     return found[0]
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
-    """A checkpoint's name and its cuts, each a complete record without a length."""
+    """Encode a checkpoint's name and its cuts; each cut is a complete record without a length."""
 
     def write_cut(target: DataWriter, cut: StreamCut) -> None:
         target.raw(_stream_cut_record(cut))
@@ -235,7 +235,7 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
 
 
 def decode_checkpoint(data: bytes) -> Checkpoint:
-    """A checkpoint."""
+    """Decode a checkpoint."""
     found: list[Checkpoint] = []
 
     def read(source: DataReader) -> None:
@@ -243,13 +243,13 @@ def decode_checkpoint(data: bytes) -> Checkpoint:
         cuts = source.mapping(DataReader.utf, read_stream_cut)
         for stream, cut in cuts.items():
             if str(cut.stream) != stream:
-                raise DecodeError(f"checkpoint {name!r}: a cut of {cut.stream} stands for {stream!r}")
+                raise DecodeError(f"checkpoint {name!r}: the entry for {stream!r} has a cut of {cut.stream}")
         with _meaning("checkpoint"):
             found.append(Checkpoint(name, tuple(cuts.values())))
 
     _read(data, [read], "checkpoint")
     if not found:
-        raise DecodeError("checkpoint: the record has no revision")
+        raise DecodeError("checkpoint: the record has no revisions")
     return found[0]
 
 
@@ -257,7 +257,7 @@ def decode_checkpoint(data: bytes) -> Checkpoint:
 
 
 def encode_watermark(mark: Watermark) -> bytes:
-    """The payload of an event in a mark stream."""
+    """Encode a watermark as the payload of an event in a mark stream."""
 
     def write_segment(target: DataWriter, each: WatermarkSegment) -> None:
         target.raw(
@@ -265,14 +265,14 @@ def encode_watermark(mark: Watermark) -> bytes:
         ).int64(each.offset)
 
     def write(target: DataWriter) -> None:
-        # A map whose keys are the records of segments: the same bytes as a collection of pairs.
+        # A map with records of segments as keys has the same bytes as a collection of pairs.
         target.int64(mark.lower).int64(mark.upper).collection(mark.positions, write_segment)
 
     return encode_record([write])
 
 
 def decode_watermark(data: bytes) -> Watermark:
-    """From the payload of an event in a mark stream."""
+    """Decode a watermark from the payload of an event in a mark stream."""
     found: list[Watermark] = []
 
     def read_segment(source: DataReader) -> WatermarkSegment:
@@ -283,7 +283,7 @@ def decode_watermark(data: bytes) -> Watermark:
             what="segment of a watermark",
         )
         if not key:
-            raise DecodeError("segment of a watermark: the record has no revision")
+            raise DecodeError("segment of a watermark: the record has no revisions")
         segment_id, low, high = key[0]
         return WatermarkSegment(segment_id, low, high, source.int64())
 
@@ -294,7 +294,7 @@ def decode_watermark(data: bytes) -> Watermark:
 
     _read(data, [read], "watermark")
     if not found:
-        raise DecodeError("watermark: the record has no revision")
+        raise DecodeError("watermark: the record has no revisions")
     return found[0]
 
 
@@ -302,18 +302,18 @@ def decode_watermark(data: bytes) -> Watermark:
 
 
 def encode_table_key_version(version: int) -> bytes:
-    """A table key's version; :data:`KEY_NOT_EXISTS` is no bytes at all."""
+    """Encode a table key's version; :data:`KEY_NOT_EXISTS` is zero bytes."""
     return b"" if version == KEY_NOT_EXISTS else encode_record([lambda target: target.int64(version)])
 
 
 def decode_table_key_version(data: bytes) -> int:
-    """A table key's version; :data:`KEY_NOT_EXISTS` for no bytes at all."""
+    """Decode a table key's version; zero bytes are :data:`KEY_NOT_EXISTS`."""
     if not data:
         return KEY_NOT_EXISTS
     found: list[int] = []
     _read(data, [lambda source: found.append(source.int64())], "table key version")
     if not found:
-        raise DecodeError("table key version: the record has no revision")
+        raise DecodeError("table key version: the record has no revisions")
     return found[0]
 
 
@@ -322,7 +322,17 @@ def decode_table_key_version(data: bytes) -> int:
 
 @dataclass(frozen=True, slots=True)
 class EventWriterConfig:
-    """Settings of a Java event writer, with Java's defaults. All times in milliseconds."""
+    """Settings of a Java event writer, with Java's defaults.
+
+    :param initial_backoff_ms: first pause between attempts, milliseconds.
+    :param max_backoff_ms: longest pause between attempts, milliseconds.
+    :param retry_attempts: number of attempts.
+    :param backoff_multiple: factor from each pause to the next.
+    :param connection_pooling: whether the writer shares its connections.
+    :param transaction_timeout_ms: lease of transactions, milliseconds.
+    :param automatically_note_time: whether the writer reports its clock as event time.
+    :param large_events: whether events over 8 MiB are allowed.
+    """
 
     initial_backoff_ms: int = 1
     max_backoff_ms: int = 20_000
@@ -338,18 +348,19 @@ class EventWriterConfig:
 class SynchronizerConfig:
     """Settings of a Java state synchronizer, with Java's defaults.
 
-    :param read_buffer_bytes: size of its read buffer.
+    :param event_writer: settings of its writer.
+    :param read_buffer_bytes: size of its read buffer in bytes.
     """
 
     event_writer: EventWriterConfig = field(
-        # A synchronizer never gives up by itself, and shares its connections.
+        # A synchronizer retries without a limit, and shares its connections.
         default_factory=lambda: EventWriterConfig(retry_attempts=0x7FFFFFFF, connection_pooling=True)
     )
     read_buffer_bytes: int = 256 * 1024
 
 
 def encode_event_writer_config(config: EventWriterConfig) -> bytes:
-    """Settings of an event writer."""
+    """Encode the settings of an event writer."""
 
     def write(target: DataWriter) -> None:
         target.int32(config.initial_backoff_ms).int32(config.max_backoff_ms)
@@ -361,7 +372,7 @@ def encode_event_writer_config(config: EventWriterConfig) -> bytes:
 
 
 def decode_event_writer_config(data: bytes) -> EventWriterConfig:
-    """Settings of an event writer."""
+    """Decode the settings of an event writer."""
     found: list[EventWriterConfig] = []
 
     def read(source: DataReader) -> None:
@@ -383,13 +394,13 @@ def decode_event_writer_config(data: bytes) -> EventWriterConfig:
 
 
 def encode_synchronizer_config(config: SynchronizerConfig) -> bytes:
-    """Settings of a state synchronizer."""
+    """Encode the settings of a state synchronizer."""
     writer = encode_event_writer_config(config.event_writer)
     return encode_record([lambda target: target.int32(config.read_buffer_bytes).array(writer)])
 
 
 def decode_synchronizer_config(data: bytes) -> SynchronizerConfig:
-    """Settings of a state synchronizer."""
+    """Decode the settings of a state synchronizer."""
     found: list[SynchronizerConfig] = []
 
     def read(source: DataReader) -> None:

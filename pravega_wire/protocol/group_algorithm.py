@@ -1,8 +1,10 @@
-"""What one reader of a group does, and when: the algorithm of the Java client without its I/O.
+"""What one reader of a group does, and when: the algorithm of the Java client, without its I/O.
 
-(Client formats v0.13.0, section 11.) :meth:`GroupMember.round` is a generator: it yields what has to be done
-with the shared state, the controller or the user, and is sent the result. So the same lines run against a
-real server and in a simulation of hundreds of readers.
+:meth:`GroupMember.round` is a generator: it yields what has to be done with the shared state, the controller
+or the user, and is sent the result. The same code therefore runs against a real server and in a simulation of
+hundreds of readers. The rules are in ``docs/protocol/formats.md``, "How a reader of a group decides".
+
+Defined by ``io.pravega.client.stream.impl.ReaderGroupStateManager`` and ``EventStreamReaderImpl``, 0.13.0.
 """
 
 from __future__ import annotations
@@ -62,7 +64,7 @@ __all__ = [
 ]
 
 UNIT: Final = 1.0
-"""Seconds that a reader waits for each reader with more, or less, to do than itself."""
+"""Seconds that a reader waits for each reader that has more, or less, to do than itself."""
 
 _UPDATE_WINDOW: Final = 30.0
 _CONFIG_INTERVAL: Final = 10.0
@@ -70,7 +72,7 @@ _COMPACTION_PROBABILITY: Final = 0.05
 _LAG_GRAIN_MS: Final = 1 << 36
 
 Generate = Callable[[GroupState], Sequence[GroupUpdate] | None]
-"""Makes the updates for a state; none when there is nothing to do."""
+"""Function that makes the updates for a state; None or an empty sequence if there is nothing to do."""
 
 
 # --- what a round asks for ------------------------------------------------------------------------
@@ -78,7 +80,7 @@ Generate = Callable[[GroupState], Sequence[GroupUpdate] | None]
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """Read what others wrote; the result is the state."""
+    """Read what other readers wrote; the result is the state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +92,14 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Announce:
-    """Write updates whatever the state is; no result."""
+    """Write updates unconditionally; there is no result."""
 
     updates: Sequence[GroupUpdate]
 
 
 @dataclass(frozen=True, slots=True)
 class Compact:
-    """Compact the state's stream if it has become long; no result."""
+    """Compact the state's stream if it has become long; there is no result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,12 @@ class LoadConfig:
 
 @dataclass(frozen=True, slots=True)
 class FollowingSegment:
-    """A segment that follows a sealed one. :param predecessors: ids of all segments that it follows."""
+    """A segment that follows a sealed segment.
+
+    :param segment: full name of the segment.
+    :param key_range: its part of the key space.
+    :param predecessors: ids of all segments that it follows.
+    """
 
     segment: str
     key_range: KeyRange
@@ -130,14 +137,14 @@ class AskRange:
 
 @dataclass(frozen=True, slots=True)
 class AskEnd:
-    """Ask where a stream ends for the group; the result is its last segments' offsets, -1 for a whole one."""
+    """Ask where a stream ends for the group; the result is its last segments' offsets, -1 for their ends."""
 
     stream: ScopedStream
 
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """Tell the controller that these cuts are not needed any more before them; no result."""
+    """Report to the controller that the group does not need data before these cuts; there is no result."""
 
     cuts: Sequence[StreamCut]
     config: ReaderGroupConfig
@@ -151,7 +158,7 @@ Steps = Generator[Action, Any, None]
 
 
 def end_offsets(config: ReaderGroupConfig) -> dict[str, int]:
-    """Where segments end for a group, from the cuts of its configuration."""
+    """Return where segments end for a group, from the cuts of its configuration."""
     return {
         segment_name(stream.scope, stream.name, segment): NO_END if offset == SEGMENT_READ else offset
         for stream, cut in config.ends.items()
@@ -161,7 +168,7 @@ def end_offsets(config: ReaderGroupConfig) -> dict[str, int]:
 
 
 def cuts_of(offsets: Mapping[str, int]) -> list[StreamCut]:
-    """Offsets of segments as one cut for each stream, in the order of the streams."""
+    """Return offsets of segments as one cut for each stream, in the order of the streams."""
     found: dict[ScopedStream, dict[int, int]] = {}
     for segment, offset in offsets.items():
         found.setdefault(stream_of(segment), {})[segment_id_of(segment)] = max(offset, SEGMENT_READ)
@@ -169,13 +176,15 @@ def cuts_of(offsets: Mapping[str, int]) -> list[StreamCut]:
 
 
 def completed_cut(offsets: Mapping[str, int]) -> Generator[Action, Any, dict[str, int]]:
-    """The positions of a group in one stream, with those that its state does not hold any more.
+    """Complete the positions of a group in one stream with segments that its state no longer holds.
 
-    A segment that was read to its end is forgotten, though the one that it was merged into may wait for
-    the others that were; so a group's positions may leave out a part of the key space. A cut of them is
-    refused by the controller, and a group that starts at one waits for ever. Found by going from the known
-    segments to those that follow: a predecessor that neither is known nor follows a known one was read to
-    its end. What is missing then was read to where the group ends.
+    A segment that was read to its end is removed from the state, although the segment that it was merged into
+    may still wait for the other predecessors. A group's positions may therefore leave out a part of the key
+    space. The controller refuses a cut with such a gap, and a group that starts at one waits for ever.
+
+    The missing segments are found by following successors from the known segments: a predecessor that is
+    neither known nor follows a known segment was read to its end. Whatever is still missing then was read up
+    to where the group ends.
     """
     stream = stream_of(next(iter(offsets)))
     ranges: dict[str, KeyRange] = {}
@@ -194,7 +203,7 @@ def completed_cut(offsets: Mapping[str, int]) -> Generator[Action, Any, dict[str
                 followers.append(each.segment)
             for before in each.predecessors:
                 predecessors.add(segment_name(stream.scope, stream.name, before))
-    # The newest first: an older one may have been read on into others of these.
+    # The newest first: the reading of an older one may have continued in another of these.
     gone = sorted(predecessors - reached, key=segment_id_of, reverse=True)
     yield from _fill(found, ranges, dict.fromkeys(gone, SEGMENT_READ))
     if not _is_whole(ranges[segment] for segment in found):
@@ -205,7 +214,7 @@ def completed_cut(offsets: Mapping[str, int]) -> Generator[Action, Any, dict[str
 def _fill(
     found: dict[str, int], ranges: dict[str, KeyRange], offsets: Mapping[str, int]
 ) -> Generator[Action, Any, None]:
-    """Add the segments that cover what nothing covers so far."""
+    """Add the segments that cover parts of the key space which nothing covers so far."""
     for segment, offset in offsets.items():
         if segment in found:
             continue
@@ -215,7 +224,7 @@ def _fill(
 
 
 def _is_whole(parts: Iterable[KeyRange]) -> bool:
-    """Whether ranges cover the key space."""
+    """Return whether ranges cover the key space."""
     at = 0.0
     for low, high in sorted(parts):
         if low > at:
@@ -225,9 +234,10 @@ def _is_whole(parts: Iterable[KeyRange]) -> bool:
 
 
 def remove_reader(reader: str, offsets: Mapping[str, int]) -> Generate:
-    """The update that takes a reader out of the group, if it is in it.
+    """Return the update that removes a reader from the group, if it is a member.
 
-    :param offsets: where it has read to; for other segments of it, where it was assigned counts.
+    :param reader: name of the reader.
+    :param offsets: offsets up to which it has read; for its other segments the assigned offset counts.
     """
 
     def generate(state: GroupState) -> Sequence[GroupUpdate] | None:
@@ -240,15 +250,15 @@ def remove_reader(reader: str, offsets: Mapping[str, int]) -> Generate:
 
 
 def withdraw_checkpoint(checkpoint: str) -> Generate:
-    """The update that takes back a checkpoint which is not complete; none when it is, or is not known.
+    """Return the update that withdraws an incomplete checkpoint; nothing if it is complete or unknown.
 
     No update of the format drops a single checkpoint. RemoveOutstandingCheckpoints drops all that are not
-    silent, and keeps their names, so that none of them can be used again. ClearCheckpointsBefore drops all
-    older ones. Answering for the missing readers would complete it, with positions that nobody was at.
-    But an update may be a whole state, as a change of configuration is, and every reader applies compacted
-    states. So the present state is written again without the checkpoint, on condition, as any update, that
-    it still is the present one. A reader that was given the checkpoint finds with its next round that there
-    is nothing to answer, and continues.
+    silent, and keeps their names, so that these names cannot be used again. ClearCheckpointsBefore drops all
+    older ones. Answering for the missing readers would complete the checkpoint, with positions that no reader
+    was at. But an update may be a whole state, as in a change of configuration, and every reader applies
+    compacted states. So the present state is written again without the checkpoint, on the condition that it
+    is still the present state, like any update. A reader that was given the checkpoint finds in its next
+    round that there is nothing to answer, and continues.
     """
 
     def generate(state: GroupState) -> Sequence[GroupUpdate] | None:
@@ -266,15 +276,19 @@ def withdraw_checkpoint(checkpoint: str) -> Generate:
 class GroupMember:
     """One reader of a group: its segments, its timers, and what it does next.
 
-    The driver calls :meth:`join` once; before each event :meth:`round` when :attr:`busy` or :meth:`due` say
-    so; :meth:`advance` for each event it gives out; and :meth:`finish` when a segment has no more. It reads
-    the segments in :attr:`offsets` and no others.
+    The driver calls :meth:`join` once; before each event :meth:`round`, if :attr:`busy` is true or
+    :attr:`due` is reached; :meth:`advance` for each event it returns; and :meth:`finish` when a segment has
+    no more events. It reads the segments in :attr:`offsets` and no others.
 
-    :param clock: seconds that only go forward.
-    :param wall_ms: milliseconds since 1970.
-    :param initial_delay: seconds to wait before the first segment is taken, so that readers which are started
+    :param reader: name of the reader.
+    :param group: name of the group, for messages.
+    :param clock: function that returns seconds, which never go back.
+    :param wall_ms: function that returns milliseconds since 1970.
+    :param rng: source of random numbers.
+    :param initial_delay: seconds to wait before the first segment is acquired, so that readers that start
         together share the segments without handing them over.
-    :param joined: how often readers of this name have joined, as far as the state is known.
+    :param joined: function that returns how often readers of this name have joined, as far as the state is
+        known.
     """
 
     def __init__(
@@ -320,42 +334,43 @@ class GroupMember:
 
     @property
     def busy(self) -> bool:
-        """Whether a round has to come before the next event, whatever the time."""
+        """Whether a round is needed before the next event, whatever the time."""
         return self._given is not None or self._unsure or self._settling or self._hasty
 
     @property
     def due(self) -> float:
-        """When the next round is due, on the clock."""
+        """When the next round is due, in seconds of the clock."""
         return min(self._fetch_at, self._acquire_at, self._lag_at)
 
     def positions(self) -> dict[str, int]:
-        """Where this reader stands: offsets of its segments; of finished ones -1, or their end offset."""
+        """Return this reader's offsets by segment; for finished ones -1, or their end offset."""
         return {**self.offsets, **self.completed}
 
     def advance(self, segment: str, offset: int) -> None:
-        """Events up to ``offset`` are given to the user."""
+        """Record that the user was given the events up to ``offset``."""
         self.offsets[segment] = offset
 
     def finish(self, segment: str, offset: int) -> None:
-        """The last event of a segment is given to the user.
+        """Record that the user was given the last event of a segment.
 
-        :param offset: -1, or the group's end offset when that was reached.
+        :param segment: full name of the segment.
+        :param offset: -1, or the group's end offset if that was reached.
         """
         if self.offsets.pop(segment, None) is not None:
             self.completed[segment] = offset
             self._hasty = True
 
     def join(self) -> Steps:
-        """Enter the group.
+        """Join the group.
 
-        :raises ReaderGroupError: a reader of this name is in it.
+        :raises ReaderGroupError: the group already has a reader of this name.
         """
 
         def add(state: GroupState) -> Sequence[GroupUpdate]:
             if state.is_online(self.reader):
                 raise ReaderGroupError(
-                    f"reader {self.reader} is in group {self.group} already: names of readers are unique; "
-                    "take it out with reader_offline first if it is dead"
+                    f"reader {self.reader} is already in group {self.group}: names of readers are unique. "
+                    "Use another name, or remove the reader with reader_offline if it is dead"
                 )
             return [AddReader(self.reader)]
 
@@ -371,36 +386,38 @@ class GroupMember:
     def leave(self, positions: Mapping[str, int] | None = None) -> Steps:
         """Leave the group.
 
-        :param positions: where the reader has read to; default: everything that was given out counts as read.
+        :param positions: offsets up to which the reader has read; by default every event that was given to
+            the user counts as read.
         """
         if self._gone:
-            # A reader of this name that is in the group now is somebody else.
+            # A reader of this name that is in the group now is another one.
             return
         final = self.positions() if positions is None else positions
         yield Change(remove_reader(self.reader, final))
 
     def give_up_joining(self, state: GroupState) -> Steps:
-        """Undo :meth:`join` when it was broken off, whether it is written, will be or never will.
+        """Undo an interrupted :meth:`join`, whether its update is written, will be written or never will be.
 
-        A reader in the group that does nothing would hold up every checkpoint.
+        A reader that is in the group and does nothing would block every checkpoint.
 
-        :param state: as it was fetched last.
+        :param state: the state as it was fetched last.
         """
         if not state.assigned.get(self.reader):
-            # Whatever the state is: one that is fetched now need not show what is under way.
+            # Unconditionally: a state that is fetched now may not show a write that is in flight.
             yield Announce([RemoveReader(self.reader, {})])
 
     def round(self, state: GroupState) -> Generator[Action, Any, str | None]:
-        """What is to be done before the next event; returns a checkpoint to give to the user, or None.
+        """Do what is due before the next event.
 
-        The last one that was given counts as reached with the next round.
+        A checkpoint that was returned counts as reached in the next round.
 
-        :raises ReinitializationRequiredError: this reader is not in the group any more.
+        :returns: a checkpoint to give to the user, or None.
+        :raises ReinitializationRequiredError: this reader is no longer in the group.
         """
         if self._unsure:
-            # A round was broken off in a write, which may be stored or not, or come to be stored after it
-            # was looked for. After another write it is in the state, or never will be: it was made for the
-            # end of the stream as it was then.
+            # A round was interrupted in a write, which may be stored, or not, or may be stored only after the
+            # next fetch. After another write it is in the state or never will be, because it was conditional
+            # on the end of the stream as it was then.
             state = yield from self._announce(self._distance())
         self._take(state)
         now = self._clock()
@@ -426,7 +443,7 @@ class GroupMember:
             elif is_silent(checkpoint):
                 state = yield from self._reached(checkpoint)
                 if self._settling:
-                    # It was in the way when segments were to be handed over.
+                    # It may have blocked the first attempt to hand over segments.
                     state = yield from self._settle(state)
             else:
                 self._given = checkpoint
@@ -444,14 +461,14 @@ class GroupMember:
     # --- the state ------------------------------------------------------------------------------
 
     def _take(self, state: GroupState) -> None:
-        """Make the own segments those that the state says."""
+        """Make this reader's segments those that the state assigns to it."""
         owned = state.assigned.get(self.reader)
-        # Another reader may have the name by now, after this one was declared offline.
+        # After this reader was declared offline, another one may have taken the name.
         if owned is None or self._joined() != self._joined_as:
             self._gone = True
             raise ReinitializationRequiredError(
-                f"reader {self.reader} is not in group {self.group} any more: it was declared offline, or "
-                "the group was reset; open it again"
+                f"reader {self.reader} is no longer in group {self.group}: it was declared offline, or the "
+                "group was reset. Close this reader and open a new one"
             )
         for segment in [each for each in self.offsets if each not in owned]:
             del self.offsets[segment]
@@ -491,11 +508,12 @@ class GroupMember:
         return state
 
     def _distance(self, positions: Mapping[str, int] | None = None) -> UpdateDistanceToTail:
-        """How far behind this reader is, for the shares of the readers.
+        """Return how far behind this reader is, which decides the shares of the readers.
 
-        Java writes its clock in milliseconds less the id of the segment it read last: that says nothing of
-        the distance, and all readers of a group have to say the same thing for shares to be fair. This is a
-        number near Java's, and the same for all of ours for years, so that equal shares compare as equal.
+        Java writes its clock in milliseconds minus the id of the segment it read last. That says nothing
+        about the distance, and shares are fair only if all readers of a group report the same number. This
+        number is close to Java's, and the same for all of our readers for years, so equal shares compare as
+        equal.
         """
         offsets = self.positions() if positions is None else positions
         return UpdateDistanceToTail(
@@ -508,7 +526,7 @@ class GroupMember:
     # --- configuration --------------------------------------------------------------------------
 
     def _follow_config(self, state: GroupState) -> Generator[Action, Any, GroupState]:
-        """Finish a change of the configuration that somebody has begun and not finished."""
+        """Finish a change of the configuration that another process has begun and not finished."""
         self._config_at = self._clock() + _CONFIG_INTERVAL
         if self._clock() >= self._fetch_at:
             state = yield from self._fetch()
@@ -539,12 +557,12 @@ class GroupMember:
         self._haste_at = now + max(UNIT, state.config.group_refresh_ms / 1000)
 
     def _begin_checkpoint(self, state: GroupState) -> Generator[Action, Any, GroupState | None]:
-        """Begin a checkpoint when it is time; None when there is nothing to answer."""
+        """Begin a checkpoint if it is time; return None if there is nothing to answer."""
         if not state.config.automatic_checkpoints or state.checkpoints.ongoing:
             return None
         now = self._clock()
-        # Segments change hands, and what follows a finished one begins, after a checkpoint only. Java leaves
-        # that to the next regular one, half a minute later.
+        # Segments change hands, and the successors of a finished one begin, only after a checkpoint. Java
+        # waits for the next regular checkpoint, half a minute later.
         waiting = self.completed or (now >= self._release_at and self._has_too_much(state))
         if now < self._checkpoint_at and not (waiting and now >= self._haste_at):
             return None
@@ -562,7 +580,7 @@ class GroupMember:
     # --- handing over ---------------------------------------------------------------------------
 
     def _settle(self, state: GroupState) -> Generator[Action, Any, GroupState]:
-        """After a checkpoint: report finished segments, release one, publish the cut."""
+        """Report finished segments, release one and publish the cut, after a checkpoint."""
         for segment in list(self.completed):
             state = yield from self._report(state, segment)
         if any(segment in state.assigned.get(self.reader, ()) for segment in self.completed):
@@ -642,7 +660,7 @@ class GroupMember:
         self._lag_at = self._clock() + UNIT * (len(state.assigned) + 1)
 
     def _share(self, state: GroupState) -> list[str]:
-        """Segments to take now."""
+        """Return the segments to acquire now."""
         free = list(state.unassigned)
         readers = len(state.assigned)
         if not free or not readers:

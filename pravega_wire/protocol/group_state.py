@@ -1,8 +1,10 @@
-"""The state that the readers of a group share: its records, and what each of them does to it.
+"""The state that the readers of a group share: its records, and the effect of each.
 
-A group's state lives in a state synchronizer's stream. Records and effects are those of the Java client
-(client formats v0.13.0, sections 6, 9 and 10), so that Java readers may be in the same group: nothing here
-may be done otherwise, even where it could be done better.
+A group's state is kept in the stream of a state synchronizer. Records and effects are those of the Java
+client 0.13.0 (``docs/protocol/formats.md``, "Records of a reader group"), so that Java readers can be in the
+same group. Nothing here may differ from Java, even where something else would be better.
+
+Defined by ``io.pravega.client.stream.impl.ReaderGroupState``, 0.13.0.
 """
 
 from __future__ import annotations
@@ -69,33 +71,33 @@ __all__ = [
 T = TypeVar("T")
 
 SILENT: Final = "_SILENT_"
-"""A checkpoint with this in its id gives the readers no event."""
+"""Part of the id of a silent checkpoint, for which readers return no event."""
 
 ASSUMED_LAG_MS: Final = 30_000
-"""A reader counts as so far behind at least, milliseconds."""
+"""Smallest distance to the tail that a reader counts with, milliseconds."""
 
 NO_END: Final = (1 << 63) - 1
-"""End offset of a segment that is read to its end."""
+"""End offset of a segment that the group reads to its end."""
 
+# Distance to the tail of a reader that has not reported one.
 _NEVER_HEARD: Final = (1 << 63) - 1
-# Distance to the tail of a reader that has not told it.
 
 Offsets = Mapping[str, int]
 """Full segment name to offset in bytes; -1 for a segment that was read to its end."""
 
 
 def is_silent(checkpoint: str) -> bool:
-    """Whether readers answer a checkpoint without telling their user."""
+    """Return whether readers answer a checkpoint without returning it to their user."""
     return SILENT in checkpoint
 
 
 def segment_id_of(segment: str) -> int:
-    """Id of a segment in its stream, from its full name."""
+    """Return the id of a segment in its stream, from its full name."""
     return parse_segment_name(segment)[2]
 
 
 def stream_of(segment: str) -> ScopedStream:
-    """Stream of a segment, from its full name."""
+    """Return the stream of a segment, from its full name."""
     scope, stream, _, _ = parse_segment_name(segment)
     return ScopedStream(scope, stream)
 
@@ -104,7 +106,7 @@ def stream_of(segment: str) -> ScopedStream:
 
 
 def encode_group_config(config: ReaderGroupConfig) -> bytes:
-    """A group's configuration, version 0 with its three revisions."""
+    """Encode a group's configuration, version 0 with its three revisions."""
 
     def write_cuts(target: DataWriter, cuts: Mapping[ScopedStream, StreamCut | None]) -> None:
         target.mapping(
@@ -129,9 +131,9 @@ def encode_group_config(config: ReaderGroupConfig) -> bytes:
 
 
 def decode_group_config(data: bytes) -> ReaderGroupConfig:
-    """A group's configuration.
+    """Decode a group's configuration.
 
-    :raises DecodeError: malformed, or values that no group can have.
+    :raises DecodeError: it is malformed, or has values that no group can have.
     """
     found: dict[str, Any] = {}
 
@@ -166,13 +168,15 @@ def decode_group_config(data: bytes) -> ReaderGroupConfig:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointState:
-    """The checkpoints of a group (client formats v0.13.0, section 10). Methods return new states.
+    """The checkpoints of a group (``docs/protocol/formats.md``, "Checkpoints of a reader group").
 
-    :ivar checkpoints: ids in the order they were begun.
-    :ivar pending: id to readers that have not answered.
-    :ivar positions: id to what is known of its positions; complete ones are the checkpoint.
-    :ivar last: positions of the newest complete one that was not silent, None before the first.
-    :ivar published: whether the controller was told of it.
+    Methods return new states.
+
+    :ivar checkpoints: ids in the order in which the checkpoints were begun.
+    :ivar pending: id to the readers that have not answered.
+    :ivar positions: id to the positions known so far; once they are complete they are the checkpoint.
+    :ivar last: positions of the newest complete checkpoint that was not silent, None before the first.
+    :ivar published: whether the last checkpoint was reported to the controller.
     """
 
     checkpoints: tuple[str, ...] = ()
@@ -182,7 +186,7 @@ class CheckpointState:
     published: bool = True
 
     def begin(self, checkpoint: str, readers: Iterable[str], known: Offsets) -> CheckpointState:
-        """A checkpoint that these readers have to answer; nothing when its id is known."""
+        """Begin a checkpoint that these readers have to answer; change nothing if its id is known."""
         if checkpoint in self.positions:
             return self
         waiting = tuple(readers)
@@ -194,15 +198,15 @@ class CheckpointState:
         )
 
     def done(self, checkpoint: str, reader: str, positions: Offsets) -> CheckpointState:
-        """A reader's answer.
+        """Add a reader's answer.
 
-        :raises CorruptedStateError: it has answered before.
+        :raises CorruptedStateError: the reader has answered before.
         """
         waiting = self.pending.get(checkpoint)
         if waiting is None:
             return self
         if reader not in waiting:
-            raise CorruptedStateError(f"reader {reader} has answered checkpoint {checkpoint!r} before")
+            raise CorruptedStateError(f"reader {reader} has already answered checkpoint {checkpoint!r}")
         index = waiting.index(reader)
         rest = waiting[:index] + waiting[index + 1 :]
         merged = {**self.positions.get(checkpoint, {}), **positions}
@@ -215,7 +219,7 @@ class CheckpointState:
         return replace(result, pending=pending, last=merged, published=False)
 
     def without(self, reader: str, positions: Offsets) -> CheckpointState:
-        """All that a reader owes answered by its last positions."""
+        """Answer everything that a reader owes with its last positions."""
         result = self
         for checkpoint, waiting in self.pending.items():
             if reader in waiting:
@@ -223,18 +227,18 @@ class CheckpointState:
         return result
 
     def cleared_before(self, checkpoint: str) -> CheckpointState:
-        """Without those that were begun before one, if that is known."""
+        """Drop the checkpoints that were begun before ``checkpoint``, if that is known."""
         if checkpoint not in self.positions or checkpoint not in self.checkpoints:
             return self
         index = self.checkpoints.index(checkpoint)
         return self._dropping(self.checkpoints[:index], self.checkpoints[index:])
 
     def without_outstanding(self) -> CheckpointState:
-        """Without those that are not complete; the list keeps their ids."""
+        """Drop the checkpoints that are not complete; the list keeps their ids."""
         return self._dropping(self.outstanding, self.checkpoints)
 
     def withdrawn(self, checkpoint: str) -> CheckpointState:
-        """Without one of them, and with nothing else changed."""
+        """Drop one checkpoint, and change nothing else."""
         return self._dropping((checkpoint,), tuple(each for each in self.checkpoints if each != checkpoint))
 
     def _dropping(self, dropped: Sequence[str], checkpoints: tuple[str, ...]) -> CheckpointState:
@@ -247,27 +251,27 @@ class CheckpointState:
 
     @property
     def outstanding(self) -> tuple[str, ...]:
-        """Those that are neither silent nor complete."""
+        """Checkpoints that are neither silent nor complete."""
         return tuple(each for each in self.checkpoints if each in self.pending and not is_silent(each))
 
     @property
     def ongoing(self) -> bool:
-        """Whether one is not complete, silent ones too."""
+        """Whether any checkpoint is incomplete, including silent ones."""
         return bool(self.pending)
 
     def of_reader(self, reader: str) -> str | None:
-        """The first that a reader has to answer."""
+        """Return the first checkpoint that a reader has to answer, or None."""
         for checkpoint in self.checkpoints:
             if reader in self.pending.get(checkpoint, ()):
                 return checkpoint
         return None
 
     def is_complete(self, checkpoint: str) -> bool:
-        """Whether nobody has to answer it; also true of ids that are not known."""
+        """Return whether no reader has to answer a checkpoint; also true for unknown ids."""
         return checkpoint not in self.pending
 
     def completed(self, checkpoint: str) -> Offsets | None:
-        """Positions of a complete one; None when it is not complete or not known."""
+        """Return the positions of a complete checkpoint; None if it is incomplete or unknown."""
         return None if checkpoint in self.pending else self.positions.get(checkpoint)
 
 
@@ -280,7 +284,7 @@ def _read_offsets(source: DataReader) -> dict[str, int]:
 
 
 def encode_checkpoint_state(state: CheckpointState) -> bytes:
-    """The record of the checkpoints."""
+    """Encode the record of the checkpoints."""
 
     def first(target: DataWriter) -> None:
         target.collection(state.checkpoints, DataWriter.utf)
@@ -294,7 +298,10 @@ def encode_checkpoint_state(state: CheckpointState) -> bytes:
 
 
 def decode_checkpoint_state(data: bytes) -> CheckpointState:
-    """The record of the checkpoints. Java does not tell "none yet" from "an empty one" in it."""
+    """Decode the record of the checkpoints.
+
+    Like Java's, the record does not distinguish "no checkpoint yet" from "a checkpoint without positions".
+    """
     found: dict[str, Any] = {}
 
     def first(source: DataReader) -> None:
@@ -313,16 +320,18 @@ def decode_checkpoint_state(data: bytes) -> CheckpointState:
 # --- what is written ------------------------------------------------------------------------------
 
 Ranges = Mapping[str, KeyRange | None]
-"""Full segment name to its part of the key space, None where that is not known."""
+"""Full segment name to its part of the key space, None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReaderGroupStateInit:
-    """A group that begins: at first, and again whenever its configuration is replaced.
+    """The first state of a group, written when it is created and whenever its configuration is replaced.
 
+    :param config: configuration of the group.
     :param starts: offsets to begin at.
     :param ends: offsets to end at, for the segments that have one.
-    :param ranges: of the starting segments.
+    :param ranges: ranges of the starting segments.
+    :param updating_config: whether a change of the configuration is in progress.
     """
 
     config: ReaderGroupConfig
@@ -334,7 +343,10 @@ class ReaderGroupStateInit:
 
 @dataclass(frozen=True, slots=True)
 class CompactReaderGroupState:
-    """A whole state, written so that what led to it can be forgotten. Fields are those of the state."""
+    """A whole state, written so that the records before it are not needed.
+
+    The fields are those of :class:`GroupState`.
+    """
 
     config: ReaderGroupConfig
     checkpoints: CheckpointState
@@ -350,14 +362,18 @@ class CompactReaderGroupState:
 
 @dataclass(frozen=True, slots=True)
 class AddReader:
-    """A reader is there."""
+    """A reader joins the group."""
 
     reader: str
 
 
 @dataclass(frozen=True, slots=True)
 class RemoveReader:
-    """A reader is gone, and has read up to ``owned`` (segments not named: up to where it was assigned)."""
+    """A reader leaves the group.
+
+    :param reader: name of the reader.
+    :param owned: offsets up to which it has read its segments; for other segments the assigned offset counts.
+    """
 
     reader: str
     owned: Offsets = field(default_factory=dict)
@@ -365,7 +381,7 @@ class RemoveReader:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseSegment:
-    """A reader gives a segment back."""
+    """A reader returns a segment to the group."""
 
     reader: str
     segment: str
@@ -382,7 +398,13 @@ class AcquireSegment:
 
 @dataclass(frozen=True, slots=True)
 class UpdateDistanceToTail:
-    """How far behind a reader is (milliseconds), and where."""
+    """A reader reports how far behind the tail it is.
+
+    :param reader: name of the reader.
+    :param distance: milliseconds.
+    :param last_read: offsets of its segments.
+    :param ranges: ranges of these segments.
+    """
 
     reader: str
     distance: int
@@ -394,8 +416,10 @@ class UpdateDistanceToTail:
 class SegmentCompleted:
     """A reader has read a sealed segment to its end.
 
+    :param reader: name of the reader.
+    :param segment: full name of the segment.
     :param successors: segments that follow it, each with the ids of all its predecessors.
-    :param ranges: of the completed segment and of the successors.
+    :param ranges: ranges of the completed segment and of the successors.
     """
 
     reader: str
@@ -422,28 +446,28 @@ class CreateCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class ClearCheckpointsBefore:
-    """Older checkpoints are not needed any more."""
+    """Checkpoints before this one are not needed any more."""
 
     checkpoint: str
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateCheckpointPublished:
-    """Whether the controller was told of the last checkpoint."""
+    """The last checkpoint was reported to the controller, or was not."""
 
     published: bool
 
 
 @dataclass(frozen=True, slots=True)
 class UpdatingConfig:
-    """A new configuration is on its way."""
+    """A change of the configuration has begun, or has ended."""
 
     updating: bool
 
 
 @dataclass(frozen=True, slots=True)
 class RemoveOutstandingCheckpoints:
-    """Checkpoints that are not complete are given up."""
+    """Checkpoints that are not complete are cancelled."""
 
 
 GroupInit = ReaderGroupStateInit | CompactReaderGroupState
@@ -471,7 +495,7 @@ class _Layout:
 
 
 def _write_ranged(target: DataWriter, offsets: Offsets, ranges: Ranges) -> None:
-    """A map whose keys are segments with their ranges."""
+    """Write a map whose keys are segments with their ranges."""
 
     def key(body: DataWriter, segment: str) -> None:
         write_key_range(body.utf(segment), ranges.get(segment))
@@ -496,7 +520,7 @@ def _read_ranges(source: DataReader) -> dict[str, KeyRange | None]:
 
 
 def _reading(cls: type[T], *revisions: Callable[[DataReader], dict[str, Any]]) -> Callable[[], _Reading]:
-    """Readers that each give some fields of ``cls``; the fields of later revisions have defaults."""
+    """Combine readers that each return some fields of ``cls``; fields of later revisions have defaults."""
 
     def make() -> _Reading:
         found: dict[str, Any] = {}
@@ -609,7 +633,7 @@ def _write_completed(record: SegmentCompleted) -> _Writers:
         )
 
     def second(target: DataWriter) -> None:
-        # Every segment of the record is in the map, those of unknown range too.
+        # Every segment of the record is in the map, including those of unknown range.
         unknown = (each for each in (record.segment, *record.successors) if each not in record.ranges)
         _write_ranges(target, {**record.ranges, **dict.fromkeys(unknown)})
 
@@ -715,16 +739,16 @@ _BY_ID: Final = {layout.type_id: layout.read for layout in _LAYOUTS.values()}
 
 
 def encode_group_record(record: GroupUpdate) -> bytes:
-    """An initial state or an update."""
+    """Encode an initial state or an update."""
     layout = _LAYOUTS[type(record)]
     return encode_record(layout.write(record), type_id=layout.type_id)
 
 
 def decode_group_record(data: bytes) -> GroupUpdate:
-    """An initial state or an update; bytes after it are ignored.
+    """Decode an initial state or an update; bytes after it are ignored.
 
-    :raises DecodeError: malformed.
-    :raises IncompatibleVersionError: of an unknown type or version.
+    :raises DecodeError: the record is malformed.
+    :raises IncompatibleVersionError: the record has an unknown type or version.
     """
     result: GroupUpdate = read_typed_record_from(DataReader(data), _BY_ID, what="reader group record")
     return result
@@ -735,17 +759,21 @@ def decode_group_record(data: bytes) -> GroupUpdate:
 
 @dataclass(frozen=True, slots=True)
 class GroupState:
-    """A group as its readers see it (client formats v0.13.0, section 9). :meth:`apply` returns new states.
+    """A group as its readers see it (``docs/protocol/formats.md``, "The state of a reader group").
 
-    :ivar distances: reader to how far behind it is, milliseconds.
+    :meth:`apply` returns new states.
+
+    :ivar config: configuration of the group.
+    :ivar checkpoints: checkpoints of the group.
+    :ivar distances: reader to how far behind the tail it is, milliseconds.
     :ivar future: segment to the ids of its predecessors that are not read to their ends yet.
-    :ivar assigned: reader to its segments' offsets, as of when it took them or of its last checkpoint. A
-        reader is online when it is in here.
-    :ivar unassigned: offsets of segments that nobody has, in the order they became free.
-    :ivar last_read: where each segment was last known to be read to.
+    :ivar assigned: reader to the offsets of its segments, as of when it acquired them or of its last
+        checkpoint. A reader is online if it has an entry here.
+    :ivar unassigned: offsets of segments that no reader has, in the order they became free.
+    :ivar last_read: last known position in each segment.
     :ivar ends: offsets where segments end for this group.
-    :ivar ranges: of all these segments.
-    :ivar updating_config: a new configuration is on its way.
+    :ivar ranges: ranges of all these segments.
+    :ivar updating_config: whether a change of the configuration is in progress.
     """
 
     config: ReaderGroupConfig
@@ -761,7 +789,7 @@ class GroupState:
 
     @classmethod
     def begin(cls, initial: GroupInit) -> GroupState:
-        """The state that an initial record describes."""
+        """Return the state that an initial record describes."""
         if isinstance(initial, ReaderGroupStateInit):
             return cls(
                 config=initial.config,
@@ -789,7 +817,7 @@ class GroupState:
         )
 
     def compacted(self) -> CompactReaderGroupState:
-        """The record that makes this state."""
+        """Return the record that describes this state."""
         known: dict[str, None] = {}
         for segments in (self.future, *self.assigned.values(), self.unassigned, self.last_read):
             known.update(dict.fromkeys(segments))
@@ -809,9 +837,9 @@ class GroupState:
     # --- effects --------------------------------------------------------------------------------
 
     def apply(self, update: GroupUpdate) -> GroupState:
-        """The state after an update.
+        """Return the state after an update.
 
-        :raises CorruptedStateError: an update that no correct program writes in this state.
+        :raises CorruptedStateError: no correct program writes this update in this state.
         """
         match update:
             case ReaderGroupStateInit() | CompactReaderGroupState():
@@ -851,17 +879,17 @@ class GroupState:
         return {**self.last_read, **present}
 
     def _owned(self, reader: str, segment: str | None = None) -> dict[str, int]:
-        """A copy of a reader's segments."""
+        """Return a copy of a reader's segments."""
         owned = self.assigned.get(reader)
         if owned is None:
             raise CorruptedStateError(f"reader {reader} is not in the group")
         if segment is not None and segment not in owned:
-            raise CorruptedStateError(f"reader {reader} does not have segment {segment}")
+            raise CorruptedStateError(f"reader {reader} does not own segment {segment}")
         return dict(owned)
 
     def _add(self, reader: str) -> GroupState:
         if reader in self.assigned:
-            raise CorruptedStateError(f"reader {reader} is in the group already")
+            raise CorruptedStateError(f"reader {reader} is already in the group")
         return replace(
             self,
             assigned={**self.assigned, reader: {}},
@@ -893,7 +921,9 @@ class GroupState:
         owned = self._owned(update.reader)
         unassigned = dict(self.unassigned)
         if update.segment not in unassigned:
-            raise CorruptedStateError(f"segment {update.segment} is not free for reader {update.reader}")
+            raise CorruptedStateError(
+                f"reader {update.reader} acquires segment {update.segment}, which is not unassigned"
+            )
         owned[update.segment] = unassigned.pop(update.segment)
         return replace(self, assigned={**self.assigned, update.reader: owned}, unassigned=unassigned)
 
@@ -904,8 +934,8 @@ class GroupState:
         completed = segment_id_of(update.segment)
         future: dict[str, AbstractSet[int]] = {}
         unassigned = dict(self.unassigned)
-        # Known ones come first and keep what they wait for. As in Java the id is taken out of the sets of
-        # other streams' segments as well.
+        # Segments that are known already keep the predecessors they wait for. As in Java, the id is also
+        # removed from the sets of segments of other streams.
         for segment, waiting in {**update.successors, **self.future}.items():
             rest = frozenset(waiting) - {completed}
             if rest:
@@ -935,28 +965,31 @@ class GroupState:
     # --- questions ------------------------------------------------------------------------------
 
     def is_online(self, reader: str) -> bool:
-        """Whether a reader is in the group."""
+        """Return whether a reader is in the group."""
         return reader in self.assigned
 
     @property
     def segment_count(self) -> int:
-        """Segments that are being read or may be."""
+        """Number of segments that are assigned or unassigned."""
         return sum(map(len, self.assigned.values())) + len(self.unassigned)
 
     @property
     def end_of_data(self) -> bool:
-        """Whether everything was read that the group will ever read."""
+        """Whether the group has read everything that it will ever read."""
         return not self.future and not self.unassigned and not any(self.assigned.values())
 
     def positions(self) -> dict[str, int]:
-        """Offsets of all segments that are being read or may be."""
+        """Return the offsets of all segments that are assigned or unassigned."""
         result = dict(self.unassigned)
         for owned in self.assigned.values():
             result.update(owned)
         return result
 
     def relative_sizes(self) -> dict[str, float]:
-        """How much each online reader has to do; 1 is one segment of the reader that is farthest behind."""
+        """Return how much each online reader has to do.
+
+        1 is the work of one segment of the reader that is farthest behind.
+        """
         distances = {
             reader: max(ASSUMED_LAG_MS, self.distances.get(reader, _NEVER_HEARD))
             for reader, owned in self.assigned.items()
@@ -969,20 +1002,20 @@ class GroupState:
         }
 
     def ranking(self, reader: str) -> int:
-        """Place of a reader by what it has to do: 0 has most; -1 when it is not online."""
+        """Return a reader's rank by its work: 0 has the most to do; -1 if it is not online."""
         sizes = self.relative_sizes()
         ordered = sorted(sizes, key=lambda each: (-sizes[each], each))
         return ordered.index(reader) if reader in sizes else -1
 
 
 def _wrapped(value: int) -> int:
-    """The value in Java's 64-bit arithmetic."""
+    """Return the value in Java's 64-bit arithmetic, which wraps around."""
     value &= (1 << 64) - 1
     return value - (1 << 64) if value >> 63 else value
 
 
 class GroupRecordSerializer:
-    """Serializer of a group's records, initial ones and updates alike."""
+    """Serializer of all records of a group: initial states and updates."""
 
     def serialize(self, value: GroupUpdate) -> bytes:
         """See :func:`encode_group_record`."""
@@ -1001,10 +1034,10 @@ class GroupInitSerializer:
         return encode_group_record(value)
 
     def deserialize(self, payload: bytes) -> GroupInit:
-        """As :func:`decode_group_record`, and an update is an error."""
+        """Decode an initial record like :func:`decode_group_record`; an update is an error."""
         record = decode_group_record(payload)
         if not isinstance(record, ReaderGroupStateInit | CompactReaderGroupState):
-            raise DecodeError(f"{type(record).__name__} is no initial state of a reader group")
+            raise DecodeError(f"{type(record).__name__} is not an initial state of a reader group")
         return record
 
 
@@ -1015,9 +1048,9 @@ class GroupStateFormat:
     update_serializer: Final = GroupRecordSerializer()
 
     def create(self, initial: GroupInit, revision: object) -> GroupState:
-        """The state that an initial record describes."""
+        """Return the state that an initial record describes."""
         return GroupState.begin(initial)
 
     def apply(self, state: GroupState, update: GroupUpdate, revision: object) -> GroupState:
-        """The state after an update."""
+        """Return the state after an update."""
         return state.apply(update)

@@ -1,4 +1,4 @@
-"""Java's "modified UTF-8", as used by every string on the wire (v0.13.0, "Framing and types")."""
+"""Java's "modified UTF-8", in which strings are encoded (``docs/protocol/wire.md``, "Field types")."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ MAX_UTF_BYTES = 65535
 
 
 def encode_modified_utf8(text: str) -> bytes:
-    """The bytes of a string, without their count.
+    """Encode a string, without its byte count.
 
-    Each UTF-16 unit is encoded by itself: U+0000 as ``C0 80``, a character outside the BMP as two
+    Each UTF-16 code unit is encoded separately: U+0000 as ``C0 80``, a character outside the BMP as two
     surrogates of three bytes each. Unpaired surrogates are kept.
 
-    :raises EncodeError: over 65535 bytes.
+    :raises EncodeError: the result exceeds 65535 bytes.
     """
     if text.isascii() and "\0" not in text:
         data = text.encode("ascii")
@@ -31,16 +31,16 @@ def encode_modified_utf8(text: str) -> bytes:
                 units.append(char)
         data = "".join(units).encode("utf-8", "surrogatepass").replace(b"\0", b"\xc0\x80")
     if len(data) > MAX_UTF_BYTES:
-        raise EncodeError(f"a string of {len(data)} encoded bytes does not fit: the limit is {MAX_UTF_BYTES}")
+        raise EncodeError(f"a string of {len(data)} encoded bytes exceeds the limit of {MAX_UTF_BYTES}")
     return data
 
 
 def decode_modified_utf8(data: bytes) -> str:
-    """The string of :func:`encode_modified_utf8`.
+    """Decode a string that was encoded as by :func:`encode_modified_utf8`.
 
-    As Java's reader it also takes over-long forms and a plain zero byte.
+    Like Java's reader, this also accepts over-long forms and a plain zero byte.
 
-    :raises DecodeError: malformed bytes.
+    :raises DecodeError: the bytes are malformed.
     """
     if data.isascii():
         return data.decode("ascii")
@@ -57,7 +57,7 @@ def decode_modified_utf8(data: bytes) -> str:
         else:
             raise DecodeError(f"byte {first:#04x} at {index} is not modified UTF-8")
         if index + size > length:
-            raise DecodeError("a string ends in the middle of a character")
+            raise DecodeError("a string of modified UTF-8 ends in the middle of a character")
         for following in data[index + 1 : index + size]:
             if following >> 6 != 0b10:
                 raise DecodeError(f"byte {following:#04x} after {index} is not modified UTF-8")

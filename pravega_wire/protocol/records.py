@@ -1,13 +1,13 @@
-"""Dataclasses in the reference client's versioned format, by declaration.
+"""Serializers for dataclasses in the Java client's versioned format, made by declaration.
 
-::
+Example::
 
     COUNTER = VersionedSerializer(Counter, [[("count", "int64")], [("owner", "utf")]])
     UPDATES = VersionedUnionSerializer({0: ADD, 1: REMOVE})
 
-The bytes are those of Java's ``VersionedSerializer`` (client formats v0.13.0), so a Java program that
-declares the same fields reads them. A record with more revisions than declared is read as far as it is known;
-one with fewer leaves the fields of the others at the dataclass's defaults.
+The bytes are those of Java's ``VersionedSerializer`` (``docs/protocol/formats.md``, "Versioned records"), so
+a Java program that declares the same fields can read them. Revisions that are not declared here are skipped
+when a record is read; the fields of missing revisions keep the dataclass's defaults.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FIELD_KINDS = (
     "boolean", "byte", "int16", "int32", "int64", "double", "utf", "uuid",
     "compact_int", "compact_long", "compact_signed_long", "array",
 )  # fmt: skip
-"""Kinds of fields: methods of ``DataWriter`` and ``DataReader``. A list of a kind is written ``[kind]``."""
+"""Kinds of fields: methods of ``DataWriter`` and ``DataReader``. ``[kind]`` declares a list of a kind."""
 
 Field = tuple[str, str]
 
@@ -47,17 +47,31 @@ def _codec(kind: str) -> tuple[Callable[[DataWriter, Any], object], Callable[[Da
             lambda source: tuple(source.collection(read_one)),
         )
     if kind not in FIELD_KINDS:
-        raise InvalidArgumentError(f"{kind!r} is not a kind of field: {', '.join(FIELD_KINDS)} or a [list]")
+        raise InvalidArgumentError(
+            f"{kind!r} is not a kind of field; use one of {', '.join(FIELD_KINDS)}, or a list such as [int64]"
+        )
     return getattr(DataWriter, kind), getattr(DataReader, kind)
 
 
 class VersionedSerializer(Generic[T]):
-    """A dataclass as a record of one type.
+    """Serializes a dataclass as a record of one type.
 
-    :param cls: the dataclass; lists come back as tuples.
-    :param revisions: for revision 0, 1, ... its fields as ``(name, kind)``; every field of the class is in
-        exactly one, and those of later revisions have defaults, so that older records can be read.
-    :raises InvalidArgumentError: the declaration does not fit the class.
+    Example::
+
+        @dataclass(frozen=True)
+        class Counter:
+            count: int
+            owner: str = ""
+
+        COUNTER = VersionedSerializer(Counter, [[("count", "int64")], [("owner", "utf")]])
+        assert COUNTER.deserialize(COUNTER.serialize(Counter(3))) == Counter(3)
+
+    :param cls: the dataclass; lists are returned as tuples.
+    :param revisions: for each revision 0, 1, ... its fields as ``(name, kind)``. Every field of the class is
+        in exactly one revision, and fields of later revisions need defaults, so that older records can be
+        read.
+    :param version: version of the record.
+    :raises InvalidArgumentError: the declaration does not match the class.
     """
 
     def __init__(self, cls: type[T], revisions: Sequence[Sequence[Field]], *, version: int = 0) -> None:
@@ -68,18 +82,20 @@ class VersionedSerializer(Generic[T]):
         known = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]  # checked by fields()
         if sorted(declared) != sorted(known):
             raise InvalidArgumentError(
-                f"{cls.__name__} has the fields {sorted(known)}, and {sorted(declared)} are declared"
+                f"{cls.__name__} has the fields {sorted(known)}, but the revisions declare "
+                f"{sorted(declared)}; declare each field exactly once"
             )
         for revision in revisions[1:]:
             for name, _ in revision:
                 field = known[name]
                 if field.default is MISSING and field.default_factory is MISSING:
                     raise InvalidArgumentError(
-                        f"{cls.__name__}.{name} is of a later revision: it needs a default"
+                        f"{cls.__name__}.{name} is not in revision 0, so it needs a default: older records "
+                        "do not have it"
                     )
 
     def writers(self, value: T) -> list[Callable[[DataWriter], object]]:
-        """Writers of the revisions' bodies."""
+        """Return writers of the revisions' bodies."""
 
         def writer(revision: list[tuple[str, Any, Any]]) -> Callable[[DataWriter], object]:
             def write(target: DataWriter) -> None:
@@ -91,7 +107,7 @@ class VersionedSerializer(Generic[T]):
         return [writer(revision) for revision in self._revisions]
 
     def readers(self) -> tuple[Mapping[int, Sequence[RevisionReader]], Callable[[], T]]:
-        """Readers of the revisions' bodies, and what makes the value afterwards."""
+        """Return readers of the revisions' bodies, and a function that makes the value afterwards."""
         found: dict[str, Any] = {}
 
         def reader(revision: list[tuple[str, Any, Any]]) -> RevisionReader:
@@ -106,23 +122,23 @@ class VersionedSerializer(Generic[T]):
                 return self.cls(**found)
             except TypeError as error:
                 raise IncompatibleVersionError(
-                    f"a record of {self.cls.__name__} lacks fields: {error}"
+                    f"a record of {self.cls.__name__} has too few revisions: {error}"
                 ) from error
 
         return {self.version: [reader(revision) for revision in self._revisions]}, build
 
     def serialize(self, value: T) -> bytes:
-        """The record of a value.
+        """Encode a value as a record.
 
         :raises EncodeError: a field does not fit its kind.
         """
         return encode_record(self.writers(value), version=self.version)
 
     def deserialize(self, payload: bytes) -> T:
-        """The value of a record; bytes after it are ignored.
+        """Decode the value of a record; bytes after it are ignored.
 
-        :raises DecodeError: malformed.
-        :raises IncompatibleVersionError: of another version.
+        :raises DecodeError: the record is malformed.
+        :raises IncompatibleVersionError: the record has another version, or too few revisions.
         """
         versions, build = self.readers()
         read_record(payload, versions, what=self.cls.__name__)
@@ -130,9 +146,10 @@ class VersionedSerializer(Generic[T]):
 
 
 class VersionedUnionSerializer(Generic[T]):
-    """Several dataclasses as records that say which one they are.
+    """Serializes several dataclasses as records that name their type.
 
     :param types: type id (0 to 255) to the serializer of its class.
+    :param name: name of the records, for messages.
     """
 
     def __init__(self, types: Mapping[int, VersionedSerializer[Any]], *, name: str = "record") -> None:
@@ -141,9 +158,9 @@ class VersionedUnionSerializer(Generic[T]):
         self._name = name
 
     def serialize(self, value: T) -> bytes:
-        """The record of a value.
+        """Encode a value as a record.
 
-        :raises EncodeError: its class is not one of the types.
+        :raises EncodeError: the class of the value is not one of the types.
         """
         number = self._ids.get(type(value))
         if number is None:
@@ -152,7 +169,11 @@ class VersionedUnionSerializer(Generic[T]):
         return encode_record(each.writers(value), version=each.version, type_id=number)
 
     def deserialize(self, payload: bytes) -> T:
-        """The value of a record; bytes after it are ignored. Errors as the single type's."""
+        """Decode the value of a record; bytes after it are ignored.
+
+        :raises DecodeError: the record is malformed.
+        :raises IncompatibleVersionError: the record has an unknown type or another version.
+        """
         result: T = read_typed_record_from(
             DataReader(payload),
             {number: each.readers for number, each in self._by_id.items()},

@@ -1,7 +1,7 @@
 """The wire commands as declarative ``construct`` specifications.
 
-Made from the same field annotations as the fast codec, but by other means: this is the readable
-reference, and what the codec is tested against. Nothing on the hot path imports it.
+They are made from the same field annotations as the fast codec, but by other means: they are the readable
+reference that the codec is tested against. Nothing on the hot path imports this module.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class _Plain(Adapter):  # type: ignore[misc]  # construct has no types
 
 
 class _Value(Adapter):  # type: ignore[misc]  # construct has no types
-    """A nested struct as one of our value classes."""
+    """A nested struct, converted to one of our value classes."""
 
     def __init__(self, subcon: Construct, kind: type[Any]) -> None:
         super().__init__(subcon)
@@ -111,7 +111,7 @@ class _EventPayload(Adapter):  # type: ignore[misc]  # construct has no types
 
 
 class _OrEmpty(Adapter):  # type: ignore[misc]  # construct has no types
-    """What is missing at the end counts as empty."""
+    """A value that is missing at the end counts as empty."""
 
     def _decode(self, obj: bytes | None, context: Any, path: str) -> bytes:
         return obj or b""
@@ -197,7 +197,7 @@ _KINDS: dict[str, Construct] = {
 
 
 def spec_for(command: type[c.Command]) -> Construct:
-    """The body of a command; optional trailing fields are ``Optional``."""
+    """Return the specification of a command's body; optional trailing fields are ``Optional``."""
     return _spec_of(command.CODE)
 
 
@@ -215,7 +215,7 @@ _FRAME = Struct("code" / Int32sb, "body" / Prefixed(Int32sb, GreedyBytes))
 
 
 def build_with_spec(command: c.Command) -> bytes:
-    """A whole frame; what :func:`pravega_wire.protocol.codec.encode` must give as well.
+    """Encode a command as a whole frame; :func:`pravega_wire.protocol.codec.encode` must give the same bytes.
 
     :raises EncodeError: a value does not fit its field.
     """
@@ -230,16 +230,16 @@ def build_with_spec(command: c.Command) -> bytes:
 
 
 def parse_with_spec(frame: bytes) -> c.Command:
-    """The command in a whole frame.
+    """Decode the command in a whole frame.
 
-    :raises DecodeError: malformed.
-    :raises UnknownCommandError: no such code.
+    :raises DecodeError: the frame is malformed.
+    :raises UnknownCommandError: there is no command with this code.
     """
     try:
         outer = _FRAME.parse(frame)
         kind = c.COMMANDS.get(outer.code)
         if kind is None:
-            raise UnknownCommandError(f"command code {outer.code} is not known")
+            raise UnknownCommandError(f"command code {outer.code} does not exist in wire version 16")
         found = spec_for(kind).parse(outer.body)
     except PravegaError:
         raise

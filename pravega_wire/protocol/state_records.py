@@ -1,6 +1,6 @@
-"""The records of a state synchronizer's stream (client formats v0.13.0, "StateSynchronizer records").
+"""The records of a state synchronizer's stream (``docs/protocol/formats.md``, "State synchronizer records").
 
-Each event holds either one initial state or a list of updates, that were written together.
+Each event holds either one initial state or a list of updates that were written together.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _UPDATES = 2
 
 @dataclass(frozen=True, slots=True)
 class InitialRecord:
-    """A state from which on nothing before matters.
+    """An initial state: records before it are not needed.
 
     :ivar data: the serialized initial state. Records of the Java client may have zero bytes after it.
     """
@@ -26,18 +26,21 @@ class InitialRecord:
     data: bytes
 
     def encode(self) -> bytes:
-        """The event's payload."""
+        """Return the payload of the event."""
         return _INITIAL.to_bytes(4, "big") + self.data
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateRecord:
-    """Serialized updates, applied one after the other."""
+    """Updates that are applied one after the other.
+
+    :ivar updates: the serialized updates.
+    """
 
     updates: Sequence[bytes]
 
     def encode(self) -> bytes:
-        """The event's payload."""
+        """Return the payload of the event."""
         parts = [_UPDATES.to_bytes(4, "big")]
         for update in self.updates:
             parts += (len(update).to_bytes(4, "big"), update)
@@ -45,12 +48,12 @@ class UpdateRecord:
 
 
 def decode_state_record(payload: bytes) -> InitialRecord | UpdateRecord:
-    """The record in an event's payload.
+    """Decode the record in an event's payload.
 
-    :raises DecodeError: neither of the two, or cut off.
+    :raises DecodeError: it is neither of the two records, or it is truncated.
     """
     if len(payload) < 4:
-        raise TruncatedInputError(f"a state record has at least 4 bytes, not {len(payload)}")
+        raise TruncatedInputError(f"a state record of {len(payload)} bytes is too short: it has at least 4")
     kind = int.from_bytes(payload[:4], "big")
     if kind == _INITIAL:
         return InitialRecord(payload[4:])
@@ -62,7 +65,9 @@ def decode_state_record(payload: bytes) -> InitialRecord | UpdateRecord:
         start = position + 4
         size = int.from_bytes(payload[position:start], "big", signed=True)
         if size < 0 or start + size > len(payload):
-            raise TruncatedInputError(f"an update of {size} bytes does not fit in {len(payload) - start}")
+            raise TruncatedInputError(
+                f"an update of {size} bytes is announced, and {len(payload) - start} are left"
+            )
         updates.append(payload[start : start + size])
         position = start + size
     return UpdateRecord(tuple(updates))

@@ -1,7 +1,9 @@
-"""The reference client's versioned serializer and its primitives (client formats v0.13.0).
+"""Java's versioned serializer and its primitives (``docs/protocol/formats.md``, "Versioned records").
 
-A record is a format byte, for polymorphic ones a type id, a version, and revisions that are each
-length-prefixed: an older reader skips what it does not know, a newer one keeps its defaults.
+A record is a format byte, a type id if there are several types, a version, and revisions with a length each.
+An older reader skips the revisions that it does not know; a newer one keeps its defaults for missing ones.
+
+Defined by ``io.pravega.common.io.serialization.VersionedSerializer``, 0.13.0.
 """
 
 from __future__ import annotations
@@ -45,9 +47,9 @@ _DOUBLE = struct.Struct(">d")
 
 
 class DataWriter:
-    """Appends primitives to a buffer; :meth:`getvalue` gives the bytes. Methods chain.
+    """Appends primitives to a buffer; :meth:`getvalue` returns the bytes. Methods can be chained.
 
-    :raises EncodeError: from any method, when a value is outside its type's range.
+    Any method raises :class:`EncodeError` if a value is outside the range of its type.
     """
 
     __slots__ = ("_buffer",)
@@ -56,11 +58,11 @@ class DataWriter:
         self._buffer = bytearray()
 
     def getvalue(self) -> bytes:
-        """Everything written so far."""
+        """Return everything written so far."""
         return bytes(self._buffer)
 
     def raw(self, data: bytes) -> DataWriter:
-        """Bytes as they are, without a length: a nested record, for instance."""
+        """Write bytes as they are, without a length: a nested record, for instance."""
         self._buffer += data
         return self
 
@@ -72,49 +74,49 @@ class DataWriter:
         return self
 
     def boolean(self, value: bool) -> DataWriter:
-        """One byte, 0 or 1."""
+        """Write one byte, 0 or 1."""
         self._buffer.append(1 if value else 0)
         return self
 
     def byte(self, value: int) -> DataWriter:
-        """One unsigned byte."""
+        """Write one unsigned byte."""
         if not 0 <= value <= 0xFF:
             raise EncodeError(f"{value} is not a byte")
         self._buffer.append(value)
         return self
 
     def int16(self, value: int) -> DataWriter:
-        """Signed 16 bits."""
+        """Write a signed 16-bit integer."""
         return self._pack(_SHORT, value)
 
     def int32(self, value: int) -> DataWriter:
-        """Signed 32 bits."""
+        """Write a signed 32-bit integer."""
         return self._pack(_INT, value)
 
     def int64(self, value: int) -> DataWriter:
-        """Signed 64 bits."""
+        """Write a signed 64-bit integer."""
         return self._pack(_LONG, value)
 
     def double(self, value: float) -> DataWriter:
-        """IEEE-754, 64 bits."""
+        """Write a 64-bit IEEE 754 number."""
         return self._pack(_DOUBLE, value)
 
     def utf(self, value: str) -> DataWriter:
-        """Two bytes of length, then modified UTF-8."""
+        """Write a string: two bytes of length, then modified UTF-8."""
         data = encode_modified_utf8(value)
         self._buffer += len(data).to_bytes(2, "big")
         self._buffer += data
         return self
 
     def uuid(self, value: UUID) -> DataWriter:
-        """16 bytes, high half first."""
+        """Write a UUID: 16 bytes, high half first."""
         self._buffer += value.bytes
         return self
 
     def compact_int(self, value: int) -> DataWriter:
-        """1, 2 or 4 bytes; 0 to :data:`COMPACT_INT_MAX`."""
+        """Write an integer from 0 to :data:`COMPACT_INT_MAX` in 1, 2 or 4 bytes."""
         if not 0 <= value <= COMPACT_INT_MAX:
-            raise EncodeError(f"{value} is outside the compact int's range")
+            raise EncodeError(f"{value} is outside the range of a compact int (0 to {COMPACT_INT_MAX})")
         if value <= 0x7F:
             self._buffer.append(value)
         elif value <= 0x3FFF:
@@ -124,16 +126,19 @@ class DataWriter:
         return self
 
     def compact_long(self, value: int) -> DataWriter:
-        """1, 2, 4 or 8 bytes; 0 to :data:`COMPACT_LONG_MAX`."""
+        """Write an integer from 0 to :data:`COMPACT_LONG_MAX` in 1, 2, 4 or 8 bytes."""
         if not 0 <= value <= COMPACT_LONG_MAX:
-            raise EncodeError(f"{value} is outside the compact long's range")
+            raise EncodeError(f"{value} is outside the range of a compact long (0 to {COMPACT_LONG_MAX})")
         self._prefixed(value, 0, 6)
         return self
 
     def compact_signed_long(self, value: int) -> DataWriter:
-        """1, 2, 4 or 8 bytes, the sign in the top bit."""
+        """Write a signed integer in 1, 2, 4 or 8 bytes, with the sign in the top bit."""
         if not COMPACT_SIGNED_LONG_MIN <= value <= COMPACT_SIGNED_LONG_MAX:
-            raise EncodeError(f"{value} is outside the compact signed long's range")
+            raise EncodeError(
+                f"{value} is outside the range of a compact signed long "
+                f"({COMPACT_SIGNED_LONG_MIN} to {COMPACT_SIGNED_LONG_MAX})"
+            )
         if value < 0:
             self._prefixed(-value - 1, 1, 5)
         else:
@@ -150,14 +155,14 @@ class DataWriter:
         raise EncodeError(f"{magnitude} does not fit in {bits + 56} bits")
 
     def array(self, value: bytes | None) -> DataWriter:
-        """A compact int of length, then the bytes; None is written as empty."""
+        """Write a length as a compact int, then the bytes; None is written as empty."""
         data = value or b""
         self.compact_int(len(data))
         self._buffer += data
         return self
 
     def collection(self, items: Iterable[T] | None, write: Callable[[DataWriter, T], object]) -> DataWriter:
-        """A compact int of count, then each element; None is written as empty."""
+        """Write a count as a compact int, then each element; None is written as empty."""
         chosen: Sequence[T] = () if items is None else tuple(items)
         self.compact_int(len(chosen))
         for item in chosen:
@@ -170,7 +175,7 @@ class DataWriter:
         write_key: Callable[[DataWriter, K], object],
         write_value: Callable[[DataWriter, V], object],
     ) -> DataWriter:
-        """A compact int of count, then key and value alternating, in the mapping's order."""
+        """Write a count as a compact int, then keys and values alternating, in the mapping's order."""
         chosen: Mapping[K, V] = {} if items is None else items
         self.compact_int(len(chosen))
         for key, value in chosen.items():
@@ -180,9 +185,13 @@ class DataWriter:
 
 
 class DataReader:
-    """Takes primitives off a buffer, in the order they were written.
+    """Reads primitives from a buffer, in the order they were written.
 
-    :raises TruncatedInputError: from any method, when the input ends too early.
+    Any method raises :class:`TruncatedInputError` if the input ends too early.
+
+    :param data: the input.
+    :param position: where to begin.
+    :param end: where to end; by default the end of the input.
     """
 
     __slots__ = ("_data", "_end", "position")
@@ -194,54 +203,54 @@ class DataReader:
 
     @property
     def remaining(self) -> int:
-        """Bytes not read yet."""
+        """Number of bytes that were not read yet."""
         return self._end - self.position
 
     def raw(self, size: int) -> bytes:
-        """The next ``size`` bytes."""
+        """Read the next ``size`` bytes."""
         if size < 0:
             raise DecodeError(f"a length of {size} is negative")
         if size > self.remaining:
-            raise TruncatedInputError(f"{size} bytes are needed and {self.remaining} are left")
+            raise TruncatedInputError(f"{size} bytes are needed, and {self.remaining} are left")
         start = self.position
         self.position += size
         return self._data[start : self.position]
 
     def boolean(self) -> bool:
-        """One byte; anything but zero is true."""
+        """Read one byte; anything but zero is true."""
         return self.raw(1)[0] != 0
 
     def byte(self) -> int:
-        """One unsigned byte."""
+        """Read one unsigned byte."""
         return self.raw(1)[0]
 
     def int16(self) -> int:
-        """Signed 16 bits."""
+        """Read a signed 16-bit integer."""
         return int.from_bytes(self.raw(2), "big", signed=True)
 
     def int32(self) -> int:
-        """Signed 32 bits."""
+        """Read a signed 32-bit integer."""
         return int.from_bytes(self.raw(4), "big", signed=True)
 
     def int64(self) -> int:
-        """Signed 64 bits."""
+        """Read a signed 64-bit integer."""
         return int.from_bytes(self.raw(8), "big", signed=True)
 
     def double(self) -> float:
-        """IEEE-754, 64 bits."""
+        """Read a 64-bit IEEE 754 number."""
         value: float = _DOUBLE.unpack(self.raw(8))[0]
         return value
 
     def utf(self) -> str:
-        """A string of modified UTF-8."""
+        """Read a string of modified UTF-8."""
         return decode_modified_utf8(self.raw(int.from_bytes(self.raw(2), "big")))
 
     def uuid(self) -> UUID:
-        """16 bytes, high half first."""
+        """Read a UUID: 16 bytes, high half first."""
         return UUID(bytes=self.raw(16))
 
     def compact_int(self) -> int:
-        """As :meth:`DataWriter.compact_int`."""
+        """Read what :meth:`DataWriter.compact_int` writes."""
         first = self.byte()
         if first < 0x80:
             return first
@@ -250,30 +259,30 @@ class DataReader:
         return (first & 0x3F) << 24 | int.from_bytes(self.raw(3), "big")
 
     def compact_long(self) -> int:
-        """As :meth:`DataWriter.compact_long`."""
+        """Read what :meth:`DataWriter.compact_long` writes."""
         first = self.byte()
         more = (1 << (first >> 6)) - 1
         return (first & 0x3F) << (8 * more) | int.from_bytes(self.raw(more), "big")
 
     def compact_signed_long(self) -> int:
-        """As :meth:`DataWriter.compact_signed_long`."""
+        """Read what :meth:`DataWriter.compact_signed_long` writes."""
         first = self.byte()
         more = (1 << ((first >> 5) & 3)) - 1
         magnitude = (first & 0x1F) << (8 * more) | int.from_bytes(self.raw(more), "big")
         return -magnitude - 1 if first & 0x80 else magnitude
 
     def array(self) -> bytes:
-        """Length-prefixed bytes."""
+        """Read bytes that have their length before them."""
         return self.raw(self.compact_int())
 
     def collection(self, read: Callable[[DataReader], T]) -> list[T]:
-        """Elements in their order."""
+        """Read elements, in their order."""
         return [read(self) for _ in range(self._count())]
 
     def mapping(
         self, read_key: Callable[[DataReader], K], read_value: Callable[[DataReader], V]
     ) -> dict[K, V]:
-        """Keys and values in their order; of equal keys the last one stays."""
+        """Read keys and values, in their order; of equal keys the last one is kept."""
         result = {}
         for _ in range(self._count()):
             key = read_key(self)
@@ -282,22 +291,23 @@ class DataReader:
 
     def _count(self) -> int:
         count = self.compact_int()
-        if count > self.remaining:  # every element takes a byte at least: no need to try
-            raise TruncatedInputError(f"{count} elements are announced in {self.remaining} bytes")
+        if count > self.remaining:  # every element takes at least one byte
+            raise TruncatedInputError(f"{count} elements are announced, and {self.remaining} bytes are left")
         return count
 
 
 RevisionReader = Callable[[DataReader], None]
-"""Reads one revision's body; what it leaves unread is skipped."""
+"""Function that reads one revision's body; what it leaves unread is skipped."""
 
 
 def encode_record(
     revisions: Sequence[Callable[[DataWriter], object]], *, version: int = 0, type_id: int | None = None
 ) -> bytes:
-    """A whole record, with every revision of the version.
+    """Encode a whole record, with every revision of the version.
 
     :param revisions: writers of the bodies of revisions 0, 1, ...
-    :param type_id: for polymorphic records.
+    :param version: version of the record.
+    :param type_id: which type it is, for records of several types.
     """
     head = (
         [FORMAT, version, len(revisions)] if type_id is None else [FORMAT, type_id, version, len(revisions)]
@@ -319,19 +329,21 @@ def read_record_from(
     *,
     what: str,
 ) -> int:
-    """Read a record of one type from where ``source`` stands (nested records); returns its version.
+    """Read a record of one type at the position of ``source``, for nested records.
 
-    :param versions: for each known version the readers of its revisions 0, 1, ...
+    :param source: the input.
+    :param versions: for each known version, the readers of its revisions 0, 1, ...
     :param what: name of the record, for messages.
-    :raises IncompatibleVersionError: a format or version that is not known.
-    :raises DecodeError: malformed or truncated.
+    :returns: the version of the record.
+    :raises IncompatibleVersionError: the format or version is unknown.
+    :raises DecodeError: the record is malformed or truncated.
     """
     _check_format(source, what)
     return _read_revisions(source, versions, what)
 
 
 def read_record(data: bytes, versions: Mapping[int, Sequence[RevisionReader]], *, what: str) -> int:
-    """Read ``data`` as one record. As :func:`read_record_from`; bytes after it are ignored."""
+    """Read ``data`` as one record, like :func:`read_record_from`; bytes after it are ignored."""
     return read_record_from(DataReader(data), versions, what=what)
 
 
@@ -341,18 +353,20 @@ def read_typed_record_from(
     *,
     what: str,
 ) -> T:
-    """Read a polymorphic record from where ``source`` stands.
+    """Read a record of one of several types at the position of ``source``.
 
-    :param types: type id to a function that gives the revision readers and what builds the value
-        after they ran.
-    :raises IncompatibleVersionError: an unknown format, type id or version.
-    :raises DecodeError: malformed or truncated.
+    :param source: the input.
+    :param types: type id to a function that returns the readers of the revisions, and a function that builds
+        the value after they ran.
+    :param what: name of the record, for messages.
+    :raises IncompatibleVersionError: the format, type id or version is unknown.
+    :raises DecodeError: the record is malformed or truncated.
     """
     _check_format(source, what)
     type_id = source.byte()
     make = types.get(type_id)
     if make is None:
-        raise IncompatibleVersionError(f"{what}: type id {type_id} is not known")
+        raise IncompatibleVersionError(f"{what}: type id {type_id} is unknown")
     versions, build = make()
     _read_revisions(source, versions, what)
     return build()
@@ -361,22 +375,22 @@ def read_typed_record_from(
 def _check_format(source: DataReader, what: str) -> None:
     found = source.byte()
     if found != FORMAT:
-        raise IncompatibleVersionError(f"{what}: serialization format {found} is not known, only {FORMAT}")
+        raise IncompatibleVersionError(f"{what}: serialization format {found} is unknown (known: {FORMAT})")
 
 
 def _read_revisions(source: DataReader, versions: Mapping[int, Sequence[RevisionReader]], what: str) -> int:
     version = source.byte()
     known = versions.get(version)
     if known is None:
-        raise IncompatibleVersionError(f"{what}: version {version} is not known, only {sorted(versions)}")
+        raise IncompatibleVersionError(f"{what}: version {version} is unknown (known: {sorted(versions)})")
     for index in range(source.byte()):
         number = source.byte()
         if number != index:
-            raise DecodeError(f"{what}: revision {number} stands where {index} is due")
+            raise DecodeError(f"{what}: revision {number} where revision {index} was expected")
         size = source.int32()
         if not 0 <= size <= source.remaining:
             raise TruncatedInputError(
-                f"{what}: revision {number} has {size} bytes and {source.remaining} are left"
+                f"{what}: revision {number} has {size} bytes, and {source.remaining} are left"
             )
         body = DataReader(source.raw(size))
         if index < len(known):

@@ -1,4 +1,4 @@
-"""Which time a group is at, from the watermarks of a stream (client formats v0.13.0, section 13)."""
+"""The event time that a group has reached (``docs/protocol/formats.md``, "Watermarks")."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from pravega_wire.positions import KeyRange, Watermark, WatermarkSegment
 __all__ = ["WatermarkWindow", "compare"]
 
 Place = Mapping[int, tuple[int, KeyRange | None]]
-"""Segment id to offset (negative: the end) and range, None where that is not known."""
+"""Segment id to offset (negative: the end) and range (None if unknown)."""
 
 
 def compare(place: Place, mark: Watermark) -> int:
-    """Whether a place in the stream is before a mark (-1), after it or the same (1), or both (0)."""
+    """Compare a place in the stream with a mark.
+
+    :returns: -1 if the place is before the mark, 1 if it is after the mark or the same, 0 if it is both.
+    """
     below = above = False
     in_mark = {each.segment_id: each for each in mark.positions}
     for segment_id, (offset, key_range) in place.items():
@@ -38,9 +41,10 @@ def _overlapping(mark: Watermark, key_range: KeyRange | None) -> list[WatermarkS
 
 
 class WatermarkWindow:
-    """The marks that a place lies between; marks are given in the order they were written.
+    """The marks that a place lies between.
 
-    Call :meth:`move` with the new place, then :meth:`add` the next mark as long as :meth:`wants_more`.
+    Call :meth:`move` with the new place, then :meth:`add` the next mark while :attr:`wants_more` is true.
+    Marks are added in the order they were written.
     """
 
     def __init__(self) -> None:
@@ -49,18 +53,18 @@ class WatermarkWindow:
         self._passed: int | None = None
 
     def move(self, place: Place) -> None:
-        """The reader is at a place further on."""
+        """Move the reader to a later place."""
         self._place = place
         while self._ahead and compare(place, self._ahead[0]) > 0:
             self._passed = self._ahead.popleft().lower
 
     @property
     def wants_more(self) -> bool:
-        """Whether the next mark may be one that the place has reached."""
+        """Whether the place may have reached the next mark."""
         return not self._ahead or compare(self._place, self._ahead[-1]) >= 0
 
     def add(self, mark: Watermark) -> None:
-        """The next mark."""
+        """Add the next mark."""
         if compare(self._place, mark) <= 0:
             self._ahead.append(mark)
         else:
@@ -68,5 +72,5 @@ class WatermarkWindow:
 
     @property
     def window(self) -> TimeWindow:
-        """Times of what is being read."""
+        """The range of event times at the present place."""
         return TimeWindow(self._passed, self._ahead[-1].upper if self._ahead else None)

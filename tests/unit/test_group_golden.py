@@ -362,7 +362,7 @@ def test_records_that_make_no_sense() -> None:
         g.decode_group_record(bytes.fromhex("0002000100000000"))
     with pytest.raises(DecodeError, match="lacks fields"):
         g.decode_group_record(bytes.fromhex("00020000"))
-    with pytest.raises(DecodeError, match="no initial state"):
+    with pytest.raises(DecodeError, match="not an initial state"):
         g.GroupStateFormat.initial_serializer.deserialize(g.encode_group_record(g.AddReader("a")))
     whole = bytearray(g.encode_group_config(ReaderGroupConfig({ORDERS: None})))
     whole[-25] = 9  # the ordinal of the retention type
