@@ -1,4 +1,4 @@
-"""Unary gRPC calls over HTTP/2, sans-I/O: bytes in, finished calls out.
+"""Unary gRPC calls over HTTP/2, without I/O: bytes in, finished calls out.
 
 Not public.
 """

@@ -1,8 +1,9 @@
-"""A client's side of one HTTP/2 connection that carries unary gRPC calls.
+"""The client's side of one HTTP/2 connection that carries unary gRPC calls.
 
-:class:`GrpcConnection` owns the ``h2`` state. Feed it what arrives, send what :meth:`data_to_send`
-gives, and take finished calls from :meth:`receive_data`. Flow control in both directions, the peer's
-limit on concurrent streams, GOAWAY and resets are handled here.
+:class:`GrpcConnection` owns the ``h2`` state. Pass it the bytes that arrive, send the bytes that
+:meth:`~GrpcConnection.data_to_send` returns, and take finished calls from
+:meth:`~GrpcConnection.receive_data`. It handles flow control in both directions, the peer's limit on
+concurrent streams, GOAWAY and resets.
 """
 
 from __future__ import annotations
@@ -41,10 +42,12 @@ _PREFIX_BYTES: Final = 5
 class CallResult:
     """How a call ended.
 
-    :ivar call_id: as given by :meth:`GrpcConnection.start_call`.
-    :ivar message: the reply, when ``code`` is OK.
+    :ivar call_id: id that :meth:`GrpcConnection.start_call` returned.
+    :ivar code: gRPC status of the call.
+    :ivar message: the serialized reply, if ``code`` is OK.
     :ivar text: the peer's explanation otherwise.
-    :ivar unprocessed: the peer says that it has not looked at the call, so it may be sent again.
+    :ivar unprocessed: whether the peer has declared that it did not process the call, so it may be sent
+        again.
     """
 
     call_id: int
@@ -67,7 +70,13 @@ class _Call:
 
 
 class GrpcConnection:
-    """State of one connection. All methods are synchronous and do no I/O."""
+    """State of one connection. All methods are synchronous and do no I/O.
+
+    :param authority: ``host:port`` of the server.
+    :param secure: whether the connection uses TLS.
+    :ivar pings_answered: number of PINGs that the peer has answered.
+    :ivar greeted: whether the peer has sent its settings.
+    """
 
     @silencing_hpack
     def __init__(self, authority: str, *, secure: bool) -> None:
@@ -102,7 +111,7 @@ class GrpcConnection:
 
     @property
     def accepting(self) -> bool:
-        """False when new calls need another connection (after GOAWAY, or out of stream ids)."""
+        """Whether new calls can be started; False after GOAWAY, or when stream ids are used up."""
         return self._ending is None and self._h2.highest_outbound_stream_id < _LAST_STREAM_ID - 2
 
     @property
@@ -119,11 +128,12 @@ class GrpcConnection:
         timeout: float | None = None,
         metadata: Sequence[Header] = (),
     ) -> int:
-        """Begin a call; returns its id.
+        """Start a call; return its id.
 
         :param path: ``/package.Service/method``.
-        :param timeout: seconds, told to the server.
-        :param metadata: further headers, lower-case names.
+        :param message: the serialized request.
+        :param timeout: seconds, sent to the server as the call's deadline; None for no deadline.
+        :param metadata: further headers, with lower-case names.
         :raises ProtocolError: the connection takes no more calls.
         """
         if not self.accepting:
@@ -150,7 +160,7 @@ class GrpcConnection:
 
     @silencing_hpack
     def cancel_call(self, call_id: int) -> None:
-        """Give up a call; there will be no result for it."""
+        """Cancel a call; there will be no result for it."""
         call = self._calls.pop(call_id, None)
         if call is None:
             return
@@ -162,7 +172,7 @@ class GrpcConnection:
         self._send_what_fits()
 
     def ping(self) -> None:
-        """Ask the peer for a sign of life; counted in ``pings_answered``."""
+        """Send a PING; the answer is counted in ``pings_answered``."""
         self._h2.ping(b"pravega\0")
 
     def _reset(self, stream_id: int, code: h2.errors.ErrorCodes) -> None:
@@ -197,7 +207,7 @@ class GrpcConnection:
 
     @silencing_hpack
     def data_to_send(self) -> bytes:
-        """Bytes for the peer; empty when there are none."""
+        """Return the bytes to send to the peer; empty if there are none."""
         data: bytes = self._h2.data_to_send()
         return data
 
@@ -205,10 +215,11 @@ class GrpcConnection:
 
     @silencing_hpack
     def receive_data(self, data: bytes) -> list[CallResult]:
-        """Take bytes from the peer; returns the calls that ended with them.
+        """Process bytes from the peer; return the calls that ended with them.
 
-        :raises WrongProtocolError: the peer speaks another protocol, by its first bytes.
-        :raises ProtocolError: the bytes are not HTTP/2, or break it.
+        :param data: the received bytes.
+        :raises WrongProtocolError: the first bytes show that the peer speaks another protocol.
+        :raises ProtocolError: the bytes are not HTTP/2, or violate it.
         """
         if len(self._beginning) < ENOUGH_BYTES:
             self._beginning += data[:ENOUGH_BYTES]
@@ -220,19 +231,20 @@ class GrpcConnection:
             for event in self._h2.receive_data(passed) if passed else ():
                 self._take(event)
         except h2.exceptions.ProtocolError as error:
-            raise ProtocolError(f"the peer does not speak HTTP/2 as it should: {error}") from error
+            raise ProtocolError(f"the peer violated HTTP/2: {error}") from error
         except (UnicodeDecodeError, ValueError, IndexError, KeyError) as error:
-            # h2 and hpack let a few of these through on malformed input
+            # h2 and hpack raise a few of these for malformed input.
             raise ProtocolError(f"the peer sent malformed HTTP/2: {error}") from error
         self._send_what_fits()
         finished, self._finished = self._finished, []
         return finished
 
     def _without_goaways(self, data: bytes) -> bytes:
-        """Handle GOAWAY frames here and return the rest for h2.
+        """Handle GOAWAY frames and return the other bytes for h2.
 
-        h2 refuses every frame after a GOAWAY, but a server that stops gracefully sends one first and
-        answers the calls under way afterwards (RFC 9113, section 6.8).
+        h2 refuses every frame after a GOAWAY, but a server that stops gracefully sends a GOAWAY first and
+        answers the calls in flight afterwards (RFC 9113, "GOAWAY"; ``docs/protocol/unforgiving.md``, "Frames
+        after GOAWAY").
         """
         held = self._held
         held += data
@@ -249,7 +261,7 @@ class GrpcConnection:
                 break
             length = int.from_bytes(held[position : position + 3], "big")
             if length > self._h2.max_inbound_frame_size:
-                # Something that is not HTTP/2 usually looks like this: say so before all of it is here.
+                # Other protocols usually look like this: fail before all of the frame has arrived.
                 raise ProtocolError(f"the peer does not speak HTTP/2: a frame claims {length} bytes")
             if held[position + 3] != _GOAWAY:
                 self._frame_left = _FRAME_HEADER_BYTES + length
@@ -350,10 +362,12 @@ class GrpcConnection:
             self._finish(
                 call,
                 StatusCode.INTERNAL,
-                text=f"the reply's length does not fit: {len(received)} bytes received",
+                text=f"the reply has a wrong length: {len(received)} bytes were received",
             )
         elif received[0] != 0:
-            self._finish(call, StatusCode.UNIMPLEMENTED, text="the reply is compressed; none was asked for")
+            self._finish(
+                call, StatusCode.UNIMPLEMENTED, text="the reply is compressed, which was not requested"
+            )
         else:
             self._finish(call, StatusCode.OK, message=bytes(received[_PREFIX_BYTES:]))
 
@@ -369,7 +383,7 @@ class GrpcConnection:
         self._calls.pop(call.call_id, None)
         self._streams.pop(call.stream_id, None)
         if len(call.body) and call.stream_id:
-            # The server answered before it had the whole request: stop sending it.
+            # The server has answered before it received the whole request: stop sending it.
             self._reset(call.stream_id, h2.errors.ErrorCodes.NO_ERROR)
         self._finished.append(CallResult(call.call_id, code, message, text, unprocessed))
 
@@ -382,7 +396,7 @@ def _code_name(code: int | None) -> str:
 
 
 def _timeout_header(seconds: float) -> str:
-    """At most eight digits and a unit."""
+    """Return the value of the ``grpc-timeout`` header: at most eight digits and a unit."""
     milliseconds = max(1, int(seconds * 1000))
     if milliseconds < 10**8:
         return f"{milliseconds}m"

@@ -1,4 +1,4 @@
-"""What a server is that does not speak HTTP/2, by the first bytes that it sends."""
+"""Recognizes a server that does not speak HTTP/2 by the first bytes that it sends."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Final
 __all__ = ["ENOUGH_BYTES", "HTTP1", "STORE", "TLS", "diagnose_first_bytes"]
 
 HTTP1: Final = (
-    "an HTTP/1 server answered, not a Pravega controller; check host and port of the controller URI"
+    "an HTTP/1 server answered, not a Pravega controller; check the host and port of the controller URI"
 )
-TLS: Final = "the server speaks TLS, and the controller URI says that it does not; use its scheme tls"
+TLS: Final = "the server speaks TLS; use a controller URI with the scheme tls"
 STORE: Final = "a Pravega segment store answered, not a controller; check the port of the controller URI"
 
 ENOUGH_BYTES: Final = 16
-"""With so many bytes the answer does not change any more."""
+"""Number of bytes from which the result no longer changes."""
 
 _HTTP1: Final = (b"HTTP/", b"<!DOCTYPE", b"<html")
 _STORE_HELLO: Final = (-127).to_bytes(4, "big", signed=True) + (8).to_bytes(4, "big")
@@ -21,9 +21,10 @@ _TLS_RECORDS: Final = range(0x14, 0x18)
 
 
 def diagnose_first_bytes(data: bytes) -> str | None:
-    """A sentence about a server, from the first bytes it has sent (a few, or all there are).
+    """Describe a server by the first bytes that it has sent.
 
-    :returns: None for what may be HTTP/2, and while nothing can be said.
+    :param data: the first bytes received so far.
+    :returns: a sentence about the server; None if it may speak HTTP/2, or while there are too few bytes.
     """
     if any(data[: len(start)].lower() == start.lower() for start in _HTTP1):
         return HTTP1
@@ -32,7 +33,7 @@ def diagnose_first_bytes(data: bytes) -> str | None:
     if data.startswith(_STORE_HELLO):
         return STORE
     start = data[:ENOUGH_BYTES]
-    # HTTP/2 begins with the highest byte of a frame's length: a letter there is far beyond the limit.
+    # HTTP/2 begins with the highest byte of a frame's length; a letter there would be far beyond the limit.
     if len(start) >= 9 and all(0x20 <= byte < 0x7F or byte in b"\t\r\n" for byte in start):
-        return f"something that is no Pravega controller answered: {start.decode('ascii')!r}..."
+        return f"the server is not a Pravega controller, it answered: {start.decode('ascii')!r}..."
     return None

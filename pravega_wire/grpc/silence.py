@@ -1,7 +1,8 @@
 """Keeps ``hpack`` from logging the headers of Pravega's calls.
 
-At DEBUG ``hpack`` logs each header with its value, as it is sent and as it is received. They hold the
-credentials, and a controller that refuses some repeats them in its answer.
+At DEBUG, ``hpack`` logs each header with its value when it is sent or received. The headers contain the
+credentials, and a controller that refuses them repeats them in its answer (``docs/protocol/unforgiving.md``,
+"Credentials in refusals").
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ _silent: ContextVar[bool] = ContextVar("pravega_wire_silences_hpack", default=Fa
 
 
 class _Filter(logging.Filter):
-    """Drops what is logged while this package uses ``h2``; other users of ``hpack`` keep their records."""
+    """Drops what is logged while this package uses ``h2``; other users of ``hpack`` are not affected."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return not _silent.get()
 
 
 def _hpack_loggers() -> Iterator[logging.Logger]:
-    """Every logger that a module of ``hpack`` holds, under any name: its versions differ in their modules."""
+    """Yield every logger of a module of ``hpack``, under any name: modules differ between its versions."""
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] == "hpack":
             yield from (each for each in vars(module).values() if isinstance(each, logging.Logger))
@@ -44,7 +45,7 @@ for _logger in _hpack_loggers():
 
 
 def silencing_hpack(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
-    """A synchronous method during which ``hpack`` logs nothing, in this thread and task only."""
+    """Decorate a synchronous method so that ``hpack`` logs nothing in it, in this thread and task only."""
 
     @functools.wraps(method)
     def silent(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:

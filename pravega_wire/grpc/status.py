@@ -1,4 +1,4 @@
-"""gRPC status codes, and the error each one means for the controller (facts v0.13.0, section 1.4)."""
+"""gRPC status codes, and their errors (``docs/protocol/controller.md``, "gRPC status codes")."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["StatusCode", "error_for_status", "is_retried", "status_from_http", "
 
 
 class StatusCode(IntEnum):
-    """Codes of the gRPC protocol."""
+    """Status codes of gRPC."""
 
     OK = 0
     CANCELLED = 1
@@ -54,12 +54,12 @@ _RETRIED = frozenset(
 
 
 def is_retried(code: StatusCode) -> bool:
-    """Whether the reference client tries a call again after this status."""
+    """Return whether a call is retried after this status, as by the Java client."""
     return code in _RETRIED
 
 
 def status_from_http(status: int) -> StatusCode:
-    """The code for an HTTP status where the reply carries none (gRPC over HTTP/2 mapping)."""
+    """Return the code for an HTTP status of a reply without a gRPC status (as in gRPC's own mapping)."""
     return {
         400: StatusCode.INTERNAL,
         401: StatusCode.UNAUTHENTICATED,
@@ -73,7 +73,7 @@ def status_from_http(status: int) -> StatusCode:
 
 
 def status_from_reset(error_code: int) -> StatusCode:
-    """The code for a stream that the server reset (gRPC over HTTP/2, "HTTP2 Transport Mapping")."""
+    """Return the code for a stream that the server has reset (as in gRPC's own mapping)."""
     return {
         7: StatusCode.UNAVAILABLE,  # REFUSED_STREAM
         8: StatusCode.CANCELLED,  # CANCEL
@@ -83,7 +83,13 @@ def status_from_reset(error_code: int) -> StatusCode:
 
 
 def error_for_status(code: StatusCode, text: str, *, rpc: str, host: str) -> PravegaError:
-    """The error for a call that ended with ``code``; its ``rpc`` and ``status`` are filled in."""
+    """Return the error for a call that ended with ``code``.
+
+    :param code: gRPC status of the call.
+    :param text: explanation of the server.
+    :param rpc: name of the call.
+    :param host: ``host:port`` of the controller.
+    """
     message = f"controller {host}, {rpc}: {text or 'no message'} ({code.name})"
     if code is StatusCode.UNAUTHENTICATED:
         message += "; authentication failed: check the credentials"

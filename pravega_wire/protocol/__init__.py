@@ -1,4 +1,4 @@
-"""The segment-store wire protocol of v0.13.0 (wire version 16), sans-I/O: bytes in, commands out.
+"""The segment store's wire protocol, version 0.13.0 (wire version 16), without I/O: bytes in, commands out.
 
 Not public, except for ``commands``.
 """

@@ -1041,7 +1041,7 @@ class SegmentsMerged(Command):
 
 @dataclass(frozen=True, slots=True)
 class AuthTokenCheckFailed(Command):
-    """Refuses a request for its delegation token."""
+    """Refuses a request because of its delegation token."""
 
     CODE: ClassVar[int] = 60
     DIRECTION: ClassVar[str] = "S"

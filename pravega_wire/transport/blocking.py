@@ -1,7 +1,7 @@
-"""A connection to a segment store that one thread has for itself, and that blocks it.
+"""A blocking connection to a segment store, used by one thread alone.
 
-The same frames and rules as :mod:`pravega_wire.transport.connection`, without tasks: what has to be done
-while nothing arrives (keep-alives, noticing silence) is done by the thread that waits.
+It follows the same rules as :mod:`pravega_wire.transport.connection`, without tasks: the thread that waits
+also sends keep-alives and notices silence.
 """
 
 from __future__ import annotations
@@ -32,24 +32,26 @@ from pravega_wire.transport.stream import handshake_too_slow, mapped_errors
 
 __all__ = ["BlockingConnection"]
 
+# Small, because the part of a large body that is received here is copied once more.
 _BUFFER_BYTES: Final = 16 * 1024
-# Small: what is received here of a large body is copied once more.
 
+# On this platform one receiving call can wait for a whole body and still time out, without a poll before it.
 _KERNEL_TIMEOUTS: Final = sys.platform == "linux" and struct.calcsize("l") == 8
-# There a receiving call may wait for all of a body and still end after a while, without a poll before each.
 
 
 class BlockingConnection:
-    """Sends commands and receives replies. For one thread, except for :meth:`shut_down`.
+    """Sends commands and receives replies, in one thread. Only :meth:`shut_down` may be called by others.
 
-    :param sock: connected. It belongs to this object from now on.
+    :param sock: a connected socket, which belongs to this object from now on.
     :param host: ``host:port`` of the store, for messages.
-    :param tls: secures the connection.
+    :param tls: how to secure the connection, None for plain TCP.
     :param limits: time limits.
-    :param allocate: gives the memory of large bodies; see :class:`FrameDecoder`.
-    :ivar received_bytes: how much has arrived.
-    :ivar tick: seconds that :meth:`receive` waits at most.
-    :raises TlsError: the handshake or the certificate fails; others as :func:`transport.stream.connect`.
+    :param allocate: returns the memory of large bodies; see :class:`FrameDecoder`.
+    :ivar received_bytes: number of bytes received.
+    :ivar tick: longest time in seconds that :meth:`receive` waits.
+    :raises TlsError: the TLS handshake or the check of the certificate failed.
+    :raises ConnectError: the handshake took too long, or the server ended it.
+    :raises WrongProtocolError: the server does not speak TLS.
     """
 
     def __init__(
@@ -89,7 +91,7 @@ class BlockingConnection:
     def send(self, command: Command) -> None:
         """Send a command.
 
-        :raises ConnectionLostError: the connection has ended, or the store takes nothing.
+        :raises ConnectionLostError: the connection has ended, or the store accepts no bytes.
         """
         self._send(codec.encode(command))
 
@@ -103,10 +105,10 @@ class BlockingConnection:
             raise
 
     def receive(self) -> list[Command]:
-        """The replies that are complete now; waits for bytes, no longer than :attr:`tick`.
+        """Return the replies that are complete, after waiting for bytes for at most :attr:`tick` seconds.
 
-        :raises ConnectionLostError: the connection has ended, or has been silent for too long.
-        :raises ProtocolError: what arrives makes no sense.
+        :raises ConnectionLostError: the connection has ended, or was silent for too long.
+        :raises ProtocolError: the received bytes are malformed.
         """
         decoder = self._decoder
         buffer = decoder.get_buffer()
@@ -119,7 +121,8 @@ class BlockingConnection:
         finally:
             buffer.release()
         if count < 0:
-            # Ticks are counted, not seconds: a process that was stopped for a while has not listened either.
+            # Ticks are counted instead of seconds: a process that was suspended for a while did not listen
+            # either.
             self._silent_ticks += 1
             if self._silent_ticks >= TICKS_OF_SILENCE:
                 raise fell_silent(self.host, self._silence)
@@ -144,14 +147,14 @@ class BlockingConnection:
         return found
 
     def shut_down(self) -> None:
-        """End the connection from any thread: a thread that receives finds that it has ended."""
+        """End the connection, from any thread: a thread that is receiving finds that it has ended."""
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:
             pass  # it has ended already
 
     def close(self) -> None:
-        """Give the socket back. Harmless when done twice."""
+        """Close the socket. Closing it twice is harmless."""
         self._socket.close()
 
 

@@ -1,9 +1,9 @@
 """One connection to a segment store, shared by many flows.
 
-A flow is one user of the connection: an appending session, a segment reader, a client of single
-requests. The high 32 bits of a request id name the flow, so replies find their way back (wire
-protocol v0.13.0, "Request ids, flows, pooling"). One task reads, one task writes what could not be
-sent at once; both belong to the nursery that the connection was started in.
+A flow is one user of the connection: an append session, a segment reader, or a client of single requests. The
+high 32 bits of a request id name the flow that a reply belongs to (``docs/protocol/wire.md``, "Request ids
+and flows"). One task reads, and another task writes what could not be sent at once. Both belong to the
+nursery that the connection was started in.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ __all__ = [
     "senseless",
 ]
 
-# A store echoes each keep-alive message: one that sends nothing at all for ``Limits.silence`` is gone. A
-# third of that passes before the first is sent.
+# A store echoes each keep-alive, so a store that sends nothing at all for ``Limits.silence`` is gone. The
+# first keep-alive is sent after a third of that time.
 TICKS_OF_SILENCE = 3
 
 _NOTED_BYTES = 256 * 1024
@@ -69,17 +69,17 @@ Part = bytes | memoryview
 
 
 class FlowHandler(Protocol):
-    """What a flow's owner implements. Both calls are synchronous and must not block."""
+    """What the owner of a flow implements. Both methods are synchronous and must not block."""
 
     def on_reply(self, reply: Command) -> bool:
-        """Take a reply of this flow; False when no request of the flow matches it."""
+        """Process a reply of this flow; return False if no request of the flow matches it."""
 
     def on_lost(self, error: PravegaError) -> None:
-        """The connection is gone; no reply will come any more."""
+        """Handle the end of the connection: no more replies will arrive."""
 
 
 class Flow:
-    """A user's share of a connection. Close it to give it back."""
+    """One user's share of a connection. Close it when it is no longer needed."""
 
     __slots__ = ("_sequence", "connection", "flow_id", "handler")
 
@@ -91,11 +91,11 @@ class Flow:
 
     @property
     def base_request_id(self) -> int:
-        """The flow's request id with sequence number 0 (appending sessions use only this one)."""
+        """The flow's request id with sequence number 0; append sessions use only this one."""
         return self.flow_id << 32
 
     def next_request_id(self) -> int:
-        """A request id not used by this flow for the last 2^28 requests."""
+        """Return a request id that this flow has not used for its last 2^28 requests."""
         self._sequence = (self._sequence + 1) & _SEQUENCE_MASK
         return (self.flow_id << 32) | self._sequence
 
@@ -104,14 +104,18 @@ class Flow:
         self.connection.send_parts(codec.encode_parts(command))
 
     def close(self) -> None:
-        """Forget the flow: later replies to it are dropped. Harmless when done twice."""
+        """Close the flow: later replies to it are dropped. Closing it twice is harmless."""
         self.connection.drop_flow(self)
 
 
 class Connection:
     """A started connection; made by the pool.
 
-    :ivar received_bytes: how much has arrived.
+    :param stream: the network stream.
+    :param on_closed: called once, when the connection takes no new flows.
+    :param silence: seconds without any byte in either direction after which the connection is lost.
+    :ivar received_bytes: number of bytes received.
+    :ivar failure: what ended the connection, None while it is open.
     """
 
     def __init__(
@@ -147,38 +151,39 @@ class Connection:
 
     @property
     def closed(self) -> bool:
-        """True once nothing can be sent any more."""
+        """Whether the connection has ended."""
         return self.failure is not None
 
     @property
     def retired(self) -> bool:
-        """True when it takes no new flows (or is closed)."""
+        """Whether the connection takes no new flows, or is closed."""
         return self._retired or self.failure is not None
 
     @property
     def silent_for(self) -> float:
-        """For how many seconds nothing has arrived or left, to within a third of the longest silence allowed.
+        """Seconds for which nothing was received or sent, accurate to a third of the longest silence allowed.
 
-        It is never more than that: a process that was stopped for an hour has not listened for an hour.
+        It is never more than that limit: a process that was suspended for an hour did not listen for an hour.
         """
         return min(trio.current_time() - self._heard, self._silence)
 
     @property
     def flow_count(self) -> int:
-        """Number of flows in use."""
+        """Number of open flows."""
         return len(self._flows)
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes queued or being sent."""
+        """Number of bytes that are queued or being sent."""
         return self._out_bytes + self._sending_bytes
 
     # --- flows ----------------------------------------------------------------------------------
 
     def open_flow(self, handler: FlowHandler) -> Flow:
-        """A new flow.
+        """Open a new flow.
 
-        :raises ConnectionLostError: the connection has ended meanwhile.
+        :param handler: receives the flow's replies.
+        :raises ConnectionLostError: the connection has ended.
         """
         self._check()
         flow_id = self._next_flow_id
@@ -190,16 +195,16 @@ class Connection:
         return flow
 
     def drop_flow(self, flow: Flow) -> None:
-        """Forget a flow."""
+        """Close a flow."""
         if self._flows.get(flow.flow_id) is flow:
             del self._flows[flow.flow_id]
         if self._retired and not self._flows:
             self.close()
 
     def retire(self) -> None:
-        """Take no new flows, and close when the last one is dropped: a request was not answered on it.
+        """Take no new flows, and close with the last flow, because a request was not answered in time.
 
-        Other flows may still be served; where the peer is gone, the missing answers to keep-alives end them.
+        Other flows may still be served. If the peer is gone, unanswered keep-alives end them.
         """
         if self.failure is None and not self._retired:
             self._retired = True
@@ -214,15 +219,15 @@ class Connection:
             raise self.failure
 
     def send_parts(self, parts: list[Part]) -> None:
-        """Queue the pieces of whole frames; they leave in order, without waiting.
+        """Queue the pieces of whole frames, without waiting; they are sent in order.
 
-        A caller that sends much awaits :meth:`wait_writable` in between.
+        A caller that sends a lot awaits :meth:`wait_writable` in between.
 
         :raises ConnectionLostError: the connection has ended.
         """
         self._check()
         if self._stream.sends_at_once and not self._out_bytes and not self._sending_bytes:
-            # Nothing is before it: this saves the time until the task that sends has its turn.
+            # Nothing is queued, so send at once instead of waiting for the sending task's turn.
             parts = self._send_now(parts)
             if not parts:
                 return
@@ -233,7 +238,7 @@ class Connection:
             self._writable = trio.Event()
 
     def _send_now(self, parts: list[Part]) -> list[Part]:
-        """Send what goes without waiting; returns the rest."""
+        """Send what the socket takes without waiting; return the rest."""
         pieces = _coalesce(parts)
         for index, piece in enumerate(pieces):
             sent = self._stream.send_nowait(piece)
@@ -243,11 +248,11 @@ class Connection:
 
     @property
     def writable(self) -> bool:
-        """False while so much is queued that a sender should wait."""
+        """Whether a sender may go on; False while more than 4 MiB are queued."""
         return self._out_bytes <= _SEND_HIGH_WATER
 
     async def wait_writable(self) -> None:
-        """Wait until the queue is short again or the connection has ended."""
+        """Wait until the queue is short enough again or the connection has ended."""
         await self._writable.wait()
 
     async def _write_loop(self) -> None:
@@ -257,12 +262,12 @@ class Connection:
             self._sending_bytes, self._out_bytes = self._out_bytes, 0
             self._out_ready = trio.Event()
             self._writable.set()
-            # One big piece (an append block joined before) is not worth another copy.
+            # Large pieces, such as append blocks, are sent without another copy.
             for piece in _coalesce(parts):
                 for start in range(0, len(piece), _NOTED_BYTES):
                     await self._stream.send_all(memoryview(piece)[start : start + _NOTED_BYTES])
-                    # A peer that takes more and more is there, also when its answer needs all of it. (The
-                    # socket's buffer takes a little without any peer, a keep-alive for instance.)
+                    # A peer that keeps taking bytes is alive, even if it can answer only when it has all of
+                    # them. (The first piece does not count: the socket's buffer takes it without a peer.)
                     self._moved = self._moved or start > 0
             self._sending_bytes = 0
 
@@ -291,7 +296,8 @@ class Connection:
 
     async def _keepalive_loop(self) -> None:
         tick = self._silence / TICKS_OF_SILENCE
-        # Ticks are counted, not seconds: a process that was stopped for a while has not listened either.
+        # Ticks are counted instead of seconds: a process that was suspended for a while did not listen
+        # either.
         silent = 0
         while True:
             self._moved = False
@@ -309,7 +315,7 @@ class Connection:
     # --- life -----------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Serve the connection until it ends; returns after every flow was told.
+        """Serve the connection until it ends; return after every flow was notified.
 
         Cancelling this closes the connection.
         """
@@ -322,7 +328,7 @@ class Connection:
         except* ClosedError:
             pass
         except* ProtocolError as group:
-            # Bytes that make no sense end the connection; the reason reaches every flow.
+            # Malformed bytes end the connection; every flow gets the reason.
             error = senseless(first_of(group), self.host)
         except* PravegaError as group:
             error = first_of(group)
@@ -332,7 +338,7 @@ class Connection:
                 await self._stream.aclose()
 
     def close(self) -> None:
-        """End the connection; :meth:`run` returns soon."""
+        """Close the connection; :meth:`run` returns soon afterwards."""
         if self.failure is None:
             self._fail(ClosedError(f"connection to {self.host} was closed", host=self.host))
             self._stream.close_nowait()
@@ -352,14 +358,14 @@ class Connection:
 
 
 def raise_ended(decoder: FrameDecoder, host: str) -> NoReturn:
-    """The server has closed the connection.
+    """Raise the error for a connection that the server has closed.
 
     :raises ConnectionLostError: always.
     """
     try:
         decoder.eof()
     except TruncatedInputError as cause:
-        # The peer has died, which another connection may cure; its bytes were not bad.
+        # Not a ProtocolError: the peer has died, and another connection may work.
         raise ConnectionLostError(
             f"connection to {host} ended in the middle of a message", host=host
         ) from cause
@@ -367,38 +373,41 @@ def raise_ended(decoder: FrameDecoder, host: str) -> NoReturn:
 
 
 def fell_silent(host: str, seconds: float) -> ConnectionLostError:
-    """The error for a connection on which nothing has moved for so long."""
+    """Return the error for a connection on which nothing was received or sent for ``seconds``."""
     return ConnectionLostError(
         f"{host} has sent nothing for {seconds:.3g} s, not even the answer to a "
-        "keep-alive, and has taken nothing",
+        "keep-alive, and has accepted no bytes",
         host=host,
     )
 
 
 def check_version(hello: Hello, host: str) -> None:
-    """:raises IncompatibleVersionError: the store speaks no version that this client speaks."""
+    """Check that the store and this client support a common wire version.
+
+    :raises IncompatibleVersionError: they do not.
+    """
     if hello.low_version > WIRE_VERSION_HIGH or hello.high_version < WIRE_VERSION_LOW:
         raise IncompatibleVersionError(
-            f"{host} speaks wire versions {hello.low_version} to {hello.high_version}, "
+            f"{host} supports wire versions {hello.low_version} to {hello.high_version}, and "
             f"this client {WIRE_VERSION_LOW} to {WIRE_VERSION_HIGH}",
             host=host,
         )
 
 
 def check_unclaimed(reply: Command, host: str) -> None:
-    """A reply that no request matches: the late answer to one that was cancelled, or a refusal.
+    """Check a reply that matches no request: a late reply to a cancelled request, or a refused read.
 
-    :raises TokenExpiredError: a read was refused for its token.
+    :raises TokenExpiredError: a read was refused because of its token.
     """
     if type(reply) is AuthTokenCheckFailed:
-        # The server puts a refused read's *offset* where the request id belongs
-        # (wire protocol v0.13.0, "Reading"): nobody can be found by it, so everybody
-        # on this connection starts over with a fresh token.
-        raise TokenExpiredError(f"{host} refused a read for its delegation token", host=host)
+        # The server puts a refused read's *offset* in place of the request id (docs/protocol/wire.md,
+        # "Reading with a token that is refused"). The flow cannot be found, so every flow of this connection
+        # starts again with a fresh token.
+        raise TokenExpiredError(f"{host} refused a read because of its delegation token", host=host)
 
 
 def senseless(found: PravegaError, host: str) -> PravegaError:
-    """The error for bytes that make no sense, with the name of who has sent them."""
+    """Return the error for malformed bytes, with the name of the host that sent them."""
     error = type(found)(f"{host}: {found.message}", host=host)
     error.__cause__ = found
     return error

@@ -1,7 +1,7 @@
-"""Why there is no connection, in a sentence, and whether trying again can help.
+"""Explains failed connections in a sentence, and tells whether another attempt can help.
 
-What heals by itself (a server that is starting) is retriable. What takes another setting or another server is
-not: a name that nobody knows, a certificate that is not trusted, another protocol.
+A failure that can pass, such as a server that is still starting, is retriable. A failure that needs another
+setting or another server is not: an unknown host name, an untrusted certificate, the wrong protocol.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pravega_wire.protocol.commands import WIRE_VERSION_HIGH, WIRE_VERSION_LOW, 
 
 __all__ = ["NOT_TLS", "connect_failure", "handshake_failure", "who_is_silent"]
 
-NOT_TLS: Final = "the server does not speak TLS, and the controller URI says that it does; use its scheme tcp"
+NOT_TLS: Final = "the server does not speak TLS; use a controller URI with the scheme tcp instead of tls"
 
 _UNKNOWN_NAME: Final = frozenset(
     getattr(socket, name) for name in ("EAI_NONAME", "EAI_NODATA", "EAI_ADDRFAMILY") if hasattr(socket, name)
@@ -34,7 +34,7 @@ _REASONS: Final = {
     errno.ECONNRESET: "the server closed the connection at once",
 }
 
-# What OpenSSL calls bytes that are no TLS.
+# OpenSSL's reasons for bytes that are not TLS.
 _NO_TLS: Final = frozenset(
     {
         "WRONG_VERSION_NUMBER",
@@ -46,14 +46,14 @@ _NO_TLS: Final = frozenset(
     }
 )
 
-# Numbers of OpenSSL's checks (X509_V_ERR_...).
+# OpenSSL's verification errors (X509_V_ERR_...).
 _CERTIFICATE: Final = {
     9: "is not valid yet; check the clocks",
     10: "has expired",
-    18: "is signed by itself only; name it, or the authority's, as trust_store",
-    19: "is signed by an authority that is not trusted; name the authority's certificate as trust_store",
-    20: "is signed by an authority that is not trusted; name the authority's certificate as trust_store",
-    21: "is signed by an authority that is not trusted; name the authority's certificate as trust_store",
+    18: "is self-signed; set trust_store to the file of this certificate, or of its authority",
+    19: "is signed by an authority that is not trusted; set trust_store to its certificate's file",
+    20: "is signed by an authority that is not trusted; set trust_store to its certificate's file",
+    21: "is signed by an authority that is not trusted; set trust_store to its certificate's file",
     62: "is for another host",
     64: "is for another host",
 }
@@ -71,17 +71,17 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def connect_failure(host: str, port: int, error: OSError | UnicodeError) -> ConnectError:
-    """The error for a TCP connection that could not be made."""
+    """Return the error for a TCP connection that could not be opened."""
     name = f"{host}:{port}"
     if isinstance(error, UnicodeError):
-        return HostNotFoundError(f"no connection to {name}: that is not the name of a host", host=name)
+        return HostNotFoundError(f"no connection to {name}: {host!r} is not a valid host name", host=name)
     if isinstance(error, socket.gaierror):
         if error.errno in _UNKNOWN_NAME:
-            return HostNotFoundError(f"no connection to {name}: the name {host!r} is not known", host=name)
+            return HostNotFoundError(f"no connection to {name}: the host name {host!r} is unknown", host=name)
         return ConnectError(
             f"no connection to {name}: the name {host!r} cannot be resolved now ({error.strerror})", host=name
         )
-    # A name may have several addresses: trio tries all of them.
+    # A name may have several addresses, and trio tries all of them.
     reasons = dict.fromkeys(
         _REASONS.get(each.errno or 0, str(each)) if isinstance(each, OSError) else str(each)
         for each in _leaves(error.__cause__ or error)
@@ -90,9 +90,10 @@ def connect_failure(host: str, port: int, error: OSError | UnicodeError) -> Conn
 
 
 def handshake_failure(name: str, error: BaseException) -> TransportError:
-    """The error for a TLS handshake that failed.
+    """Return the error for a failed TLS handshake.
 
-    :param error: as it came from trio.
+    :param name: ``host:port`` of the server.
+    :param error: the error that trio or the socket raised.
     """
     cause = error.__cause__ or error
     if isinstance(cause, ssl.SSLCertVerificationError):
@@ -101,7 +102,7 @@ def handshake_failure(name: str, error: BaseException) -> TransportError:
         what = f"{said}{detail}" if said else f"was not accepted{detail}"
         return TlsError(f"TLS to {name}: the certificate {what}", host=name)
     if isinstance(cause, ssl.SSLEOFError | ssl.SSLZeroReturnError) or not isinstance(cause, ssl.SSLError):
-        # A server that stops or starts does so, as well as one that takes the handshake for nonsense.
+        # A server that is starting or stopping does this, and so does one that does not understand TLS.
         return ConnectError(
             f"no connection to {name}: the server ended the TLS handshake (does it speak TLS?)", host=name
         )
@@ -111,12 +112,15 @@ def handshake_failure(name: str, error: BaseException) -> TransportError:
 
 
 async def who_is_silent(host: str, port: int, *, tls: bool) -> str | None:
-    """A sentence about a server that closes connections without a word, or None.
+    """Find out what kind of server closes connections without sending anything.
 
-    It is asked in other protocols, without anything secret: a server that speaks TLS, or a segment store,
-    closes the connection of a client that speaks plain HTTP/2.
+    A server with TLS, or a segment store, closes the connection of a client that speaks plain HTTP/2. The
+    server is probed in these other protocols; nothing secret is sent.
 
-    :param tls: whether the connections that it closed were TLS ones.
+    :param host: name or address of the server.
+    :param port: port of the server.
+    :param tls: whether the connections that it closed used TLS.
+    :returns: a sentence about the server, or None if it is still unknown.
     """
     if not tls and await _speaks_tls(host, port):
         return TLS
@@ -136,7 +140,7 @@ async def _speaks_tls(host: str, port: int) -> bool:
             async with await trio.open_tcp_stream(host, port) as plain:
                 await trio.SSLStream(plain, _unchecked(), server_hostname=host).do_handshake()
         except (trio.BrokenResourceError, OSError) as error:
-            # An alert is an answer in TLS as well.
+            # A TLS alert also shows that the server speaks TLS.
             cause = error.__cause__
             return isinstance(cause, ssl.SSLError) and "_ALERT_" in (cause.reason or "")
         return True

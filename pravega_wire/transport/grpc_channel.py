@@ -36,11 +36,14 @@ class _Waiter:
 class GrpcChannel:
     """Carries calls on one connection; :meth:`run` must be running in a nursery.
 
-    :ivar fell_silent: whether it was given up because nothing arrived.
-    :param silence: seconds without a byte from the controller, while it owes an answer, after which the
-        connection is given up. A ping is sent after a third of it, and two more while the answer does not
-        come: a controller that gets more than three in five minutes, with no call answered between them,
-        hangs up.
+    :param stream: the network stream.
+    :param authority: ``host:port`` for the HTTP/2 header of that name.
+    :param secure: whether the stream uses TLS.
+    :param silence: seconds without a byte from the controller, while a call waits, after which the connection
+        counts as lost. A PING is sent after a third of it, and at most two more while no call is answered,
+        because a controller closes the connection after more than three in five minutes
+        (``docs/protocol/unforgiving.md``, "Too many PINGs").
+    :ivar fell_silent: whether the connection ended because the controller sent nothing.
     """
 
     def __init__(
@@ -77,16 +80,16 @@ class GrpcChannel:
 
     @property
     def greeted(self) -> bool:
-        """Whether the controller has sent its settings, so that it speaks HTTP/2."""
+        """Whether the controller has sent its settings, which shows that it speaks HTTP/2."""
         return self._grpc.greeted
 
     @property
     def usable(self) -> bool:
-        """Whether new calls may be made on it."""
+        """Whether new calls may be made on this channel."""
         return self._failure is None and not self._retired and self._grpc.accepting
 
     def retire(self) -> None:
-        """Take no new calls, and close when those that are waiting have ended."""
+        """Take no new calls, and close when the calls in flight have ended."""
         self._retired = True
         self._end_if_unused()
 
@@ -102,8 +105,12 @@ class GrpcChannel:
         timeout: float | None = None,
         metadata: Sequence[tuple[str, str]] = (),
     ) -> CallResult:
-        """Make one call and wait for its end. Cancelling resets only this call.
+        """Make one call and wait for its end. Cancelling it resets only this call.
 
+        :param path: ``/package.Service/method``.
+        :param message: the serialized request.
+        :param timeout: seconds, sent to the server as the call's deadline; None for no deadline.
+        :param metadata: further headers, with lower-case names.
         :raises ConnectionLostError: the connection ended before the reply.
         """
         if self._failure is not None:
@@ -144,7 +151,7 @@ class GrpcChannel:
                 error = WrongProtocolError(f"no controller at {self.host}: {first.message}", host=self.host)
                 error.__cause__ = first
             elif isinstance(first, ProtocolError):
-                # What breaks HTTP/2 ends this connection only; another one may be fine.
+                # A violation of HTTP/2 ends only this connection; another one may work.
                 error = ConnectionLostError(f"{self.host}: {first.message}", host=self.host)
                 error.__cause__ = first
         finally:
@@ -179,7 +186,8 @@ class GrpcChannel:
                 await self._stream.send_all(data)
 
     async def _ping_loop(self) -> None:
-        # Ticks are counted, not seconds: a process that was stopped for a while has not listened either.
+        # Ticks are counted instead of seconds: a process that was suspended for a while did not listen
+        # either.
         tick = self._silence / _TICKS_OF_SILENCE
         pings: list[float] = []
         silent = waiting = 0
@@ -203,7 +211,7 @@ class GrpcChannel:
                     self.fell_silent = True
                     raise ConnectionLostError(
                         f"the controller {self.host} has sent nothing for {self._silence:.3g} s, not even "
-                        "the answer to a ping",
+                        "the answer to a PING",
                         host=self.host,
                     )
             elif len(pings) < _MOST_PINGS and (waiting == 1 or waiting >= 4 ** len(pings)):

@@ -1,8 +1,8 @@
-"""How long things may take: one clock for an operation, and the shorter limits within it.
+"""Time limits: one clock for an operation, and shorter limits within it.
 
 A user sets one number, ``operation_timeout``. :class:`Limits` derives the others from it, so that an
-operation has time for several attempts: a peer that accepts a connection and then stays silent must
-not use up the whole of it.
+operation has time for several attempts: a peer that accepts a connection and then stays silent must not use
+up all of it.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ T = TypeVar("T")
 class Limits:
     """Time limits, in seconds.
 
-    :ivar operation: a whole operation with all its attempts.
-    :ivar attempt: one attempt of a request.
-    :ivar connect: opening a TCP connection, and again the TLS handshake.
-    :ivar silence: a connection on which nothing at all arrives for this long is given up. A peer that is
-        alive answers keep-alive messages, which are sent after a third of it.
-    :ivar stall: appends that a store neither acknowledges nor refuses for this long are sent again on
-        another connection.
+    :ivar operation: limit of a whole operation with all its attempts.
+    :ivar attempt: limit of one attempt of a request.
+    :ivar connect: limit of opening a TCP connection, and again of the TLS handshake.
+    :ivar silence: time without any received byte after which a connection counts as lost. A peer that is
+        alive answers keep-alives, which are sent after a third of it.
+    :ivar stall: time without an acknowledgement or a refusal after which appends are sent again on another
+        connection.
     """
 
     operation: float
@@ -54,7 +54,7 @@ class Limits:
 
     @classmethod
     def of(cls, operation: float) -> Self:
-        """The limits that fit into ``operation`` seconds."""
+        """Return the limits that fit into ``operation`` seconds."""
         return cls(
             operation=operation,
             attempt=min(30.0, operation / 3),
@@ -68,12 +68,12 @@ DEFAULT_LIMITS = Limits.of(120.0)
 
 
 class _Operation:
-    """An operation that is being carried out: its limits, and how attempts have failed."""
+    """An operation in progress: its limits, and how its attempts have failed."""
 
     __slots__ = ("ended", "failures", "last", "limits")
 
     def __init__(self) -> None:
-        # A task that an operation has started may outlive it, and still have it in its context.
+        # A task that was started by an operation may outlive it, and still has it in its context.
         self.ended = False
         self.limits: list[tuple[trio.CancelScope, float]] = []
         self.failures = 0
@@ -89,7 +89,7 @@ def _current() -> _Operation | None:
 
 
 def note_failure(error: PravegaError) -> None:
-    """Remember why an attempt failed, for the message of the operation that it belongs to."""
+    """Record why an attempt failed, for the error message of its operation."""
     operation = _current()
     if operation is not None:
         operation.failures += 1
@@ -97,7 +97,7 @@ def note_failure(error: PravegaError) -> None:
 
 
 def note_progress() -> None:
-    """Something has arrived of what may be any number of bytes: the clock of the operation starts again."""
+    """Restart the clock of the operation, because a part of an unlimited amount of data has arrived."""
     operation = _current()
     if operation is not None:
         now = trio.current_time()
@@ -107,7 +107,7 @@ def note_progress() -> None:
 
 @contextmanager
 def unlimited() -> Iterator[None]:
-    """Stop the clock of the operation: what happens inside is not its work, but a function of its user."""
+    """Stop the clock of the operation while a function of the user runs."""
     operation = _current()
     limits = [] if operation is None else list(operation.limits)
     left = [scope.deadline - trio.current_time() for scope, _ in limits]
@@ -122,12 +122,13 @@ def unlimited() -> Iterator[None]:
 
 @contextmanager
 def limit(seconds: float, doing: str, *, setting: str = "operation_timeout") -> Iterator[None]:
-    """Bound what happens inside to ``seconds``.
+    """Limit the time of the block to ``seconds``.
 
+    :param seconds: the limit.
     :param doing: what is being done, for the message.
-    :param setting: where the limit comes from.
-    :raises RetriesExhaustedError: the time is over and an attempt had failed, which is the cause.
-    :raises PravegaTimeoutError: the time is over and nothing was heard.
+    :param setting: name of the setting that the limit comes from, for the message.
+    :raises RetriesExhaustedError: the time is over after a failed attempt, which is the cause.
+    :raises PravegaTimeoutError: the time is over, no attempt has failed and nothing was received.
     """
     outer = _current()
     operation = outer or _Operation()
@@ -149,7 +150,7 @@ def limit(seconds: float, doing: str, *, setting: str = "operation_timeout") -> 
         if last is None:
             raise PravegaTimeoutError(f"{doing}: no answer after {taken:.1f} s ({setting})")
         raise RetriesExhaustedError(
-            f"{doing}: gave up after {taken:.1f} s ({setting}) and {operation.failures} failed "
+            f"{doing}: no success after {taken:.1f} s ({setting}) and {operation.failures} failed "
             f"{'attempt' if operation.failures == 1 else 'attempts'}, the last failed with: {last.message}",
             scope=last.scope,
             stream=last.stream,
@@ -160,7 +161,7 @@ def limit(seconds: float, doing: str, *, setting: str = "operation_timeout") -> 
 
 
 class HasLimit(Protocol):
-    """An object whose operations are limited."""
+    """An object whose operations have a time limit."""
 
     @property
     def _operation_timeout(self) -> float:
@@ -170,10 +171,10 @@ class HasLimit(Protocol):
 def limited(
     doing: str,
 ) -> Callable[[Callable[P, Awaitable[T]]], Callable[P, Coroutine[Any, Any, T]]]:
-    """Decorates a method (of a :class:`HasLimit`): each call is bounded by the object's operation timeout.
+    """Decorate a method of a :class:`HasLimit`: each call is limited by the object's operation timeout.
 
-    :param doing: what it does, for the message; ``{}`` stands for the first argument, ``{self.x}`` for an
-        attribute of the object.
+    :param doing: what the method does, for the message; ``{}`` is replaced by the first argument, and
+        ``{self.x}`` by an attribute of the object.
     """
 
     def decorate(method: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:

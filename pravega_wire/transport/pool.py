@@ -18,12 +18,12 @@ from pravega_wire.types import Endpoint
 __all__ = ["AddressMap", "ConnectionPool"]
 
 AddressMap = Callable[[str, int], Endpoint]
-"""Translates the address the controller names into the one to connect to (a proxy, a NAT)."""
+"""Function that translates an address from the controller into the one to connect to (a proxy, a NAT)."""
 
 
 @contextmanager
 def _named_by_controller() -> Iterator[None]:
-    """The controller named the host: a store that moves may be without a name for a while."""
+    """Make an unknown host name retriable: a store that moves may have no name for a while."""
     try:
         yield
     except HostNotFoundError as error:
@@ -31,7 +31,7 @@ def _named_by_controller() -> Iterator[None]:
 
 
 class _Store:
-    """What the pool knows of one segment store."""
+    """What the pool knows about one segment store."""
 
     __slots__ = ("changed", "connections", "dialing")
 
@@ -46,12 +46,18 @@ class _Store:
 
 
 class ConnectionPool:
-    """At most ``max_per_store`` connections to each segment store.
+    """A pool of at most ``max_per_store`` connections to each segment store.
 
-    A new flow takes the connection with the fewest flows; another connection is opened while all
-    have users and the limit allows. Connections live in the nursery given.
+    A new flow uses the connection with the fewest flows. Another connection is opened if all have flows and
+    the limit allows it. The tasks of connections run in the given nursery.
 
+    :param nursery: runs the tasks of connections.
+    :param tls: how connections are secured, None for plain TCP.
+    :param max_per_store: largest number of connections to one store.
+    :param address_map: translates the addresses that the controller names.
+    :param limits: time limits.
     :ivar tls: how connections are secured, or None.
+    :ivar connections_opened: number of connections opened so far.
     """
 
     def __init__(
@@ -73,13 +79,15 @@ class ConnectionPool:
         self.connections_opened = 0
 
     def address(self, endpoint: Endpoint) -> Endpoint:
-        """Where to connect for an address that the controller has named."""
+        """Return where to connect for an address that the controller has named."""
         return self._address_map(*endpoint) if self._address_map else endpoint
 
     async def private_connection(self, endpoint: Endpoint) -> tuple[socket.socket, str]:
-        """A TCP connection of the caller's own, and the ``host:port`` it leads to; TLS is left to the caller.
+        """Open a TCP connection outside of the pool, which belongs to the caller; TLS is left to the caller.
 
-        It does not count among those of the pool. Errors as :meth:`flow`.
+        :returns: the socket, and the ``host:port`` it is connected to.
+        :raises ConnectError: the store cannot be reached.
+        :raises ClosedError: the pool is closed.
         """
         if self._closed:
             raise ClosedError("the client is closed")
@@ -89,10 +97,12 @@ class ConnectionPool:
         return socket.socket(fileno=stream.socket.detach()), f"{host}:{port}"
 
     async def flow(self, endpoint: Endpoint, handler: FlowHandler) -> Flow:
-        """A flow on some connection to ``endpoint``.
+        """Open a flow on a connection to ``endpoint``.
 
+        :param endpoint: address of the store, as the controller names it.
+        :param handler: receives the flow's replies.
         :raises ConnectError: the store cannot be reached.
-        :raises TlsError: its certificate fails.
+        :raises TlsError: the TLS handshake or the check of the certificate failed.
         :raises ClosedError: the pool is closed.
         """
         store = self._stores.setdefault(endpoint, _Store())

@@ -1,4 +1,4 @@
-"""Pauses between attempts, as data, and the one loop that uses them."""
+"""Retry policies, and the loop that applies them."""
 
 from __future__ import annotations
 
@@ -19,16 +19,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Exponential back-off.
+    """Exponential back-off. The defaults are those of the Java client's controller calls.
 
     :param initial: first pause, seconds.
-    :param multiplier: each pause is so many times the last.
+    :param multiplier: factor from each pause to the next.
     :param cap: longest pause, seconds.
-    :param attempts: tries in all.
-    :param total: seconds after
-        which no further attempt is made.
-
-    The defaults are the reference client's for controller calls.
+    :param attempts: number of attempts in all.
+    :param total: seconds after which no further attempt is made.
+    :raises InvalidArgumentError: a number is out of its range.
     """
 
     initial: float = 0.001
@@ -39,10 +37,12 @@ class RetryPolicy:
 
     def __post_init__(self) -> None:
         if self.initial < 0 or self.multiplier < 1 or self.cap < 0 or self.attempts < 1:
-            raise InvalidArgumentError(f"{self} is not a usable retry policy")
+            raise InvalidArgumentError(
+                f"{self} is not usable: initial and cap must be 0 or more, multiplier and attempts 1 or more"
+            )
 
     def pauses(self) -> Iterator[float]:
-        """The pauses between attempts, seconds: one fewer than there are attempts."""
+        """Yield the pauses between attempts, in seconds: one fewer than there are attempts."""
         pause = self.initial
         for _ in range(self.attempts - 1):
             yield min(pause, self.cap)
@@ -57,11 +57,14 @@ async def retry(
     describe: str,
     at_least: int = 1,
 ) -> T:
-    """Run ``operation`` until it succeeds or fails in a way that is not tried again.
+    """Run ``operation`` until it succeeds or fails with an error that is not retried.
 
+    :param policy: pauses and limits.
+    :param operation: makes one attempt.
+    :param retry_on: returns whether an error is retried.
     :param describe: what is being done, for the message.
-    :param at_least: attempts that are made even when ``policy.total`` is over.
-    :raises RetriesExhaustedError: from the last failure.
+    :param at_least: number of attempts that are made even after ``policy.total``.
+    :raises RetriesExhaustedError: all attempts failed; its cause is the last failure.
     """
     started = trio.current_time()
     attempts = 0
@@ -79,7 +82,7 @@ async def retry(
             break
         await trio.sleep(pause)
     raise RetriesExhaustedError(
-        f"{describe}: gave up after {attempts} attempts in "
-        f"{trio.current_time() - started:.1f} s, the last failed with: {last.message}",
+        f"{describe}: all {attempts} attempts in {trio.current_time() - started:.1f} s failed, "
+        f"the last with: {last.message}",
         host=last.host,
     ) from last

@@ -1,7 +1,7 @@
 """A byte stream over TCP or TLS, with the runtime's errors mapped to ours.
 
-This module is the edge named in ``pravega_wire.errors``: above it nobody sees ``OSError``,
-``ssl.SSLError`` or trio's resource errors.
+This module is the edge that ``pravega_wire.errors`` describes: code above it never gets an ``OSError``, an
+``ssl.SSLError`` or one of trio's resource errors.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from pravega_wire.transport.diagnosis import connect_failure, handshake_failure
 __all__ = ["NetworkStream", "connect", "connect_tcp", "handshake_too_slow", "mapped_errors"]
 
 CONNECT_TIMEOUT = 5.0
-"""Seconds to wait for a TCP connection, as the Java client's default."""
+"""Seconds to wait for a TCP connection; the Java client's default."""
 
+# The Java client uses 256 KiB. With more, a large block can be sent by one system call.
 _BUFFER_BYTES = 1 << 20
-# The reference client asks for 256 KiB; more lets one write of a large block leave in one go.
 
 
 @contextmanager
 def mapped_errors(host: str) -> Iterator[None]:
-    """What the runtime raises inside, of sockets, TLS and trio, leaves as our errors, which name ``host``."""
+    """Map errors of sockets, TLS and trio that are raised in the block to ours, which name ``host``."""
     try:
         yield
     except trio.BrokenResourceError as error:
@@ -47,9 +47,12 @@ def mapped_errors(host: str) -> Iterator[None]:
 
 
 class NetworkStream:
-    """One connection. One task may receive while another sends.
+    """One connection. One task may receive while another one sends.
 
-    A cancelled ``send_all`` leaves the peer with part of the data: close the stream then.
+    After a cancelled :meth:`send_all` the peer may have a part of the data, so the stream must be closed.
+
+    :param stream: the connection.
+    :param host: ``host:port`` of the peer, for messages.
     """
 
     __slots__ = ("_raw", "_socket", "_stream", "host")
@@ -59,15 +62,16 @@ class NetworkStream:
         raw = stream.transport_stream if isinstance(stream, trio.SSLStream) else stream
         assert isinstance(raw, trio.SocketStream)
         self._raw = raw
-        # A socket that is a file as others: that spares a system call or two for each message.
+        # A plain socket can be read and written as a file, which saves a system call or two for each message.
         self._socket = raw.socket if stream is raw and sys.platform != "win32" else None
         self.host = host
 
     async def receive_into(self, buffer: memoryview) -> int:
-        """Fill the beginning of ``buffer``; returns the number of bytes, 0 at the end of input.
+        """Receive into the beginning of ``buffer``.
 
+        :returns: the number of bytes, 0 at the end of input.
         :raises ConnectionLostError: the connection broke.
-        :raises ClosedError: closed by us.
+        :raises ClosedError: this side has closed the connection.
         """
         with mapped_errors(self.host):
             if self._socket is not None:
@@ -77,14 +81,17 @@ class NetworkStream:
                         return os.readv(self._socket.fileno(), [buffer])
                     except BlockingIOError:
                         continue
-                # trio does not take a closed one.
+                # trio does not accept a closed socket.
                 raise trio.ClosedResourceError
             data = await self._stream.receive_some(len(buffer))
             buffer[: len(data)] = data
             return len(data)
 
     async def receive(self, max_bytes: int = 65536) -> bytes:
-        """Up to ``max_bytes`` bytes; ``b""`` at the end of input. Errors as ``receive_into``."""
+        """Receive up to ``max_bytes`` bytes; ``b""`` at the end of input.
+
+        It raises the errors of :meth:`receive_into`.
+        """
         with mapped_errors(self.host):
             return bytes(await self._stream.receive_some(max_bytes))
 
@@ -94,10 +101,10 @@ class NetworkStream:
         return self._socket is not None
 
     def send_nowait(self, data: bytes | memoryview) -> int:
-        """Send the beginning of ``data``, without waiting; returns the number of bytes.
+        """Send the beginning of ``data`` without waiting; no other call may be sending.
 
-        That may be 0: there is no room, or the connection is broken, which ``send_all`` then tells. No other
-        call may be sending.
+        :returns: the number of bytes sent. It may be 0 because the socket has no room or because the
+            connection is broken, which :meth:`send_all` then raises.
         """
         if self._socket is None:
             return 0
@@ -107,12 +114,12 @@ class NetworkStream:
             return 0
 
     async def send_all(self, data: bytes | memoryview) -> None:
-        """Send everything. Errors as ``receive_into``."""
+        """Send everything; it raises the errors of :meth:`receive_into`."""
         with mapped_errors(self.host):
             await self._stream.send_all(data)
 
     async def aclose(self) -> None:
-        """Close at once, without a TLS good-bye (neither protocol above needs it)."""
+        """Close at once, without a TLS close message, which neither protocol above needs."""
         await self._raw.aclose()
 
     def close_nowait(self) -> None:
@@ -121,7 +128,7 @@ class NetworkStream:
 
 
 endings: Final[dict[int, Callable[[], PravegaError | None]]] = {}
-"""By port of this machine: why nothing listens there, where this process has started a test server."""
+"""Local port to a function that returns why nothing listens there, for test servers of this process."""
 
 
 def _ending(host: str, port: int) -> PravegaError | None:
@@ -130,7 +137,7 @@ def _ending(host: str, port: int) -> PravegaError | None:
 
 
 async def connect_tcp(host: str, port: int, *, timeout: float = CONNECT_TIMEOUT) -> trio.SocketStream:
-    """Open a TCP connection; arguments and errors as :func:`connect`."""
+    """Open a TCP connection; parameters and errors are those of :func:`connect`."""
     name = f"{host}:{port}"
     try:
         with trio.fail_after(timeout):
@@ -147,7 +154,7 @@ async def connect_tcp(host: str, port: int, *, timeout: float = CONNECT_TIMEOUT)
 
 
 def handshake_too_slow(name: str, timeout: float) -> ConnectError:
-    """The error for a TLS handshake with ``name`` (``host:port``) that did not end in ``timeout`` seconds."""
+    """Return the error for a TLS handshake with ``name`` that exceeded ``timeout`` seconds."""
     return ConnectError(f"no TLS handshake with {name} within {timeout:g} s (does it speak TLS?)", host=name)
 
 
@@ -160,11 +167,14 @@ async def connect(
 ) -> NetworkStream:
     """Open a connection.
 
-    :param timeout: seconds for TCP, and again for the TLS handshake.
-    :raises ConnectError: refused, unreachable or timed out; names ``host:port``.
-    :raises HostNotFoundError: the name is not known.
+    :param host: name or address of the server.
+    :param port: port of the server.
+    :param tls: how to secure the connection, None for plain TCP.
+    :param timeout: seconds for the TCP connection, and again for the TLS handshake.
+    :raises ConnectError: the connection was refused, timed out, or the server cannot be reached.
+    :raises HostNotFoundError: the host name does not exist.
     :raises WrongProtocolError: the server does not speak TLS.
-    :raises TlsError: the handshake or certificate check failed.
+    :raises TlsError: the handshake or the check of the certificate failed.
     """
     name = f"{host}:{port}"
     stream = await connect_tcp(host, port, timeout=timeout)

@@ -302,7 +302,7 @@ async def test_the_other_addresses_are_tried(authority: trustme.CA) -> None:
         error = await asked(failure(*addresses, attempts=3))
     # One of them may be starting.
     assert type(error) is RetriesExhaustedError
-    assert "no-such-host.invalid' is not known" in error.message
+    assert "no-such-host.invalid' is unknown" in error.message
     assert "connection refused" in error.message
 
 
@@ -318,7 +318,7 @@ async def test_a_store_s_name_may_be_unknown_for_a_while() -> None:
 
     async with trio.open_nursery() as nursery:
         pool = ConnectionPool(nursery, tls=None, max_per_store=1)
-        with pytest.raises(ConnectError, match="not known") as caught:
+        with pytest.raises(ConnectError, match="is unknown") as caught:
             await pool.flow(("no-such-host.invalid", 1), Nobody())
         assert caught.value.retriable
         pool.close()

@@ -29,7 +29,7 @@ def test_the_error_says_how_long_it_took_and_what_failed_last() -> None:
                 note_failure(ConnectionLostError("second", host="b:2"))
                 await trio.sleep_forever()
         assert caught.value.message == (
-            "asking: gave up after 4.0 s (operation_timeout) and 2 failed attempts, "
+            "asking: no success after 4.0 s (operation_timeout) and 2 failed attempts, "
             "the last failed with: second"
         )
         assert caught.value.host == "b:2"
@@ -41,7 +41,7 @@ def test_the_error_says_how_long_it_took_and_what_failed_last() -> None:
 def test_an_operation_within_another_has_what_is_left() -> None:
     async def main() -> None:
         started = trio.current_time()
-        with pytest.raises(RetriesExhaustedError, match=r"^outer: gave up after 4.0 s .* inner failed"):
+        with pytest.raises(RetriesExhaustedError, match=r"^outer: no success after 4.0 s .* inner failed"):
             with limit(4.0, "outer"):
                 await trio.sleep(3.0)
                 with limit(4.0, "inner"):
