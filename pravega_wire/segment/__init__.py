@@ -1,4 +1,4 @@
-"""One segment each: requests to the segment store, appending, reading.
+"""Access to one segment: requests to the segment store, appending and reading.
 
 Not public.
 """

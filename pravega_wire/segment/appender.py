@@ -1,8 +1,8 @@
-"""Appending to one segment: the session with its store.
+"""Appending to one segment: the session with its store (``docs/protocol/wire.md``, "Append sessions").
 
-A :class:`SegmentAppender` holds one writer id on one segment. What is gathered, sent and acknowledged is in
-its :class:`~pravega_wire.protocol.append.Appends`, which does no I/O; here are the connection, the set-up,
-the attempts after a failure, and the time that they may take.
+A :class:`SegmentAppender` has one writer id on one segment. Its
+:class:`~pravega_wire.protocol.append.Appends`, which does no I/O, keeps what is gathered, sent and
+acknowledged. This module has the connection, the set-up, the attempts after a failure, and their time limits.
 """
 
 from __future__ import annotations
@@ -44,9 +44,15 @@ _GARBAGE_ATTEMPTS: Final = 3
 
 
 class Ack(Promise):
-    """The promise that some events are stored. Many events may share one.
+    """The acknowledgement of one event, or of several that were written together.
 
-    ``await ack.wait()`` returns when all of them are durable, and raises when they are not.
+    :meth:`wait` returns when all of them are durable, and raises an error if they are not. Many events may
+    share one object.
+
+    Example::
+
+        ack = await writer.write_event(b"22.5", routing_key="sensor-1")
+        await ack.wait()
     """
 
     __slots__ = ("_event",)
@@ -61,10 +67,10 @@ class Ack(Promise):
         return "<Ack done>" if self.done else "<Ack pending>"
 
     async def wait(self) -> None:
-        """Wait until every event is stored. Cancelling this changes nothing for the events.
+        """Wait until every event is stored. Cancelling this has no effect on the events.
 
-        :raises PravegaError: the writer failed; whether the events are stored is not known unless
-            the error says so.
+        :raises PravegaError: the writer failed. It is not known whether the events are stored, unless the
+            error tells.
         """
         if self._pending > 0:
             if self._event is None:
@@ -81,32 +87,46 @@ class Ack(Promise):
 
 
 class AppenderOwner(Protocol):
-    """What the writer above a set of appenders implements."""
+    """What the writer that owns a set of appenders implements."""
 
     def acknowledged(self, size: int, count: int, seconds: float) -> None:
-        """``count`` events of ``size`` bytes with headers are stored, ``seconds`` after they were sent."""
+        """Count events that are stored.
+
+        :param size: bytes of the events with headers.
+        :param count: number of events.
+        :param seconds: time since they were sent.
+        """
 
     def resent(self, blocks: int, count: int, size: int) -> None:
-        """So many blocks, ``count`` events of ``size`` bytes with headers, were sent once more."""
+        """Count blocks that were sent again.
+
+        :param blocks: number of blocks.
+        :param count: number of events in them.
+        :param size: bytes of the events with headers.
+        """
 
     def reconnecting(self, error: PravegaError) -> None:
-        """The session with the store has failed, and another is begun."""
+        """Count a session that has failed and is replaced by another one."""
 
     def failed(self, appender: SegmentAppender, error: PravegaError) -> None:
-        """The appender has given up; its blocks are still unacknowledged."""
+        """Handle the final failure of an appender; its blocks are still unacknowledged."""
 
     async def sealed(self, appender: SegmentAppender, error: PravegaError) -> None:
-        """The segment takes no more events. Afterwards the appender is finished."""
+        """Handle a segment that takes no more events. Afterwards the appender is finished."""
 
 
 class SegmentAppender:
     """Appends to one segment; :meth:`run` must be running in the owner's nursery.
 
-    All methods but :meth:`run` are synchronous and are called from the same trio thread.
+    All methods except :meth:`run` are synchronous and must be called from the same trio thread.
 
-    :ivar appends: what is appended; after events were put into it comes a :meth:`pump`.
-    :ivar on_first_send: called with the framed events of each block when it is sent for the first time: once
-        each, in the order in which they are stored.
+    :param stores: the segment stores.
+    :param target: the segment.
+    :param owner: is notified of what happens.
+    :param writer_id: writer id on the segment; by default a random one.
+    :ivar appends: what is appended. Call :meth:`pump` after putting events into it.
+    :ivar on_first_send: function that is called with the framed events of each block when it is sent for the
+        first time: once for each block, in the order in which they are stored.
     """
 
     def __init__(
@@ -158,23 +178,23 @@ class SegmentAppender:
                 self.on_first_send(payload)
 
     def force(self) -> None:
-        """Send everything gathered so far without waiting for more to fill a block."""
+        """Send everything gathered so far, without waiting until a block is full."""
         self.appends.force()
         self.pump()
 
     def finish(self) -> None:
-        """Stop for good; :meth:`run` returns. Unacknowledged blocks are left as they are."""
+        """Stop; :meth:`run` returns. Unacknowledged blocks are left as they are."""
         self._finished = True
         self._disrupt(ClosedError(f"writing to {self.target.name} has ended"))
         self._work.set()
 
     def fail(self, error: PravegaError) -> None:
-        """:meth:`finish`; what is not acknowledged fails with ``error``."""
+        """Stop like :meth:`finish`; what is not acknowledged fails with ``error``."""
         self.appends.fail(error)
         self.finish()
 
     def leave_out(self, stored: Stored) -> None:
-        """Drop the events, numbered by the caller, that this process or another one has stored."""
+        """Drop the events, numbered by the caller, that this process or another one has already stored."""
         self._tell(self.appends.leave_out(stored))
 
     def _tell(self, durable: Iterable[Durable]) -> None:
@@ -187,7 +207,7 @@ class SegmentAppender:
     def on_reply(self, reply: c.Command) -> bool:
         """See :class:`FlowHandler`."""
         if self._finished:
-            # Its blocks are the owner's now.
+            # Its blocks belong to the owner now.
             return True
         if type(reply) is c.DataAppended:
             now = self._last_ack = perf_counter()
@@ -220,17 +240,17 @@ class SegmentAppender:
     # --- the session ----------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Keep a session with the segment's store until finished, sealed or failed.
+        """Keep a session with the segment's store until the appender is finished, sealed or failed.
 
-        Cancelling this fails what is not acknowledged.
+        Cancelling this fails everything that is not acknowledged.
         """
         try:
             await self._run()
         except trio.Cancelled:
             if not self._finished:
-                # With the client. Tasks outside it may wait for these blocks, or for room.
+                # The client is being closed. Tasks outside of it may wait for these blocks, or for room.
                 self._owner.failed(
-                    self, ClosedError(f"writing to {self.target.name} was ended with the client")
+                    self, ClosedError(f"writing to {self.target.name} has ended: the client was closed")
                 )
             raise
 
@@ -255,20 +275,20 @@ class SegmentAppender:
                 return
             if self._progress:
                 self._progress = False
-                # The limit counts from when the peer fell silent, not from when that was noticed.
+                # The limit counts from when the peer became silent, not from when that was noticed.
                 backoff.reset(self._trouble_for or 0.0)
                 garbage = 0
             elif (oldest := self.appends.oldest) is not None:
-                # Until it was sent nobody waited for anything, however long ago the session began.
+                # Before it was sent, nothing was waited for, however long ago the session began.
                 backoff.not_before(perf_counter() - oldest.sent)
             elif self._sessions > sessions:
-                # It was set up, and nothing had to be sent.
+                # The session was set up, and nothing had to be sent.
                 backoff.reset()
             garbage += isinstance(failure, ProtocolError)
             if _is_final(failure) or garbage >= _GARBAGE_ATTEMPTS:
                 self._owner.failed(self, failure)
                 return
-            # While nobody waits for anything no connection is needed.
+            # No connection is needed while nothing is unacknowledged.
             while not self.appends.unacknowledged and not self._finished:
                 self._work = trio.Event()
                 await self._work.wait()
@@ -288,9 +308,10 @@ class SegmentAppender:
                 return
 
     async def _session(self, backoff: Backoff, before: PravegaError | None) -> PravegaError:
-        """One connection's worth of appending; returns what ended it.
+        """Append over one connection; return what ended the session.
 
-        :param before: what ended the one before.
+        :param backoff: limits the time of the set-up.
+        :param before: what ended the previous session.
         """
         stores = self._stores
         self._begin_session()
@@ -319,7 +340,8 @@ class SegmentAppender:
                     await self._setup_done.wait()
             if scope.cancelled_caught:
                 failure = before or ConnectionLostError(
-                    f"appending to {self.target.name} could not begin in time", segment=self.target.name
+                    f"appending to {self.target.name}: the session was not set up in time",
+                    segment=self.target.name,
                 )
             elif self._failure is None:
                 assert flow is not None
@@ -345,8 +367,8 @@ class SegmentAppender:
     async def _serve(self, flow: Flow) -> None:
         """Wait for the end of a session that was set up.
 
-        A store that answers keep-alives and yet does not acknowledge anything ends it too: another session
-        learns what is stored and sends the rest again.
+        A store that answers keep-alives but acknowledges nothing also ends the session: the next session
+        finds out what is stored and sends the rest again.
         """
         stall = self._stores.limits.stall
         oldest: Block[Ack] | None = None
@@ -355,12 +377,12 @@ class SegmentAppender:
                 await self._disrupted.wait()
             first = self.appends.oldest
             if flow.connection.unsent_bytes:
-                # It may not even have left.
+                # The block may not have been sent yet.
                 first = None
             if first is not None and first is oldest and not self._disrupted.is_set():
                 flow.connection.retire()
                 quiet = perf_counter() - max(first.sent, self._last_ack)
-                # A process that was stopped for an hour has not listened for an hour.
+                # A process that was suspended for an hour did not listen for an hour.
                 self._trouble_for = min(quiet, stall)
                 self._disrupt(
                     ConnectionLostError(
@@ -374,12 +396,12 @@ class SegmentAppender:
             self._trouble_for = flow.connection.silent_for
 
     async def _settle_sealed(self) -> None:
-        """Find out which blocks a segment holds that was sealed, before the others go to another one."""
+        """Find out which blocks a sealed segment holds, before the others go to another segment."""
         if self.appends.in_doubt:
             try:
                 number = await SegmentMetadata(self._stores, self.target).final_number(self.appends.writer_id)
             except NoSuchSegmentError:
-                # It was truncated away as well, or merged; there is nothing to ask any more.
+                # The segment is gone: it was deleted after a truncation, or merged.
                 return
             self._tell(self.appends.sealed(number, perf_counter()))
 
@@ -389,7 +411,7 @@ class SegmentAppender:
         self._setup_done = trio.Event()
 
     def _resume(self) -> None:
-        """Take up after the set-up reply: drop what is stored, send the rest again."""
+        """Resume after the reply to the set-up: settle what is stored, and send the rest again."""
         assert self._setup is not None
         assert self._flow is not None
         self._sessions += 1
@@ -404,7 +426,10 @@ class SegmentAppender:
 
 
 def flush(appenders: Iterable[SegmentAppender]) -> Ack:
-    """Send what was put so far; the result waits until all of it is stored."""
+    """Send everything that was put so far.
+
+    :returns: a promise that is kept when all of it is stored.
+    """
     ack = Ack()
     for appender in appenders:
         appender.appends.flush(ack)
@@ -425,5 +450,5 @@ _FINAL: Final[Sequence[type[PravegaError]]] = (
 
 
 def _is_final(error: PravegaError) -> bool:
-    """Whether another connection would not help."""
+    """Return whether another connection would not help."""
     return isinstance(error, tuple(_FINAL)) and not isinstance(error, TokenExpiredError)

@@ -1,4 +1,4 @@
-"""Appending to a segment on the condition that nobody appended meanwhile."""
+"""Appending to a segment on the condition that it has a certain length."""
 
 from __future__ import annotations
 
@@ -27,10 +27,13 @@ __all__ = ["ConditionalAppender"]
 
 
 class ConditionalAppender:
-    """Conditional appends to one segment, one at a time (wire protocol v0.13.0, section 6.6).
+    """Conditional appends to one segment, one at a time (``docs/protocol/wire.md``, "Conditional appends").
 
-    A lost connection does not make the outcome unknown: the writer id and event number tell, after
-    the next set-up, whether the append was stored.
+    A lost connection does not make the outcome unknown: after the next set-up, the writer id and the event
+    number tell whether the append was stored.
+
+    :param stores: the segment stores.
+    :param target: the segment.
     """
 
     def __init__(self, stores: SegmentStores, target: SegmentTarget) -> None:
@@ -47,7 +50,7 @@ class ConditionalAppender:
         self._set_up_done = False
         self._sent = False
         self._waiters = Waiters(
-            f"the writer of {target.name} is closed; what a call was writing at that time may be stored"
+            f"the writer of {target.name} is closed; an event that was being written then may be stored"
         )
 
     # --- replies --------------------------------------------------------------------------------
@@ -71,13 +74,16 @@ class ConditionalAppender:
     async def append(self, payload: bytes, expected_offset: int) -> int | None:
         """Append one event if the segment's length is ``expected_offset``.
 
-        :returns: the segment's new length in bytes, or None when the condition did not hold.
+        :param payload: payload of the event, at most 8 MiB.
+        :param expected_offset: length in bytes that the segment must have.
+        :returns: the segment's new length in bytes, or None if the condition did not hold.
+        :raises EventTooLargeError: the payload is too large.
         :raises SegmentSealedError: the segment is sealed.
-        :raises NoSuchSegmentError: it is gone.
-        :raises RetriesExhaustedError: no answer within ``operation_timeout``; whether the event is stored is
-            not known.
-        :raises PravegaTimeoutError: likewise, and no attempt has failed.
-        :raises ClosedError: the writer is closed, or was closed meanwhile; then the event may be stored.
+        :raises NoSuchSegmentError: the segment is gone.
+        :raises RetriesExhaustedError: there was no answer within ``operation_timeout``; it is not known
+            whether the event is stored.
+        :raises PravegaTimeoutError: the same, and no attempt had failed.
+        :raises ClosedError: the writer is closed. If it was closed during the call, the event may be stored.
         """
         if len(payload) > MAX_EVENT_BYTES:
             raise too_large(len(payload))
@@ -100,15 +106,15 @@ class ConditionalAppender:
             except ConditionalCheckError:
                 if not lost:
                     return None
-                # The attempt whose answer was lost may have been stored after the set-up asked for its
-                # number, and be what has made the condition fail now: the number tells.
+                # The attempt whose answer was lost may have been stored after the last set-up, and may be the
+                # reason why the condition fails now. The number tells.
                 self._drop()
                 refused = True
             except SegmentSealedError:
                 self._drop()
                 if not lost:
                     raise
-                # Likewise, before the seal.
+                # It may also have been stored just before the seal.
                 if await SegmentMetadata(self._stores, self.target).final_number(self._writer_id) < number:
                     raise
                 return expected_offset + len(payload) + HEADER_BYTES
@@ -118,14 +124,14 @@ class ConditionalAppender:
                 self._failed(error)
                 await backoff.wait()
             except BaseException:
-                # Cancelled with a request under way: its reply must not be taken for another.
+                # Cancelled with a request in flight: its reply must not be taken for another one.
                 self._drop()
                 raise
             else:
                 return expected_offset + len(payload) + HEADER_BYTES if stored else None
 
     def _failed(self, error: PravegaError) -> None:
-        """Clear the way for another attempt; raises what another one cannot cure."""
+        """Prepare another attempt; raise the error if another attempt cannot help."""
         self._drop()
         self._stores.forget(self.target)
         self.target.check_token(error, set_up=self._set_up_done)
@@ -133,10 +139,13 @@ class ConditionalAppender:
             raise error
 
     async def _attempt(self, payload: bytes, expected_offset: int, number: int, *, only_ask: bool) -> bool:
-        """Whether it is stored; False only when it is not to be sent (again)."""
+        """Make one attempt; return whether the event is stored.
+
+        :param only_ask: do not send the event; ask for the number only.
+        """
         self._sent = False
         if self._flow is None and await self._set_up() >= number:
-            # The connection was lost after the server stored it.
+            # The server had stored it before the connection was lost.
             return True
         if only_ask:
             return False
@@ -160,7 +169,7 @@ class ConditionalAppender:
         raise self._error(reply, flow)
 
     async def _set_up(self) -> int:
-        """Open a session; returns the last event number that the server holds for this writer."""
+        """Set up a session; return the last event number that the server holds for this writer."""
         self._set_up_done = False
         endpoint = await self._stores.endpoint(self.target)
         token = await self.target.token()
@@ -201,7 +210,7 @@ class ConditionalAppender:
     def _error(self, reply: c.Command, flow: Flow) -> PravegaError:
         if isinstance(reply, c.DataAppended):
             return UnexpectedReplyError(
-                f"{self.target.name}: acknowledgement of event {reply.event_number} instead of "
+                f"{self.target.name}: the store acknowledged event {reply.event_number} instead of "
                 f"{self._number}",
                 segment=self.target.name,
             )
@@ -218,6 +227,6 @@ class ConditionalAppender:
             self._flow = None
 
     def close(self) -> None:
-        """Give the connection back. Whoever waits for an answer is told; what was sent may be stored."""
+        """Close the session. Calls in progress raise :class:`ClosedError`; what they sent may be stored."""
         self._waiters.close()
         self._drop()

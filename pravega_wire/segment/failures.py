@@ -1,7 +1,4 @@
-"""Failure replies of a segment store, as errors.
-
-The table is "Error replies" and "Server mapping" of wire protocol v0.13.0.
-"""
+"""Converts failure replies of a segment store to errors (``docs/protocol/wire.md``, "Refusals")."""
 
 from __future__ import annotations
 
@@ -39,27 +36,28 @@ _ILLEGAL_ARGUMENT = 0
 _SIMPLE: dict[type[c.Command], tuple[type[SegmentError], str]] = {
     c.WrongHost: (WrongHostError, "is not served by"),
     c.SegmentIsSealed: (SegmentSealedError, "is sealed on"),
-    c.SegmentAlreadyExists: (SegmentExistsError, "exists already on"),
+    c.SegmentAlreadyExists: (SegmentExistsError, "already exists on"),
     c.NoSuchSegment: (NoSuchSegmentError, "does not exist on"),
-    c.TableSegmentNotEmpty: (TableSegmentNotEmptyError, "still holds entries on"),
-    c.TableKeyDoesNotExist: (TableKeyDoesNotExistError, "has no such key on"),
-    c.TableKeyBadVersion: (TableKeyBadVersionError, "holds another version of the key on"),
+    c.TableSegmentNotEmpty: (TableSegmentNotEmptyError, "still has entries on"),
+    c.TableKeyDoesNotExist: (TableKeyDoesNotExistError, "does not have the key on"),
+    c.TableKeyBadVersion: (TableKeyBadVersionError, "has another version of the key on"),
 }
 
 
 class _Request(TypedDict):
-    """What errors of requests have in common."""
+    """Fields that errors of requests have in common."""
 
     request_id: int
     server_trace: str
 
 
 def error_of(reply: c.Command, *, segment: str, host: str, doing: str) -> PravegaError:
-    """The error that a failure reply means, or :class:`UnexpectedReplyError` for any other reply.
+    """Return the error for a failure reply, or an :class:`UnexpectedReplyError` for any other reply.
 
-    :param segment: full name of the segment the request was about.
+    :param reply: the reply of the store.
+    :param segment: full name of the segment that the request was about.
     :param host: ``host:port`` of the store.
-    :param doing: what was asked, for the message.
+    :param doing: what was being done, for the message.
     """
     named = getattr(reply, "segment", None) or segment
     request = _Request(
@@ -73,7 +71,7 @@ def error_of(reply: c.Command, *, segment: str, host: str, doing: str) -> Praveg
     elif isinstance(reply, c.SegmentIsTruncated):
         error = SegmentTruncatedError(
             f"{doing}: segment {named} is truncated, its first readable offset is "
-            f"{reply.start_offset} (asked for {reply.offset})",
+            f"{reply.start_offset} (requested: {reply.offset})",
             start_offset=reply.start_offset,
             offset=reply.offset,
             segment=named,
@@ -83,13 +81,13 @@ def error_of(reply: c.Command, *, segment: str, host: str, doing: str) -> Praveg
     elif isinstance(reply, c.AuthTokenCheckFailed):
         if reply.error_code == _TOKEN_EXPIRED:
             error = TokenExpiredError(
-                f"{doing}: {host} says the delegation token for {named} has expired",
+                f"{doing}: {host} reports that the delegation token for {named} has expired",
                 segment=named,
                 host=host,
             )
         else:
             error = AuthenticationError(
-                f"{doing}: {host} refused the delegation token for {named}",
+                f"{doing}: {host} refused the delegation token for {named}; check the client's permissions",
                 segment=named,
                 host=host,
             )
@@ -102,25 +100,25 @@ def error_of(reply: c.Command, *, segment: str, host: str, doing: str) -> Praveg
         )
     elif isinstance(reply, c.InvalidEventNumber):
         error = InvalidEventNumberError(
-            f"{doing}: {host} holds another event number than {reply.event_number} for writer "
-            f"{reply.writer_id} on {named}",
+            f"{doing}: {host} refused event {reply.event_number} of writer {reply.writer_id} on {named}: the "
+            "stored event number is not the one that this session expects",
             segment=named,
             host=host,
             **request,
         )
     elif isinstance(reply, c.ConditionalCheckFailed):
         error = ConditionalCheckError(
-            f"{doing}: the condition on {named} no longer holds", segment=named, host=host, **request
+            f"{doing}: the condition on {named} does not hold", segment=named, host=host, **request
         )
     elif isinstance(reply, c.ErrorMessage):
-        text = f"{doing}: {host} answered for {named}: {without_secrets(reply.message)}"
+        text = f"{doing}: {host} refused the request for {named}: {without_secrets(reply.message)}"
         if reply.error_code == _ILLEGAL_ARGUMENT:
             error = InvalidArgumentError(text, segment=named, host=host)
         else:
             error = SegmentError(text, segment=named, host=host, **request)
     else:
         error = UnexpectedReplyError(
-            f"{doing}: {host} answered with {type(reply).__name__}", segment=named, host=host
+            f"{doing}: {host} answered with an unexpected {type(reply).__name__}", segment=named, host=host
         )
     return error
 
@@ -129,21 +127,24 @@ def error_of(reply: c.Command, *, segment: str, host: str, doing: str) -> Praveg
 
 
 def data_read(reply: c.Command, offset: int, length: int, *, end: int, segment: str, host: str) -> memoryview:
-    """The bytes that answer a request for ``length`` bytes from ``offset``: all, or the first of them.
+    """Return the bytes in the reply to a read; there may be fewer than were requested.
 
-    :param end: of the range that is read.
-    :param segment: full name.
+    :param reply: the reply of the store.
+    :param offset: offset that was requested.
+    :param length: number of bytes that were requested.
+    :param end: end of the range that is being read.
+    :param segment: full name of the segment.
     :param host: ``host:port`` of the store.
-    :raises SegmentError: a refusal.
-    :raises UnexpectedReplyError: bytes of another place, or another reply.
-    :raises DataLossError: the segment ends there.
+    :raises SegmentError: the store refused the read.
+    :raises UnexpectedReplyError: the bytes are from another offset, or it is another reply.
+    :raises DataLossError: the segment ends at ``offset``.
     """
     if not isinstance(reply, c.SegmentRead):
         raise error_of(reply, segment=segment, host=host, doing="reading")
     data = memoryview(reply.data)[:length]
     if reply.offset != offset:
         raise UnexpectedReplyError(
-            f"{segment}: asked for bytes from {offset}, got them from {reply.offset}", segment=segment
+            f"{segment}: requested bytes from {offset}, received them from {reply.offset}", segment=segment
         )
     if not data and reply.end_of_segment:
         raise DataLossError(
@@ -157,10 +158,13 @@ def data_read(reply: c.Command, offset: int, length: int, *, end: int, segment: 
 
 
 def check_passing(error: PravegaError, segment: str, offset: int) -> None:
-    """Whether reading may go on after ``error``, at ``offset``.
+    """Check that reading may be retried at ``offset`` after ``error``.
 
-    :raises DataLossError: what is there is gone.
-    :raises PravegaError: ``error``; trying again is no use.
+    :param error: what ended the last attempt.
+    :param segment: full name of the segment.
+    :param offset: offset to read from.
+    :raises DataLossError: the data at ``offset`` is gone.
+    :raises PravegaError: ``error``, if it is not retriable.
     """
     if isinstance(error, SegmentTruncatedError | NoSuchSegmentError):
         raise DataLossError(
@@ -177,7 +181,12 @@ def check_passing(error: PravegaError, segment: str, offset: int) -> None:
 
 
 def reading_given_up(error: PravegaError, segment: str, taken: float) -> RetriesExhaustedError:
-    """The error for a reader that had no success for ``taken`` seconds; ``error`` ended the last attempt."""
+    """Return the error for a reader that had no success for some time.
+
+    :param error: what ended the last attempt.
+    :param segment: full name of the segment.
+    :param taken: seconds without success.
+    """
     return RetriesExhaustedError(
         f"reading {segment}: no success in {taken:.1f} s "
         f"(operation_timeout), the last attempt failed with: {error.message}",

@@ -1,4 +1,4 @@
-"""For handles that several tasks may get hold of: :class:`OneAtATime` and :class:`Waiters`."""
+"""Helpers for handles that several tasks may use: :class:`OneAtATime` and :class:`Waiters`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["OneAtATime", "Waiters", "state_of"]
 
 
 class OneAtATime:
-    """``with alone: ...``: the second task that is inside at the same time gets :class:`ConcurrentUseError`.
+    """Context manager that only one task may be in; a second task gets :class:`ConcurrentUseError`.
 
-    :param message: what the error says.
+    :param message: text of the error.
     """
 
     __slots__ = ("_message", "_taken")
@@ -34,20 +34,24 @@ class OneAtATime:
 
 
 def state_of(opened: bool, error: PravegaError | None) -> str:
-    """A word for ``repr``: what a writer is, by whether it was opened and the error that its calls raise."""
+    """Return the state of a writer as a word for ``repr``.
+
+    :param opened: whether the writer was opened.
+    :param error: the error that its calls raise, or None.
+    """
     if error is not None:
         return "closed" if isinstance(error, ClosedError) else f"failed: {type(error).__name__}"
     return "open" if opened else "not opened"
 
 
 class Waiters:
-    """The tasks that wait for something of a handle; :meth:`close` ends their waiting.
+    """The tasks that wait in a handle; :meth:`close` ends their waiting.
 
     Whatever they wait for (an answer, a connection, a pause before the next attempt), they get
-    :class:`ClosedError` at once, as do those that come later.
+    :class:`ClosedError` at once, and so do tasks that begin to wait later.
 
-    :param message: what the error says.
-    :ivar closed: whether it was closed.
+    :param message: text of the error.
+    :ivar closed: whether the handle was closed.
     """
 
     __slots__ = ("_message", "_scopes", "closed")
@@ -58,15 +62,18 @@ class Waiters:
         self.closed = False
 
     def check(self) -> None:
-        """:raises ClosedError: it is closed."""
+        """Check that the handle is open.
+
+        :raises ClosedError: it is closed.
+        """
         if self.closed:
             raise ClosedError(self._message)
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Around everything that is awaited.
+        """Wrap everything that is awaited.
 
-        :raises ClosedError: it is closed, or was closed meanwhile.
+        :raises ClosedError: the handle is closed, or was closed during the block.
         """
         self.check()
         scope = trio.CancelScope()
@@ -80,7 +87,7 @@ class Waiters:
             self.check()
 
     def close(self) -> None:
-        """Nobody waits any more."""
+        """Close the handle, and end the waiting of all tasks."""
         self.closed = True
         for scope in self._scopes:
             scope.cancel()

@@ -1,4 +1,4 @@
-"""Operations on one segment other than reading and appending its data."""
+"""Operations on one segment, other than reading and appending its data."""
 
 from __future__ import annotations
 
@@ -19,15 +19,19 @@ from pravega_wire.transport.limits import limit
 __all__ = ["NULL_ATTRIBUTE", "SegmentMetadata"]
 
 NULL_ATTRIBUTE = -(2**63)
-"""Value of an attribute that is not set (wire protocol v0.13.0, "Segment operations")."""
+"""Value of an attribute that is not set (``docs/protocol/wire.md``, "Segment attributes")."""
 
 _NO_SCALING = 0
+# Type of an attribute update that replaces the value, whatever it is.
 _REPLACE = 1
-# Kind of attribute update.
 
 
 class SegmentMetadata:
-    """Requests about one segment. Errors are those of :meth:`SegmentStores.call`."""
+    """Requests about one segment. They raise the errors of :meth:`SegmentStores.call`.
+
+    :param stores: the segment stores.
+    :param target: the segment.
+    """
 
     __slots__ = ("_stores", "target")
 
@@ -36,9 +40,9 @@ class SegmentMetadata:
         self.target = target
 
     async def info(self) -> c.StreamSegmentInfo:
-        """Start offset, length and whether the segment is sealed.
+        """Return the start offset, the length, and whether the segment is sealed.
 
-        :raises NoSuchSegmentError: it does not exist.
+        :raises NoSuchSegmentError: the segment does not exist.
         """
         name = self.target.name
         reply = await self._stores.call(
@@ -54,7 +58,7 @@ class SegmentMetadata:
         return reply
 
     async def create(self) -> bool:
-        """Create a plain segment; False when it exists already."""
+        """Create a plain segment; return False if it exists already."""
         name = self.target.name
         try:
             await self._stores.call(
@@ -74,7 +78,7 @@ class SegmentMetadata:
         return True
 
     async def seal(self) -> None:
-        """Seal the segment; nothing happens when it is sealed."""
+        """Seal the segment; sealing a sealed segment does nothing."""
         name = self.target.name
         try:
             await self._stores.call(
@@ -89,12 +93,11 @@ class SegmentMetadata:
             return
 
     async def delete(self) -> bool:
-        """Delete the segment; False when it did not exist."""
+        """Delete the segment; return False if it did not exist."""
         name = self.target.name
         try:
-            # Never send a delete for a segment that was merged into another one: a 0.13.0 store says
-            # that it does not exist and yet marks it as deleted, and when the merge has not reached
-            # long-term storage by then, its container stops with a ReconciliationFailureException.
+            # Never send a delete for a segment that was merged into another one: it may stop the container of
+            # a 0.13.0 store (docs/protocol/unforgiving.md, "Deleting a segment that was merged").
             await self.info()
             await self._stores.call(
                 self.target,
@@ -109,8 +112,9 @@ class SegmentMetadata:
         return True
 
     async def truncate(self, offset: int) -> None:
-        """Make ``offset`` (bytes) the first readable one.
+        """Drop the data before an offset.
 
+        :param offset: the first offset that stays readable, bytes.
         :raises SegmentTruncatedError: the offset is before the present start or after the end.
         """
         name = self.target.name
@@ -127,7 +131,7 @@ class SegmentMetadata:
         )
 
     async def attribute(self, attribute_id: UUID) -> int:
-        """Value of an attribute, :data:`NULL_ATTRIBUTE` when it is not set."""
+        """Return the value of an attribute; :data:`NULL_ATTRIBUTE` if it is not set."""
         name = self.target.name
         reply = await self._stores.call(
             self.target,
@@ -143,10 +147,12 @@ class SegmentMetadata:
         return reply.value
 
     async def final_number(self, writer_id: UUID) -> int:
-        """The last event number of a writer on a segment that is being sealed or is sealed; 0 for none.
+        """Return the last event number of a writer on a segment that is or is being sealed; 0 for none.
 
-        A store refuses appends already while it is sealing. What came before on a connection that was lost
-        meanwhile may not be stored yet then; it is once the store says that the segment is sealed.
+        A store refuses appends while a seal is in progress. At that time, blocks that it received earlier, on
+        a connection that was lost, may not be stored yet. They are once the segment's information says that
+        it is sealed, so this waits for that (``docs/protocol/unforgiving.md``, "Moving on from a segment
+        while it is being sealed").
 
         :raises NoSuchSegmentError: the segment is gone.
         """
@@ -158,13 +164,18 @@ class SegmentMetadata:
         return 0 if number == NULL_ATTRIBUTE else number
 
     async def compare_and_set_attribute(self, attribute_id: UUID, expected: int, new: int) -> bool:
-        """Set an attribute if it still has the expected value; False when it has not.
+        """Set an attribute if it has the expected value; return whether it was set.
 
-        After a lost connection the request is sent again. An attribute that has the new value then counts as
-        set by this call; one that was set by it, and since by somebody else, as not set.
+        After a lost connection the request is sent again. If the attribute has the new value then, it counts
+        as set by this call. If this call has set it and another client has changed it since, it counts as not
+        set.
+
+        :param attribute_id: id of the attribute.
+        :param expected: value that the attribute must have.
+        :param new: value to set.
         """
-        # A store compares with what is going to be stored, and reads what is stored: an attempt whose answer
-        # was lost may lie between the two.
+        # A store compares with values that are about to be stored, but returns stored ones. The attempt whose
+        # answer was lost may be between the two.
         name = self.target.name
         attempts = 0
 
@@ -197,12 +208,13 @@ class SegmentMetadata:
         raise AssertionError("not reached")  # the limit raises when it ends the loop
 
     async def merge_batch(self, sources: Sequence[str]) -> int:
-        """Append the source segments (at least one), in order, to this one; the sources are gone afterwards.
+        """Append source segments to this one, in order; the sources are gone afterwards.
 
-        Sources that are merged already, or do not exist, count as done, so this may be repeated.
+        Sources that were merged already, or do not exist, count as done, so this may be repeated.
 
-        :returns: length of this segment after the last of them, bytes.
-        :raises OperationUnsupportedError: a server before 0.13.
+        :param sources: full names of the sources, at least one.
+        :returns: length of this segment after the last merge, bytes.
+        :raises OperationUnsupportedError: the server is older than 0.13.
         """
         name = self.target.name
         reply = await self._stores.call(
@@ -218,20 +230,22 @@ class SegmentMetadata:
         )
         if len(reply.sources) != len(sources):
             raise UnexpectedReplyError(
-                f"{name}: {len(sources)} segments were to be merged into it, and the store answers for "
+                f"merging into {name}: {len(sources)} segments were sent, but the store's reply has "
                 f"{len(reply.sources)}",
                 segment=name,
             )
         return reply.sources[-1].new_target_write_offset
 
     async def merge(self, source: str, attribute_id: UUID, value: int) -> bool:
-        """Append one source segment to this one; False when that was not done, the source being gone.
+        """Append one source segment to this one; return False if the source is gone and was not merged.
 
-        :param attribute_id: an attribute of this segment that nobody else sets. It gets ``value`` with the
-            merge, and so tells, after a lost answer, whether it was done.
+        :param source: full name of the source.
+        :param attribute_id: an attribute of this segment that no other client sets. It gets ``value`` in the
+            same step, so that it tells after a lost answer whether the merge was done.
+        :param value: another value for each merge.
         :raises NoSuchSegmentError: this segment is gone; nothing was merged.
-        :raises RetriesExhaustedError: this segment is gone, an answer was lost before, and whether the
-            merge was done is not known.
+        :raises RetriesExhaustedError: this segment is gone after an answer was lost, and it is not known
+            whether the merge was done.
         """
         name = self.target.name
         update = c.AttributeUpdate(attribute_id, _REPLACE, value, NULL_ATTRIBUTE)
@@ -249,22 +263,22 @@ class SegmentMetadata:
             )
 
         try:
-            # Patient: whether a merge that is still being made was made cannot be told.
+            # Patient, because the attribute does not tell about a merge that is still in progress.
             await self._stores.call(
                 self.target, merging, c.SegmentsMerged, doing="merging into", patient=True
             )
         except NoSuchSegmentError as error:
             if error.segment != source:
                 raise
-            # The store names the source also when it is the target that does not exist.
+            # The store also names the source if it is the target that does not exist.
             try:
                 return await self.attribute(attribute_id) == value
             except NoSuchSegmentError as gone:
                 if attempts == 1:
                     raise
                 raise RetriesExhaustedError(
-                    f"merging into {name}: the answer was lost, and now the segment is gone: whether the "
-                    "event was stored is not known",
+                    f"merging into {name}: the answer was lost, and now the segment is gone. It is not known "
+                    "whether the event was stored",
                     segment=name,
                     host=gone.host,
                 ) from gone

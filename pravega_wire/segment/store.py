@@ -1,6 +1,6 @@
-"""Requests to segment stores: finding the store of a segment, one request, retries.
+"""Requests to segment stores: finding the store of a segment, making a request, retrying it.
 
-:class:`SegmentStores` is what the writers, readers and metadata calls of a client share.
+:class:`SegmentStores` is shared by the writers, readers and metadata calls of a client.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ __all__ = ["Backoff", "SegmentStores", "SegmentTarget"]
 
 
 class TokenSource(Protocol):
-    """Gives delegation tokens, and is told when one was refused for its age."""
+    """Provides delegation tokens, and is notified when a token was refused because it has expired."""
 
     async def __call__(self) -> str:
-        """A token that is good now; "" without authorization."""
+        """Return a token that is valid now; "" without authorization."""
 
     def expire(self) -> None:
-        """The last token was refused."""
+        """Record that the last token was refused."""
 
 
 R = TypeVar("R", bound=c.Command)
@@ -49,7 +49,7 @@ _CACHE_ENTRIES = 10_000
 
 
 class _NoToken:
-    """The token of a server without authorization: the empty string."""
+    """Token source for a server without authorization: the empty string."""
 
     async def __call__(self) -> str:
         await trio.lowlevel.checkpoint()
@@ -66,9 +66,12 @@ NO_TOKEN = _NoToken()
 class SegmentTarget:
     """A segment, and where its token comes from.
 
-    :param name: full segment name.
-    :param scope, stream, segment_id: what the controller looks
-        the store up by; for a transaction or staging segment its parent's.
+    :param name: full name of the segment.
+    :param scope: scope by which the controller finds the segment's store.
+    :param stream: stream by which the controller finds the store.
+    :param segment_id: segment id by which the controller finds the store; for a transaction or staging
+        segment the id of its parent.
+    :param token: source of its delegation tokens.
     """
 
     name: str
@@ -78,10 +81,12 @@ class SegmentTarget:
     token: TokenSource = NO_TOKEN
 
     def check_token(self, error: PravegaError, *, set_up: bool) -> None:
-        """Take another token next time, if the one of an appender's session may be what ended it.
+        """Take another token next time, if an append session may have ended because of its token.
 
-        A 0.13.0 store answers a set-up whose token has expired by closing the connection.
+        A 0.13.0 store closes the connection on a set-up whose token has expired
+        (``docs/protocol/unforgiving.md``, "Expired tokens").
 
+        :param error: what ended the session.
         :param set_up: whether the session's set-up was answered.
         """
         if isinstance(error, TokenExpiredError) or (isinstance(error, ConnectionLostError) and not set_up):
@@ -89,7 +94,7 @@ class SegmentTarget:
 
     @classmethod
     def of(cls, name: str, token: TokenSource = NO_TOKEN) -> SegmentTarget:
-        """The target that a segment's own name describes."""
+        """Return the target that is described by a segment's name alone."""
         scope, stream, segment_id, _ = parse_segment_name(name)
         return cls(name, scope, stream, segment_id, token)
 
@@ -97,10 +102,14 @@ class SegmentTarget:
 class Backoff:
     """Pauses between attempts, until a total time is used up.
 
-    The clock starts at the first look at it, or with :meth:`reset`. The pause starts at 5 ms and doubles up
-    to ``longest``; the first retry comes at once, because most failures are a stale address.
+    The clock starts when it is first read, or with :meth:`reset`. The first retry is made at once, because
+    most failures are a stale address. Later pauses start at 5 ms and double up to ``longest``.
 
-    :param clock: gives seconds; another than trio's outside of trio, together with :meth:`next_pause`.
+    :param total: total time, seconds.
+    :param longest: longest pause, seconds.
+    :param clock: function that returns seconds. Outside of trio pass another one than trio's, and use
+        :meth:`next_pause`.
+    :ivar attempts: number of failed attempts since the last reset.
     """
 
     __slots__ = ("_clock", "_longest", "_pause", "_started", "_total", "attempts")
@@ -116,16 +125,16 @@ class Backoff:
         self.attempts = 0
 
     def reset(self, ago: float = 0.0) -> None:
-        """Forget earlier failures.
+        """Forget earlier failures, and start the clock.
 
-        :param ago: seconds since the trouble began that is noticed now.
+        :param ago: how many seconds ago the failure that is noticed now began.
         """
         self.attempts = 0
         self._pause = 0.0
         self._started = self._clock() - ago
 
     def not_before(self, ago: float) -> None:
-        """Let the clock have started ``ago`` seconds ago if it started earlier."""
+        """Move the start of the clock to ``ago`` seconds ago if it started earlier."""
         started = self._clock() - ago
         self._started = started if self._started is None else max(self._started, started)
 
@@ -138,17 +147,17 @@ class Backoff:
 
     @property
     def left(self) -> float:
-        """Seconds that are left of the total; never negative."""
+        """Remaining seconds of the total; never negative."""
         return max(0.0, self._total - self.taken)
 
     def attempt_left(self, attempt: float) -> float:
-        """Seconds for the next attempt: what is left, but enough for one after the first failure."""
+        """Return the seconds for the next attempt: those left, but at least ``attempt`` after one failure."""
         return self.left if self.attempts > 1 else max(self.left, attempt)
 
     def next_pause(self) -> float | None:
-        """Seconds to wait before the next attempt; None when the total time is used up.
+        """Return the seconds to wait before the next attempt; None if the total time is used up.
 
-        It is never used up by the first failure, which a process that was stopped may have noticed late.
+        The first failure never uses it up: a process that was suspended may have noticed it late.
         """
         left = self.left
         self.attempts += 1
@@ -159,7 +168,7 @@ class Backoff:
         return pause
 
     async def wait(self) -> bool:
-        """Pause before the next attempt; False when the total time is used up (see :meth:`next_pause`)."""
+        """Pause before the next attempt; return False if the total time is used up."""
         pause = self.next_pause()
         if pause is None:
             return False
@@ -168,7 +177,7 @@ class Backoff:
 
 
 class _Request:
-    """The single outstanding request of a flow that lives as long as the request."""
+    """The only request of a flow that is closed when the request ends."""
 
     __slots__ = ("done", "error", "reply", "request_id")
 
@@ -191,7 +200,7 @@ class _Request:
 
 
 class Attempt:
-    """One attempt to reach a store; its owner notes the flow that it uses."""
+    """One attempt to reach a store; its owner records the flow that it uses."""
 
     __slots__ = ("flow", "scope")
 
@@ -203,11 +212,12 @@ class Attempt:
 class SegmentStores:
     """The segment stores of a cluster, as one client sees them.
 
+    :param pool: connections to the stores.
     :param locate: asks the controller which store serves a segment:
         ``(scope, stream, segment_id) -> (host, port)``.
-    :param operation_timeout: seconds an operation may take with all its attempts.
-    :ivar limits: the shorter limits that follow from it.
-    :param counters: what reading and writing is counted in.
+    :param operation_timeout: seconds that an operation may take with all its attempts.
+    :param counters: where reads and writes are counted.
+    :ivar limits: the shorter limits that follow from ``operation_timeout``.
     """
 
     def __init__(
@@ -228,7 +238,7 @@ class SegmentStores:
     # --- where a segment lives ------------------------------------------------------------------
 
     async def endpoint(self, target: SegmentTarget) -> Endpoint:
-        """``(host, port)`` of the store that serves the segment; remembered for 20 s."""
+        """Return the ``(host, port)`` of the store that serves the segment; it is cached for 20 s."""
         key = (target.scope, target.stream, target.segment_id)
         cached = self._endpoints.get(key)
         if cached is not None and trio.current_time() - cached[1] < _CACHE_SECONDS:
@@ -241,7 +251,11 @@ class SegmentStores:
         return found
 
     def forget(self, target: SegmentTarget, failed: Endpoint | None = None) -> None:
-        """Drop a remembered address, unless it was replaced since ``failed`` was handed out."""
+        """Drop a cached address.
+
+        :param target: the segment.
+        :param failed: the address that has failed; a newer one that has replaced it is kept. None drops any.
+        """
         key = (target.scope, target.stream, target.segment_id)
         cached = self._endpoints.get(key)
         if cached is not None and (failed is None or cached[0] == failed):
@@ -257,15 +271,17 @@ class SegmentStores:
         doing: str,
         patient: bool = False,
     ) -> R:
-        """Send one request and return its reply, trying again after passing failures.
+        """Send one request and return its reply; retry after failures that can pass.
 
+        :param target: the segment.
         :param build: makes the command from a request id and a delegation token.
-        :param expected: reply classes that mean success; any other becomes an error.
-        :param doing: what is being asked, for messages ("truncating").
+        :param expected: reply classes that mean success; any other reply becomes an error.
+        :param doing: what is being done, for messages ("truncating").
         :param patient: see :meth:`once`.
-        :raises SegmentError: a refusal (the subclass says which).
+        :raises SegmentError: the store refused the request; the subclass tells why.
         :raises RetriesExhaustedError: no attempt succeeded within ``operation_timeout``.
-        :raises PravegaTimeoutError: nothing answered within it.
+        :raises PravegaTimeoutError: no answer arrived within ``operation_timeout``, and no attempt had
+            failed.
         """
 
         async def attempt() -> R:
@@ -281,14 +297,17 @@ class SegmentStores:
         doing: str,
         patient: bool = False,
     ) -> R:
-        """One attempt of :meth:`call`; a retriable failure has cleared the way for the next.
+        """Make one attempt of :meth:`call`. After a retriable failure another attempt can be made at once.
 
-        :param patient: wait for the answer as long as the connection lives: sending it again while the store
-            still works on it would do harm.
-        :param build: is called only when its command is going to be sent: an attempt that fails without that
-            has not reached a store.
-        :raises TransportError: no connection, or it was lost.
-        :raises SegmentError: a refusal.
+        :param target: the segment.
+        :param build: makes the command from a request id and a delegation token. It is called only when the
+            command is about to be sent: an attempt that fails before that has not reached a store.
+        :param expected: reply classes that mean success; any other reply becomes an error.
+        :param doing: what is being done, for messages.
+        :param patient: wait for the answer as long as the connection lasts, because it would be harmful to
+            send the request again while the store is still working on it.
+        :raises TransportError: there is no connection, or it was lost.
+        :raises SegmentError: the store refused the request.
         """
         endpoint = await self.endpoint(target)
         try:
@@ -306,7 +325,14 @@ class SegmentStores:
         raise error
 
     async def retrying(self, attempt: Callable[[], Awaitable[T]], segment: str, doing: str) -> T:
-        """Run ``attempt`` until it succeeds or fails for good (see :meth:`call`)."""
+        """Run ``attempt`` until it succeeds or fails with an error that is not retriable.
+
+        The errors are those of :meth:`call`.
+
+        :param attempt: makes one attempt.
+        :param segment: full name of the segment, for messages.
+        :param doing: what is being done, for messages.
+        """
         backoff = Backoff(self.operation_timeout)
         with limit(self.operation_timeout, f"{doing} {segment}"):
             while True:
@@ -346,11 +372,12 @@ class SegmentStores:
 
     @contextmanager
     def attempt_limit(self, awaited: str, endpoint: Endpoint) -> Iterator[Attempt]:
-        """Bound one attempt to reach a store: connecting, asking, the answer.
+        """Limit one attempt to reach a store: connecting, sending and waiting for the answer.
 
-        When the time is over the connection takes no new flows: the next attempt uses another one.
+        When the time is over, the connection takes no new flows, so the next attempt uses another one.
 
         :param awaited: what is waited for, for the message.
+        :param endpoint: address of the store, for the message.
         :raises ConnectionLostError: the time is over.
         """
         with trio.move_on_after(self.limits.attempt) as scope:
@@ -361,7 +388,7 @@ class SegmentStores:
                 attempt.flow.connection.retire()
             host = f"{endpoint[0]}:{endpoint[1]}"
             raise ConnectionLostError(
-                f"{host} did not give {awaited} in {self.limits.attempt:.3g} s", host=host
+                f"{host} did not provide {awaited} within {self.limits.attempt:.3g} s", host=host
             )
 
 

@@ -1,6 +1,6 @@
 """One table segment: reading, iterating, and updates whose outcome is never guessed.
 
-Layouts, limits and the meaning of versions: wire protocol v0.13.0, "Table segments".
+Limits and the meaning of versions are in ``docs/protocol/wire.md``, "Table segments".
 """
 
 from __future__ import annotations
@@ -43,30 +43,31 @@ __all__ = [
 ]
 
 ANY_VERSION: Final = -(2**63)
-"""Version in an update that sets no condition."""
+"""Version in an update without a condition."""
 
 NOT_EXISTS: Final = -1
-"""Version in an update: the key must not exist. In what was read: it does not."""
+"""Version in an update: the key must not exist. In a result: the key does not exist."""
 
 MAX_KEY_BYTES: Final = 256
-"""Length limit of keys in segments of user tables, whose keys all have one length."""
+"""Longest key in bytes in the segments of user tables, whose keys all have one length."""
 
 MAX_VALUE_BYTES: Final = 1024 * 1024 - 8192
 MAX_BATCH_KEYS: Final = 256
 MAX_BATCH_BYTES: Final = 0xFFFFFF - 8192
 
+# This many of the largest values fit into one reply.
 MAX_KEYS_PER_READ: Final = 15
-# So many of the largest values still fit into one reply.
 
+# This many of the longest keys fit into one reply.
 MAX_KEYS_PER_LISTING: Final = 10_000
-# So many of the longest keys do.
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
     """One key's part of an update.
 
-    :param version: that the key must have, :data:`NOT_EXISTS` or :data:`ANY_VERSION`.
+    :param key: the key.
+    :param version: version that the key must have, :data:`NOT_EXISTS` or :data:`ANY_VERSION`.
     :param value: the new value, None to remove the key.
     """
 
@@ -76,14 +77,14 @@ class Change:
 
 
 def batch_bytes(changes: Sequence[Change]) -> int:
-    """Size in bytes of the changes as a command carries them."""
+    """Return the size in bytes of changes in a command."""
     return 4 + sum(
         16 + len(change.key) + (0 if change.value is None else 8 + len(change.value)) for change in changes
     )
 
 
 class _Progress:
-    """How far an update has come: whether an attempt is with a store, and how an earlier answer was lost."""
+    """Progress of an update: whether an attempt was sent, and how an earlier answer was lost."""
 
     __slots__ = ("lost", "sent")
 
@@ -93,10 +94,12 @@ class _Progress:
 
 
 class TableSegment:
-    """Requests about one table segment. Errors are those of :meth:`SegmentStores.call`.
+    """Requests about one table segment. They raise the errors of :meth:`SegmentStores.call`.
 
-    :param sole_writer: nobody else changes the keys that are changed here, from the first update on. Then a
-        lost answer can be found out by reading back.
+    :param stores: the segment stores.
+    :param target: the segment.
+    :param sole_writer: whether no other client changes the keys that are changed here, from the first update
+        on. Then the outcome after a lost answer can be found by reading the keys.
     """
 
     __slots__ = ("_horizon_known", "_newest", "_sole_writer", "_stores", "target")
@@ -104,8 +107,8 @@ class TableSegment:
     def __init__(self, stores: SegmentStores, target: SegmentTarget, *, sole_writer: bool = False) -> None:
         self._stores = stores
         self._sole_writer = sole_writer
-        # Versions of a segment only grow, whatever key they are of. So an entry whose version is not above
-        # this one was there already when it was seen.
+        # Versions in a segment only grow, over all keys. An entry whose version is not above this one existed
+        # already when this version was seen.
         self._newest = NOT_EXISTS
         self._horizon_known = False
         self.target = target
@@ -113,9 +116,9 @@ class TableSegment:
     # --- reading --------------------------------------------------------------------------------
 
     async def info(self) -> c.TableSegmentInfo:
-        """Length, number of entries (which lags behind) and length of the keys.
+        """Return the length, the number of entries (an estimate, which lags) and the length of the keys.
 
-        :raises NoSuchSegmentError: it does not exist.
+        :raises NoSuchSegmentError: the segment does not exist.
         """
         name = self.target.name
         return await self._stores.call(
@@ -128,9 +131,9 @@ class TableSegment:
         )
 
     async def read(self, keys: Sequence[bytes]) -> list[c.TableEntry | None]:
-        """The entries of keys, None for those that do not exist.
+        """Return the entries of keys, in their order; None for a key that does not exist.
 
-        :param keys: at most :data:`MAX_KEYS_PER_READ`; a reply must fit into one frame.
+        :param keys: at most :data:`MAX_KEYS_PER_READ`, because a reply must fit into one frame.
         :raises NoSuchSegmentError: the segment does not exist.
         """
         wanted = tuple(c.TableKey(key, ANY_VERSION) for key in keys)
@@ -143,25 +146,27 @@ class TableSegment:
             c.TableRead,
             doing="reading from table segment",
         )
-        # Of an entry that does not exist its place tells the key. The key's bytes do not: a 0.13.0 store
-        # takes them from the request, whose memory may hold another one before the reply is sent.
+        # The key of a missing entry is known by its place in the reply. Its bytes cannot be trusted: see
+        # docs/protocol/unforgiving.md, "Trusting the key bytes of a missing entry".
         found = [None if entry.key.version == NOT_EXISTS else entry for entry in reply.entries]
         if len(found) != len(keys) or any(
             entry is not None and entry.key.data != key for entry, key in zip(found, keys, strict=True)
         ):
             raise DecodeError(
-                f"{name}: asked for {len(keys)} keys, and the {len(found)} entries of the reply are "
-                "not those",
+                f"{name}: requested {len(keys)} keys, but the {len(found)} entries of the reply do not match",
                 segment=name,
             )
         self._saw(entry.key for entry in reply.entries)
         return found
 
     async def read_keys(self, first: bytes, last: bytes, count: int) -> tuple[c.TableKey, ...]:
-        """About ``count`` keys from ``first`` to ``last`` (both inclusive), in unsigned byte order.
+        """Return about ``count`` keys from ``first`` to ``last`` (both inclusive), in unsigned byte order.
 
-        :param count: at most :data:`MAX_KEYS_PER_LISTING`.
-        :returns: no keys when there are none left; fewer than ``count`` do not mean that.
+        :param first: first key.
+        :param last: last key.
+        :param count: number of keys, at most :data:`MAX_KEYS_PER_LISTING`.
+        :returns: keys with their versions. None are left if it is empty; fewer than ``count`` do not mean
+            that.
         """
         name = self.target.name
         arguments = c.TableIteratorArgs(b"", b"", first, last)
@@ -186,15 +191,17 @@ class TableSegment:
     # --- updating -------------------------------------------------------------------------------
 
     async def update(self, changes: Sequence[Change]) -> list[int]:
-        """Make all changes together, or none; all give a value, or all remove.
+        """Make all changes or none.
 
-        Nothing is made twice. When the answer is lost, the keys are read back. The update is sent again only
-        where that shows that it has not been made, and with conditions that hold for one of the two at most.
+        No change is made twice. If the answer is lost, the keys are read back. The update is sent again only
+        if that shows that it was not made, and with conditions that can hold for only one of the two
+        attempts.
 
+        :param changes: the changes; either all set a value or all remove a key.
         :returns: the new versions, in order; :data:`NOT_EXISTS` for removed keys.
         :raises TableKeyBadVersionError: a key has another version; nothing was changed.
-        :raises TableOutcomeUnknownError: the answer was lost, and reading back did not show what happened;
-            ``found`` has a :class:`TableEntry` of the protocol, or None, for each key.
+        :raises TableOutcomeUnknownError: the answer was lost, and reading the keys did not show what
+            happened; ``found`` has a :class:`TableEntry` of the protocol, or None, for each key.
         :raises RetriesExhaustedError: the store could not be reached; nothing was changed.
         """
         progress = _Progress()
@@ -204,7 +211,7 @@ class TableSegment:
             raise AssertionError("not reached")  # the limit raises when it ends the update
         except (RetriesExhaustedError, PravegaTimeoutError) as error:
             if progress.lost is not None or progress.sent:
-                # Its answer may be on its way, or it was read back and not made, and sent once more.
+                # Its answer may be in flight, or it was found not made and was sent again.
                 raise self._unknown(progress.lost or error) from error
             raise
 
@@ -231,7 +238,7 @@ class TableSegment:
                     if located is None:
                         raise _bad_version(self.target.name, error) from error
                     attempt = located
-                # Otherwise the attempt whose answer was lost may be what has changed the version.
+                # Otherwise the attempt whose answer was lost may have changed the version.
                 note_failure(error)
             except PravegaError as error:
                 note_failure(error)
@@ -254,7 +261,7 @@ class TableSegment:
             await backoff.wait()
 
     async def _attempt(self, changes: Sequence[Change], building: Callable[[], None]) -> list[int]:
-        """Send an update once; ``building`` is called when it is going to be sent."""
+        """Send an update once; ``building`` is called when it is about to be sent."""
         name = self.target.name
         if changes[0].value is None:
             keys = tuple(c.TableKey(change.key, change.version) for change in changes)
@@ -285,7 +292,8 @@ class TableSegment:
         versions = list(reply.updated_versions)
         if len(versions) != len(changes):
             raise UnexpectedReplyError(
-                f"{name}: {len(versions)} versions for an update of {len(changes)} keys", segment=name
+                f"{name}: the store returned {len(versions)} versions for an update of {len(changes)} keys",
+                segment=name,
             )
         self._newest = max(self._newest, *versions)
         return versions
@@ -293,11 +301,14 @@ class TableSegment:
     async def _settle(
         self, changes: Sequence[Change], horizon: int, lost: PravegaError
     ) -> list[int] | tuple[Change, ...]:
-        """What came of an update whose answer was lost.
+        """Find the outcome of an update whose answer was lost.
 
-        :param horizon: the newest version known before it was first sent.
-        :returns: its versions when it was made, as a list; the update to send, as a tuple, when it was not.
-        :raises TableKeyBadVersionError: it was not made and cannot be.
+        :param changes: the update.
+        :param horizon: the newest version known before the update was first sent.
+        :param lost: how the answer was lost.
+        :returns: if it was made, its versions as a list; if not, the update to send as a tuple.
+        :raises TableKeyBadVersionError: it was not made and cannot be made.
+        :raises TableOutcomeUnknownError: the outcome cannot be found.
         """
         try:
             found = await self._read_all([change.key for change in changes])
@@ -311,11 +322,12 @@ class TableSegment:
         return outcome
 
     async def _located(self, changes: Sequence[Change]) -> list[Change] | None:
-        """The changes with the versions that a store compares; None when their conditions do not hold.
+        """Return the changes with the versions that a store compares; None if their conditions do not hold.
 
-        A 0.13.0 store that compacts a segment moves entries to its end. Read, they have the version they
-        always had; conditions are compared with the offset that they were moved to, which listings of keys
-        tell.
+        A 0.13.0 store that compacts a segment moves entries to its end. Reads return the version that an
+        entry always had, but conditions are compared with the offset that it was moved to, which only
+        listings of keys return (``docs/protocol/unforgiving.md``, "Conditions on entries that were
+        compacted").
         """
         demanded = {change.key: change.version for change in changes if change.version != ANY_VERSION}
         keys = [key for key, version in demanded.items() if version != NOT_EXISTS]
@@ -324,25 +336,25 @@ class TableSegment:
         places = await self._places(keys)
         if not await self._have(demanded):
             return None
-        # Offsets only grow. So where they are the same before and after, they are those of what was read.
+        # Offsets only grow. If they are the same before and after, they belong to the entries that were read.
         if await self._places(keys) != places:
             return list(changes)
         return [replace(change, version=places.get(change.key, change.version)) for change in changes]
 
     async def _have(self, versions: Mapping[bytes, int]) -> bool:
-        """Whether keys have these versions, as reading tells them."""
+        """Return whether reads return these versions for the keys."""
         found = await self._read_all(list(versions))
         return [NOT_EXISTS if entry is None else entry.key.version for entry in found] == [*versions.values()]
 
     async def _read_all(self, keys: Sequence[bytes]) -> list[c.TableEntry | None]:
-        """As :meth:`read`, of any number of keys."""
+        """Return the entries of any number of keys, like :meth:`read`."""
         found: list[c.TableEntry | None] = []
         for start in range(0, len(keys), MAX_KEYS_PER_READ):
             found += await self.read(keys[start : start + MAX_KEYS_PER_READ])
         return found
 
     async def _places(self, keys: Sequence[bytes]) -> dict[bytes, int]:
-        """The versions of keys, as listings tell them."""
+        """Return the versions that listings return for keys."""
         places = {}
         for key in keys:
             for each in await self.read_keys(key, key, 1):
@@ -353,8 +365,8 @@ class TableSegment:
         self, lost: PravegaError, found: Sequence[c.TableEntry | None] = ()
     ) -> TableOutcomeUnknownError:
         return TableOutcomeUnknownError(
-            f"table segment {self.target.name}: whether the update was made is not known, its answer was "
-            f"lost: {lost.message}",
+            f"table segment {self.target.name}: it is not known whether the update was made, because its "
+            f"answer was lost: {lost.message}",
             segment=self.target.name,
             host=lost.host,
             found=tuple(found),
@@ -364,12 +376,14 @@ class TableSegment:
 def settle(
     changes: Sequence[Change], found: Sequence[c.TableEntry | None], horizon: int, sole_writer: bool
 ) -> list[int] | tuple[Change, ...] | None:
-    """What was made of an update whose answer was lost, by what its keys held afterwards.
+    """Decide the outcome of an update whose answer was lost, from the entries of its keys afterwards.
 
-    :param found: the entry of each key, None where there was none.
+    :param changes: the update.
+    :param found: the entry of each key, None if there was none.
     :param horizon: a version that some entry of the segment had before the update was first sent.
-    :returns: a list of versions: it was made. A tuple of changes: it was not, and may be sent like this; an
-        empty one: it was not, and its conditions do not hold. None: there is no telling.
+    :param sole_writer: whether no other client changes these keys.
+    :returns: a list of versions if the update was made. A tuple of changes if it was not made and can be sent
+        like this; an empty tuple if its conditions do not hold. None if the outcome cannot be decided.
     """
     versions = [NOT_EXISTS if entry is None else entry.key.version for entry in found]
     as_asked = all(
@@ -379,8 +393,8 @@ def settle(
     holds = all(
         change.version in (ANY_VERSION, version) for change, version in zip(changes, versions, strict=True)
     )
-    # An update changes all its keys together and gives each a version that no entry had before. So one key
-    # that is as it was before shows that the update was not made.
+    # An update changes all its keys together and gives each a version that no entry had before. A single
+    # unchanged key therefore shows that the update was not made.
     untouched = any(
         version != NOT_EXISTS and (version == change.version or version <= horizon)
         for change, version in zip(changes, versions, strict=True)
@@ -388,8 +402,8 @@ def settle(
     conditional = any(change.version != ANY_VERSION for change in changes)
     if not untouched:
         if as_asked and (sole_writer or not conditional):
-            # Somebody else may have written the same. That makes no difference to an update without
-            # conditions; with them, only one of two may be told that it was theirs.
+            # Another client may have written the same values. That makes no difference to an update without
+            # conditions. With conditions, only one of the two may be reported as successful.
             return versions
         if not sole_writer:
             return None
@@ -402,13 +416,13 @@ def settle(
 
 
 def _is_refusal(error: PravegaError) -> bool:
-    """Whether nothing was done: a store says so, or there was nothing to send."""
+    """Return whether nothing was done: the store has refused the request, or it was not sent."""
     return isinstance(error, SegmentError | AuthError | InvalidArgumentError | EncodeError)
 
 
 def _bad_version(segment: str, cause: PravegaError) -> TableKeyBadVersionError:
     return TableKeyBadVersionError(
-        f"table segment {segment}: a key has another version than the update demands; nothing was changed",
+        f"table segment {segment}: a key has another version than the update requires; nothing was changed",
         segment=segment,
         host=cause.host,
     )

@@ -353,7 +353,7 @@ STORE = "127.0.0.1"
         (
             lambda a: c.SegmentRead(NAME, a.offset + 1, False, False, b"x" * 50, a.request_id),
             UnexpectedReplyError,
-            "got them from",
+            "received them from",
         ),
         (lambda a: c.SegmentSealed(a.request_id, NAME), UnexpectedReplyError, "SegmentSealed"),
         (
