@@ -1,7 +1,9 @@
-"""The controller's calls, one typed method each (controller facts v0.13.0).
+"""The controller's calls, one typed method for each (``docs/protocol/controller.md``).
 
-Statuses in replies become results or errors (``refusals``). Calls that fail in a passing way are tried again,
-on the next address if there are several.
+Statuses in replies become results or errors (``refusals``). Calls that fail with an error that can pass are
+retried, on the next address if there are several.
+
+Defined by ``io.pravega.controller.server.rpc.grpc.v1.ControllerServiceImpl``, 0.13.0.
 """
 
 from __future__ import annotations
@@ -124,21 +126,26 @@ async def open_controller(
     policy: RetryPolicy | None = None,
     counters: Counters | None = None,
 ) -> AsyncIterator[ControllerClient]:
-    """A client of the controller: ``async with open_controller([("localhost", 9090)]) as controller``.
+    """Open a client of the controller. No connection is made before the first call.
 
-    No connection is made before the first call.
+    Example::
 
-    :param endpoints: addresses, tried in turn.
-    :param tls: a context, or None for plain text.
-    :param credentials: gives the ``authorization`` header for each call.
-    :param discovery: the addresses only serve to ask for the list of controllers.
+        async with open_controller([("localhost", 9090)]) as controller:
+            async for scope in controller.list_scopes():
+                print(scope)
+
+    :param endpoints: addresses, which are tried in turn.
+    :param tls: how to secure connections, None for plain TCP.
+    :param credentials: returns the ``authorization`` header for each call, None for no header.
+    :param discovery: whether the addresses are only used to ask for the list of controllers.
     :param deadline: seconds that a call may take with all its attempts.
-    :param limits: the limits of one attempt; default: those that fit into ``deadline``.
-    :param policy: how often a call is tried; the default as the reference client.
-    :param counters: what the calls are counted in.
+    :param limits: limits of one attempt; by default those that fit into ``deadline``.
+    :param policy: how often and when a call is retried; by default like the Java client.
+    :param counters: where the calls are counted.
+    :raises InvalidArgumentError: no address was given.
     """
     if not endpoints:
-        raise InvalidArgumentError("no controller address was given")
+        raise InvalidArgumentError("no controller address was given; pass at least one (host, port)")
     async with trio.open_nursery() as nursery:
         limits = Limits.of(deadline) if limits is None else limits
         channels = _Channels(nursery, endpoints, tls, limits)
@@ -158,7 +165,7 @@ async def open_controller(
 
 
 class _Channels:
-    """Connections to the controllers: one at a time, the next address after a failure."""
+    """Connections to the controllers: one at a time, and the next address after a failure."""
 
     def __init__(
         self,
@@ -174,19 +181,19 @@ class _Channels:
         self._current: GrpcChannel | None = None
         self._index = 0
         self._heard = False
-        self._misfits: set[str] = set()  # addresses where trying again does not help
+        self._misfits: set[str] = set()  # addresses where another attempt does not help
         self.bootstrap = tuple(endpoints)
         self.endpoints = tuple(endpoints)
         self.closed = False
 
     @property
     def heard(self) -> bool:
-        """Whether a server has been heard that speaks HTTP/2."""
+        """Whether a server that speaks HTTP/2 has answered so far."""
         self._heard = self._heard or (self._current is not None and self._current.greeted)
         return self._heard
 
     async def get(self) -> GrpcChannel:
-        """A usable channel; tries each address once."""
+        """Return a usable channel; try each address once."""
         if self._current is not None and self._current.usable:
             return self._current
         async with self._lock:
@@ -205,7 +212,7 @@ class _Channels:
                     self._index += 1
                     continue
                 except trio.Cancelled:
-                    # A user's own limit may be shorter: the next call begins with the next address.
+                    # The user's own time limit may be shorter, so the next call begins with the next address.
                     self._index += 1
                     raise
                 try:
@@ -225,7 +232,7 @@ class _Channels:
             raise _together(failures)
 
     def _passing(self, error: TransportError) -> TransportError:
-        """A name that was known before will be known again."""
+        """Make an unknown host name retriable if a controller has answered before."""
         if self.heard and isinstance(error, HostNotFoundError):
             return ConnectError(error.message, host=error.host)
         return error
@@ -235,7 +242,7 @@ class _Channels:
             raise ClosedError("the client is closed")
 
     def drop(self, channel: GrpcChannel) -> None:
-        """Do not use a channel for new calls; the next one goes to the next address."""
+        """Stop using a channel for new calls; the next call uses the next address."""
         channel.retire()
         self._heard = self._heard or channel.greeted
         if self._current is channel:
@@ -243,7 +250,7 @@ class _Channels:
             self._index += 1
 
     async def explained(self, channel: GrpcChannel, error: TransportError) -> TransportError:
-        """What to raise where a connection ended: the reason, retriable while another address is left."""
+        """Return the error to raise for a lost connection: its reason, retriable while an address is left."""
         lost = isinstance(error, ConnectionLostError) and not channel.fell_silent
         if lost and not self.heard and not channel.heard:
             host, _, port = channel.host.rpartition(":")
@@ -258,7 +265,7 @@ class _Channels:
 
 
 def _together(failures: Sequence[TransportError]) -> TransportError:
-    """One error for all addresses: one that may pass, if there is any, with the reasons of all."""
+    """Combine the errors of all addresses into one, which is retriable if any of them is."""
     chosen = next((each for each in failures if each.retriable), failures[-1])
     if len(failures) == 1:
         return chosen
@@ -268,7 +275,7 @@ def _together(failures: Sequence[TransportError]) -> TransportError:
 
 
 class _CallFailedError(ControllerError):
-    """A call that ended with a status that is tried again."""
+    """A call that ended with a status that is retried."""
 
     retriable = True
 
@@ -276,9 +283,10 @@ class _CallFailedError(ControllerError):
 class ControllerClient:
     """Calls to the controller. Streams are named by their scope and name.
 
-    Every method may raise :class:`AuthError` (credentials), :class:`RetriesExhaustedError` (the
-    controller cannot be reached or keeps failing) and :class:`ControllerError` (it refused), besides
-    what its own documentation says. After a cancelled or failed call a change may have happened.
+    Besides the errors that are documented for it, every method may raise :class:`AuthError` (wrong
+    credentials or missing permissions), :class:`RetriesExhaustedError` (the controller cannot be reached or
+    keeps failing), :class:`PravegaTimeoutError` (no answer in time) and :class:`ControllerError` (the
+    controller refused the call). After a cancelled or failed call the change may have been made.
     """
 
     def __init__(
@@ -311,9 +319,14 @@ class ControllerClient:
         attempts: int | None = None,
         long: bool = False,
     ) -> M:
-        """
-        :param attempts: at most so many, where fewer than usual are wanted.
-        :param long: it may take any time, and another controller would not be quicker.
+        """Make a call, with retries.
+
+        :param rpc: name of the call.
+        :param request: the request.
+        :param reply_type: class of the reply.
+        :param about: what the call is about, for messages.
+        :param attempts: largest number of attempts, if fewer than usual are wanted.
+        :param long: whether the call may take any time, so that another controller would not be faster.
         """
         if self._discovery:
             await self._discover()
@@ -367,7 +380,7 @@ class ControllerClient:
             self._counters.called(rpc, time.perf_counter() - started, made, failure)
 
     def _policy_now(self) -> RetryPolicy:
-        """Until a controller has answered once, a wrong address is likelier than a passing fault."""
+        """Return the policy; shorter until a controller has answered, because the address may be wrong."""
         if self._channels.heard:
             return self._policy
         return replace(self._policy, total=min(self._policy.total, _FIRST_CONTACT_SECONDS))
@@ -378,8 +391,8 @@ class ControllerClient:
         header = self._credentials()
         if header is not None:
             metadata.append(("authorization", header))
-        # Another controller may be quicker. Where there is none, waiting is all that can be done with one
-        # that answers pings; the channel fails when it does not.
+        # Another controller may be faster. With a single one that answers PINGs there is nothing to do but
+        # wait; the channel fails if it does not answer them.
         several = len(self._channels.endpoints) > 1
         patience = self._channels.limits.attempt if several and not long else math.inf
         result: CallResult | None = None
@@ -414,9 +427,9 @@ class ControllerClient:
                     host=channel.host,
                 ) from error
         if result.unprocessed and not channel.usable:
-            # A single call that was refused says nothing against the connection.
+            # A single refused call does not mean that the connection is unusable.
             self._channels.drop(channel)
-        # Controllers repeat the headers of a call that they refuse, and their own errors may quote them.
+        # Controllers repeat the headers of a call that they refuse, and their error texts may quote them.
         text = without_secrets(result.text, secrets_of(header))
         said = f"{about}: {text}" if text else about
         failure = error_for_status(result.code, said, rpc=rpc, host=channel.host)
@@ -450,11 +463,14 @@ class ControllerClient:
         *,
         scope: str | None = None,
     ) -> AsyncIterator[str]:
-        """The names in a list, page by page.
+        """Yield the names in a list, page by page.
 
-        :param request: for the page that a token stands for.
-        :param names: in a reply.
-        :param scope: that the list is of; None if it is of no scope, and its replies have no status.
+        :param rpc: name of the call.
+        :param request: makes the request for the page of a token.
+        :param reply_type: class of the reply.
+        :param about: what the call is about, for messages.
+        :param names: returns the names in a reply.
+        :param scope: scope of the list; None if the list has no scope, so that replies have no status.
         """
         if scope is not None:
             validate_scope_name(scope)
@@ -467,7 +483,7 @@ class ControllerClient:
                     raise no_scope(rpc, scope)
                 done(status, rpc, f"scope {scope}")
             found = names(reply)
-            # Only an empty page is the end (facts, "Pagination").
+            # Only an empty page is the end (docs/protocol/controller.md, "Paged lists").
             if not found:
                 return
             for name in found:
@@ -477,7 +493,7 @@ class ControllerClient:
     # --- controllers ----------------------------------------------------------------------------
 
     async def get_controller_server_list(self) -> list[NodeUri]:
-        """Addresses of all controllers."""
+        """Return the addresses of all controllers."""
         reply = await self._call(
             "getControllerServerList", pb.ServerRequest(), pb.ServerResponse, "the cluster"
         )
@@ -486,23 +502,24 @@ class ControllerClient:
     # --- scopes ---------------------------------------------------------------------------------
 
     async def create_scope(self, scope: str) -> bool:
-        """True when it was created, False when it existed."""
+        """Create a scope; return False if it exists already."""
         validate_scope_name(scope)
         reply = await self._call(
             "createScope", pb.ScopeInfo(scope=scope), pb.CreateScopeStatus, f"scope {scope}"
         )
         status = status_name(pb.CreateScopeStatus.Status, reply.status)
         if status == "INVALID_SCOPE_NAME":
-            raise InvalidArgumentError(f"the controller refuses the scope name {scope!r}")
+            raise InvalidArgumentError(f"the controller refuses {scope!r} as the name of a scope")
         return done(status, "createScope", f"scope {scope}", false="SCOPE_EXISTS")
 
     async def _in_scope(
         self, rpc: str, scope: str, request: Message, reply_type: type[M], about: str
     ) -> tuple[str, M]:
-        """Make something in a scope; returns the status, which is not SCOPE_NOT_FOUND, and the reply.
+        """Make a call that creates something in a scope.
 
-        :raises ScopeNotFoundError: no such scope.
-        :raises ScopeBrokenError: there is, and that does not help.
+        :returns: the status, which is not SCOPE_NOT_FOUND, and the reply.
+        :raises ScopeNotFoundError: the scope does not exist.
+        :raises ScopeBrokenError: the scope exists, but an earlier attempt to delete it has damaged it.
         """
         for _ in range(2):
             try:
@@ -520,16 +537,17 @@ class ControllerClient:
                 exists = False
             if not exists:
                 raise no_scope(rpc, scope)
-            # Somebody may have made it just now.
+            # Another client may have created it just now, so try once more.
         raise broken_scope(rpc, status, scope)
 
     async def delete_scope(self, scope: str) -> bool:
-        """True when it was deleted, False when there was none.
+        """Delete an empty scope; return False if it did not exist.
 
-        A 0.13.0 controller breaks a scope that it refuses to delete: see :class:`ScopeBrokenError`. So look
-        first whether it is empty, as :meth:`PravegaClient.delete_scope` does.
+        A 0.13.0 controller damages a scope that it refuses to delete: see :class:`ScopeBrokenError`. Check
+        first that it is empty, as :meth:`PravegaClient.delete_scope` does (``docs/protocol/unforgiving.md``,
+        "Deleting a scope that is not empty").
 
-        :raises ScopeNotEmptyError: it still holds something.
+        :raises ScopeNotEmptyError: the scope is not empty.
         """
         validate_scope_name(scope)
         reply = await self._call(
@@ -538,9 +556,10 @@ class ControllerClient:
         return scope_deleted("deleteScope", scope, reply)
 
     async def delete_scope_recursive(self, scope: str) -> bool:
-        """Delete a scope with all that is in it.
+        """Delete a scope with everything in it.
 
-        True also when there was none or another such call is under way: v0.13.0 answers all alike.
+        :returns: True if it was deleted. A 0.13.0 controller also answers so if the scope does not exist or
+            another such call is in progress.
         """
         validate_scope_name(scope)
         reply = await self._call(
@@ -553,7 +572,7 @@ class ControllerClient:
         return scope_deleted("deleteScopeRecursive", scope, reply)
 
     async def check_scope_exists(self, scope: str) -> bool:
-        """Whether it exists."""
+        """Return whether a scope exists."""
         validate_scope_name(scope)
         reply = await self._call(
             "checkScopeExists", pb.ScopeInfo(scope=scope), pb.ExistsResponse, f"scope {scope}"
@@ -561,7 +580,7 @@ class ControllerClient:
         return reply.exists
 
     def list_scopes(self) -> AsyncIterator[str]:
-        """Names of all scopes, page by page."""
+        """Yield the names of all scopes, page by page."""
         return self._pages(
             "listScopes",
             lambda token: pb.ScopesRequest(continuationToken=token),
@@ -573,10 +592,10 @@ class ControllerClient:
     # --- streams --------------------------------------------------------------------------------
 
     async def create_stream(self, scope: str, stream: str, configuration: StreamConfiguration) -> bool:
-        """True when it was created, False when it existed.
+        """Create a stream; return False if it exists already.
 
-        :raises ScopeNotFoundError: no such scope.
-        :raises ScopeBrokenError: see there.
+        :raises ScopeNotFoundError: the scope does not exist.
+        :raises ScopeBrokenError: an earlier attempt to delete the scope has damaged it.
         """
         validate_scope_name(scope)
         validate_user_name("stream", stream)
@@ -588,14 +607,14 @@ class ControllerClient:
             f"stream {scope}/{stream}",
         )
         if status == "INVALID_STREAM_NAME":
-            raise InvalidArgumentError(f"the controller refuses the stream name {stream!r}")
+            raise InvalidArgumentError(f"the controller refuses {stream!r} as the name of a stream")
         return done(status, "createStream", f"stream {scope}/{stream}", false="STREAM_EXISTS")
 
     async def update_stream(self, scope: str, stream: str, configuration: StreamConfiguration) -> None:
-        """Replace the whole configuration.
+        """Replace a stream's whole configuration, including its tags and retention.
 
-        :raises StreamNotFoundError: no such stream.
-        :raises StreamSealedError: it is sealed.
+        :raises StreamNotFoundError: the stream does not exist.
+        :raises StreamSealedError: the stream is sealed.
         """
         reply = await self._call(
             "updateStream",
@@ -606,9 +625,14 @@ class ControllerClient:
         stream_updated("updateStream", scope, stream, reply)
 
     async def truncate_stream(self, scope: str, stream: str, cut: Mapping[int, int]) -> None:
-        """Drop what lies before a complete cut (segment id to offset).
+        """Drop the data before a cut.
 
+        :param scope: scope of the stream.
+        :param stream: name of the stream.
+        :param cut: segment id to offset, covering the whole key space.
         :raises InvalidStreamCutError: the controller does not accept the cut.
+        :raises StreamNotFoundError: the stream does not exist.
+        :raises StreamSealedError: the stream is sealed.
         """
         if not cut:
             raise InvalidStreamCutError(
@@ -625,16 +649,16 @@ class ControllerClient:
         if status_name(pb.UpdateStreamStatus.Status, reply.status) == "FAILURE":
             raise InvalidStreamCutError(
                 f"stream {scope}/{stream} was not truncated: the cut {dict(cut)} does not cover "
-                "the key space, or lies before an earlier truncation",
+                "the key space, or is before an earlier truncation",
                 scope=scope,
                 stream=stream,
             )
         stream_updated("truncateStream", scope, stream, reply)
 
     async def seal_stream(self, scope: str, stream: str) -> None:
-        """Seal all segments; harmless when sealed.
+        """Seal all segments of a stream; sealing a sealed stream does nothing.
 
-        :raises StreamNotFoundError: no such stream.
+        :raises StreamNotFoundError: the stream does not exist.
         """
         reply = await self._call(
             "sealStream", stream_info(scope, stream), pb.UpdateStreamStatus, f"stream {scope}/{stream}"
@@ -642,9 +666,9 @@ class ControllerClient:
         stream_updated("sealStream", scope, stream, reply)
 
     async def delete_stream(self, scope: str, stream: str) -> bool:
-        """True when it was deleted, False when there was none.
+        """Delete a sealed stream; return False if it did not exist.
 
-        :raises StreamNotSealedError: it is not sealed.
+        :raises StreamNotSealedError: the stream is not sealed.
         """
         about = f"stream {scope}/{stream}"
         reply = await self._call("deleteStream", stream_info(scope, stream), pb.DeleteStreamStatus, about)
@@ -661,7 +685,7 @@ class ControllerClient:
         return done(status, "deleteStream", about, false="STREAM_NOT_FOUND")
 
     async def check_stream_exists(self, scope: str, stream: str) -> bool:
-        """Whether it exists."""
+        """Return whether a stream exists."""
         reply = await self._call(
             "checkStreamExists",
             stream_info(scope, stream),
@@ -671,9 +695,9 @@ class ControllerClient:
         return reply.exists
 
     async def get_stream_configuration(self, scope: str, stream: str) -> StreamConfiguration:
-        """Its configuration.
+        """Return the configuration of a stream.
 
-        :raises StreamNotFoundError: no such stream.
+        :raises StreamNotFoundError: the stream does not exist.
         """
         with naming_stream(scope, stream):
             reply = await self._call(
@@ -685,9 +709,9 @@ class ControllerClient:
         return stream_configuration(reply)
 
     def list_streams(self, scope: str) -> AsyncIterator[str]:
-        """Names of the streams of a scope, internal ones too, page by page.
+        """Yield the names of the streams of a scope, including internal ones, page by page.
 
-        :raises ScopeNotFoundError: no such scope.
+        :raises ScopeNotFoundError: the scope does not exist.
         """
         return self._pages(
             "listStreamsInScope",
@@ -699,9 +723,9 @@ class ControllerClient:
         )
 
     def list_streams_for_tag(self, scope: str, tag: str) -> AsyncIterator[str]:
-        """Names of the streams of a scope that carry a tag, page by page.
+        """Yield the names of the streams of a scope that have a tag, page by page.
 
-        :raises ScopeNotFoundError: no such scope.
+        :raises ScopeNotFoundError: the scope does not exist.
         """
         return self._pages(
             "listStreamsInScopeForTag",
@@ -717,9 +741,9 @@ class ControllerClient:
     # --- segments -------------------------------------------------------------------------------
 
     async def get_current_segments(self, scope: str, stream: str) -> list[SegmentWithRange]:
-        """Active segments; none of a sealed stream.
+        """Return the active segments of a stream; a sealed stream has none.
 
-        :raises StreamNotFoundError: no such stream.
+        :raises StreamNotFoundError: the stream does not exist.
         """
         with naming_stream(scope, stream):
             reply = await self._call(
@@ -731,9 +755,9 @@ class ControllerClient:
         return ranges(reply.segmentRanges)
 
     async def get_epoch_segments(self, scope: str, stream: str, epoch: int) -> list[SegmentWithRange]:
-        """Segments of one epoch.
+        """Return the segments of one epoch of a stream.
 
-        :raises StreamNotFoundError: no such stream (or no such epoch).
+        :raises StreamNotFoundError: the stream or the epoch does not exist.
         """
         with naming_stream(scope, stream):
             reply = await self._call(
@@ -747,11 +771,11 @@ class ControllerClient:
         return ranges(reply.segmentRanges)
 
     async def get_segments(self, scope: str, stream: str) -> dict[int, int]:
-        """The head of the stream: segment id to first readable offset.
+        """Return the head of a stream: segment id to first readable offset.
 
-        (The call takes a time, which the server ignores.)
+        The call also has a time, which the server ignores.
 
-        :raises StreamNotFoundError: no such stream.
+        :raises StreamNotFoundError: the stream does not exist.
         """
         with naming_stream(scope, stream):
             reply = await self._call(
@@ -763,7 +787,10 @@ class ControllerClient:
         return {each.segmentId.segmentId: each.offset for each in reply.segments}
 
     async def get_successors(self, scope: str, stream: str, segment_id: int) -> Successors:
-        """What follows a sealed segment; empty when the stream was sealed or it is still active."""
+        """Return what follows a sealed segment; empty if the stream was sealed or the segment is active.
+
+        :raises StreamNotFoundError: the stream does not exist.
+        """
         with naming_stream(scope, stream):
             reply = await self._call(
                 "getSegmentsImmediatelyFollowing",
@@ -784,11 +811,18 @@ class ControllerClient:
         *,
         unknown_attempts: int | None = None,
     ) -> list[int]:
-        """Ids of all segments between two cuts, both included; one of them may be empty (open).
+        """Return the ids of all segments between two cuts, both included. One of them may be empty (open).
 
-        :param unknown_attempts: after how many answers UNKNOWN to fail; None for as many as of any call.
-            v0.13.0 also gives that answer to cuts that are impossible, or not in order.
-        :raises ControllerError: with the status UNKNOWN, after so many.
+        :param scope: scope of the stream.
+        :param stream: name of the stream.
+        :param start: segment id to offset of the first cut; empty for the beginning of the stream's history.
+        :param end: segment id to offset of the second cut; empty for the active epoch.
+        :param unknown_attempts: number of UNKNOWN answers after which to fail, because a 0.13.0 controller
+            gives that answer also for cuts that are impossible or in the wrong order. None for the usual
+            number.
+        :raises InvalidStreamCutError: both cuts are empty.
+        :raises StreamNotFoundError: the stream does not exist.
+        :raises ControllerError: with status UNKNOWN, after ``unknown_attempts`` such answers.
         """
         if not start and not end:
             raise InvalidStreamCutError(
@@ -819,14 +853,17 @@ class ControllerClient:
                     raise refused(
                         ControllerError, "getSegmentsBetween", last.status, error.message, scope, stream
                     ) from error
-                # Something else that passes: that gets the usual time.
+                # Another failure that can pass: retry it for the usual time.
                 reply = await ask(None)
         return [each.segmentId for each in reply.segments]
 
     async def get_uri(self, scope: str, stream: str, segment_id: int) -> NodeUri:
-        """The store that serves a segment (whether the segment exists is not checked).
+        """Return the store that serves a segment; it is not checked whether the segment exists.
 
-        :param stream: for a segment of a key-value table, the table's name and ``_kvtable``.
+        :param scope: scope of the stream.
+        :param stream: name of the stream; for a segment of a key-value table, the table's name and
+            ``_kvtable``.
+        :param segment_id: id of the segment; for a transaction's segment, of its parent.
         """
         reply = await self._call(
             "getURI",
@@ -837,9 +874,9 @@ class ControllerClient:
         return NodeUri(reply.endpoint, reply.port)
 
     async def is_segment_valid(self, scope: str, stream: str, segment_id: int) -> bool:
-        """Whether a segment is active now.
+        """Return whether a segment is active.
 
-        :raises StreamNotFoundError: no such stream.
+        :raises StreamNotFoundError: the stream does not exist.
         """
         with naming_stream(scope, stream):
             reply = await self._call(
@@ -851,9 +888,12 @@ class ControllerClient:
         return reply.response
 
     async def is_stream_cut_valid(self, scope: str, stream: str, cut: Mapping[int, int]) -> bool:
-        """Whether a cut covers the key space and is consistent.
+        """Return whether a cut covers the key space and is consistent.
 
-        :raises StreamNotFoundError: no such stream.
+        A 0.13.0 controller fails on cuts of sealed streams (``docs/protocol/unforgiving.md``, "Validating the
+        cut of a sealed stream").
+
+        :raises StreamNotFoundError: the stream does not exist.
         """
         with naming_stream(scope, stream):
             reply = await self._call(
@@ -871,15 +911,20 @@ class ControllerClient:
         seal: Sequence[int],
         new_ranges: Sequence[tuple[float, float]],
     ) -> int | None:
-        """Start a scale; returns the epoch before it, for :meth:`check_scale`, or None if refused.
+        """Start a scale.
 
-        Refused: a segment is not active, fewer segments than the policy's minimum would be left, or
-        another scale is running.
-
-        :raises StreamNotFoundError: no such stream.
-        :raises ScaleConflictError: the new ranges do not cover exactly those of the sealed segments
-            (v0.13.0 answers that, and a missing stream, with a plain FAILURE).
-        :raises InvalidArgumentError: no segments or no ranges are given, or ranges are empty or overlap.
+        :param scope: scope of the stream.
+        :param stream: name of the stream.
+        :param seal: ids of the active segments to seal.
+        :param new_ranges: ranges (low, high) of the new segments, which cover exactly those of the sealed
+            ones.
+        :returns: the epoch before the scale, for :meth:`check_scale`. None if the scale is refused because a
+            segment is not active, fewer segments than the policy's minimum would be left, or another scale is
+            in progress.
+        :raises StreamNotFoundError: the stream does not exist.
+        :raises ScaleConflictError: the new ranges do not cover exactly those of the sealed segments. (A
+            0.13.0 controller answers FAILURE in both cases.)
+        :raises InvalidArgumentError: there are no segments or no ranges, or ranges are empty or overlap.
         """
         about = f"stream {scope}/{stream}"
         check_scale(about, seal, new_ranges)
@@ -916,7 +961,7 @@ class ControllerClient:
         return reply.epoch
 
     async def check_scale(self, scope: str, stream: str, epoch: int) -> bool:
-        """Whether the scale that began in ``epoch`` is done."""
+        """Return whether the scale that began in ``epoch`` is complete."""
         about = f"scale of stream {scope}/{stream} from epoch {epoch}"
         reply = await self._call(
             "checkScale",
@@ -928,9 +973,12 @@ class ControllerClient:
         return done(status, "checkScale", about, false="IN_PROGRESS")
 
     async def get_delegation_token(self, scope: str, stream: str, access: Access) -> str:
-        """A token for the segment stores; "" without authorization.
+        """Return a token for the segment stores; "" without authorization.
 
-        :param stream: for the segments of a key-value table, the table's name and ``_kvtable``.
+        :param scope: scope of the stream.
+        :param stream: name of the stream; for the segments of a key-value table, the table's name and
+            ``_kvtable``.
+        :param access: what the token has to allow.
         """
         reply = await self._call(
             "getDelegationToken",
@@ -945,12 +993,15 @@ class ControllerClient:
     async def create_transaction(self, scope: str, stream: str, lease_ms: int) -> CreatedTransaction:
         """Begin a transaction.
 
-        :param lease_ms: 10 000 to 600 000, the limits of a server with default settings.
-        :raises InvalidArgumentError: the lease is out of bounds (the server would answer with an
-            error that looks passing, and be asked again for a minute and a half).
-        :raises StreamNotFoundError: no such stream.
-        :raises StreamSealedError: the stream is sealed. v0.13.0 answers INTERNAL then, as to what passes, so
-            the stream's state is asked after the first such answer.
+        :param scope: scope of the stream.
+        :param stream: name of the stream.
+        :param lease_ms: lease in milliseconds, 10 000 to 600 000 (the limits of a server with default
+            settings).
+        :raises InvalidArgumentError: the lease is out of bounds. (The server would answer like for a failure
+            that can pass, and the call would be retried for a minute and a half.)
+        :raises StreamNotFoundError: the stream does not exist.
+        :raises StreamSealedError: the stream is sealed. A 0.13.0 controller answers INTERNAL, like for a
+            failure that can pass, so the state of the stream is checked after the first such answer.
         """
         check_lease(lease_ms)
 
@@ -971,11 +1022,11 @@ class ControllerClient:
                 internal = isinstance(last, ControllerError) and last.status == StatusCode.INTERNAL.name
                 if internal and not await self.get_current_segments(scope, stream):
                     raise StreamSealedError(
-                        f"stream {scope}/{stream} is sealed: no transaction can be begun on it",
+                        f"stream {scope}/{stream} is sealed: no transaction can be started on it",
                         scope=scope,
                         stream=stream,
                     ) from error
-                # Something else that passes: that gets the usual time.
+                # Another failure that can pass: retry it for the usual time.
                 reply = await ask(None)
         return CreatedTransaction(
             uuid_of(reply.txnId), tuple(ranges(reply.activeSegments)), reply.delegationToken
@@ -990,9 +1041,14 @@ class ControllerClient:
         writer_id: str = "",
         timestamp: int | None = None,
     ) -> bool:
-        """True when it is committing or committed; False when it cannot be (aborted, unknown).
+        """Commit a transaction.
 
+        :param scope: scope of the stream.
+        :param stream: name of the stream.
+        :param txn_id: id of the transaction.
+        :param writer_id: name of the writer, for ``timestamp``.
         :param timestamp: event time in milliseconds to note for ``writer_id``.
+        :returns: True if it is committing or committed; False if that is impossible (aborted, or unknown).
         """
         reply = await self._call(
             "commitTransaction",
@@ -1008,7 +1064,10 @@ class ControllerClient:
         return txn_done("commitTransaction", scope, stream, txn_id, reply)
 
     async def abort_transaction(self, scope: str, stream: str, txn_id: UUID) -> bool:
-        """True when it is aborting or aborted; False when it cannot be (committed, unknown)."""
+        """Abort a transaction.
+
+        :returns: True if it is aborting or aborted; False if that is impossible (committed, or unknown).
+        """
         reply = await self._call(
             "abortTransaction",
             pb.TxnRequest(streamInfo=stream_info(scope, stream), txnId=txn_message(txn_id)),
@@ -1018,7 +1077,7 @@ class ControllerClient:
         return txn_done("abortTransaction", scope, stream, txn_id, reply)
 
     async def ping_transaction(self, scope: str, stream: str, txn_id: UUID, lease_ms: int) -> PingStatus:
-        """Let the lease end ``lease_ms`` from now."""
+        """Extend a transaction's lease, so that it ends ``lease_ms`` milliseconds from now."""
         check_lease(lease_ms)
         reply = await self._call(
             "pingTransaction",
@@ -1031,7 +1090,7 @@ class ControllerClient:
         return known(PingStatus, "pingTransaction", reply.status)
 
     async def check_transaction_state(self, scope: str, stream: str, txn_id: UUID) -> TxnStatus:
-        """Its state; UNKNOWN when the controller has no record of it."""
+        """Return the state of a transaction; UNKNOWN if the controller has no record of it."""
         try:
             reply = await self._call(
                 "checkTransactionState",
@@ -1044,10 +1103,10 @@ class ControllerClient:
         return known(TxnStatus, "checkTransactionState", reply.state)
 
     async def list_completed_transactions(self, scope: str, stream: str) -> dict[UUID, TxnStatus]:
-        """Transactions that have ended and are still remembered (at most 500), with their end.
+        """Return recorded transactions that have ended (at most 500), and how they have ended.
 
-        Not to be relied on with v0.13.0: it keeps the ended transactions of all streams in one table, and
-        answers with nothing as soon as those of a second stream are in it.
+        Do not rely on this with a 0.13.0 controller: it keeps the ended transactions of all streams in one
+        table, and returns nothing once the table has those of a second stream.
         """
         with naming_stream(scope, stream):
             reply = await self._call(
@@ -1073,9 +1132,14 @@ class ControllerClient:
         timestamp: int,
         position: Mapping[int, int],
     ) -> NoteTimeStatus:
-        """Note that a writer has reached an event time (ms) at a position (segment id to offset).
+        """Note that a writer has reached an event time at a position.
 
-        :raises StreamNotFoundError: no such stream.
+        :param scope: scope of the stream.
+        :param stream: name of the stream.
+        :param writer_id: name of the writer.
+        :param timestamp: event time, milliseconds.
+        :param position: segment id to offset.
+        :raises StreamNotFoundError: the stream does not exist.
         """
         validate_user_name("writer", writer_id)
         with naming_stream(scope, stream):
@@ -1092,7 +1156,7 @@ class ControllerClient:
         return known(NoteTimeStatus, "noteTimestampFromWriter", reply.result)
 
     async def remove_writer(self, scope: str, stream: str, writer_id: str) -> RemoveWriterStatus:
-        """A writer is gone: it must not hold back the watermark."""
+        """Report that a writer has shut down, so that it does not hold back the watermark."""
         validate_user_name("writer", writer_id)
         reply = await self._call(
             "removeWriter",
@@ -1105,12 +1169,12 @@ class ControllerClient:
     # --- reader groups --------------------------------------------------------------------------
 
     async def create_reader_group(self, configuration: ReaderGroupConfiguration) -> ReaderGroupConfiguration:
-        """Create a group; returns the configuration as the controller has stored it.
+        """Create a reader group.
 
-        A group that existed gives its own configuration, which may differ.
-
-        :raises ScopeNotFoundError: no such scope.
-        :raises ScopeBrokenError: see there.
+        :returns: the configuration that the controller has stored. If the group existed, it is the
+            configuration of that group, which may be different.
+        :raises ScopeNotFoundError: the scope does not exist.
+        :raises ScopeBrokenError: an earlier attempt to delete the scope has damaged it.
         """
         about = f"reader group {configuration.scope}/{configuration.name}"
         check_names("reader group", configuration.scope, configuration.name)
@@ -1127,9 +1191,9 @@ class ControllerClient:
         return group_configuration(reply.config)
 
     async def get_reader_group_config(self, scope: str, name: str) -> ReaderGroupConfiguration:
-        """A group's configuration.
+        """Return the configuration of a reader group.
 
-        :raises ReaderGroupNotFoundError: no such group.
+        :raises ReaderGroupNotFoundError: the group does not exist.
         """
         check_names("reader group", scope, name)
         reply = await self._call(
@@ -1143,10 +1207,11 @@ class ControllerClient:
         return group_configuration(reply.config)
 
     async def update_reader_group(self, configuration: ReaderGroupConfiguration) -> int:
-        """Replace a group's configuration; returns the new generation.
+        """Replace the configuration of a reader group; return the new generation.
 
-        :raises ReaderGroupNotFoundError: no such group.
-        :raises ControllerError: with status INVALID_CONFIG when id or generation are not current.
+        :raises ReaderGroupNotFoundError: the group does not exist.
+        :raises ControllerError: with status INVALID_CONFIG if the id or the generation is not the current
+            one.
         """
         check_names("reader group", configuration.scope, configuration.name)
         reply = await self._call(
@@ -1160,9 +1225,9 @@ class ControllerClient:
         return reply.generation
 
     async def delete_reader_group(self, scope: str, name: str, group_id: UUID) -> None:
-        """Delete a group with its state.
+        """Delete a reader group with its state.
 
-        :raises ReaderGroupNotFoundError: no such group, or it has another id.
+        :raises ReaderGroupNotFoundError: the group does not exist, or has another id.
         """
         check_names("reader group", scope, name)
         reply = await self._call(
@@ -1175,9 +1240,9 @@ class ControllerClient:
         group_done("deleteReaderGroup", scope, name, status)
 
     async def list_subscribers(self, scope: str, stream: str) -> list[str]:
-        """Groups that hold back the stream's retention, as ``scope/group``.
+        """Return the reader groups that hold back the stream's retention, as ``scope/group``.
 
-        :raises StreamNotFoundError: no such stream.
+        :raises StreamNotFoundError: the stream does not exist.
         """
         reply = await self._call(
             "listSubscribers",
@@ -1200,9 +1265,17 @@ class ControllerClient:
         generation: int,
         cut: Mapping[int, int],
     ) -> None:
-        """Tell up to where a group (``scope/group``) has consumed a stream.
+        """Report up to which cut a reader group has consumed a stream.
 
-        :raises StreamNotFoundError, InvalidStreamCutError, ReaderGroupNotFoundError: as named.
+        :param scope: scope of the stream.
+        :param stream: name of the stream.
+        :param subscriber: the group, as ``scope/group``.
+        :param group_id: id of the group.
+        :param generation: generation of the group's configuration.
+        :param cut: segment id to offset.
+        :raises StreamNotFoundError: the stream does not exist.
+        :raises InvalidStreamCutError: the cut is not valid.
+        :raises ReaderGroupNotFoundError: the group is not a subscriber of the stream.
         """
         about = f"subscriber {subscriber} of {scope}/{stream}"
         reply = await self._call(
@@ -1230,7 +1303,7 @@ class ControllerClient:
             )
         if status == "STREAM_CUT_NOT_VALID":
             raise InvalidStreamCutError(
-                f"{about}: the cut {dict(cut)} is not valid", scope=scope, stream=stream
+                f"{about}: the cut {dict(cut)} is not a valid cut of the stream", scope=scope, stream=stream
             )
         done(status, "updateSubscriberStreamCut", about)
 
@@ -1239,10 +1312,10 @@ class ControllerClient:
     async def create_key_value_table(
         self, scope: str, table: str, configuration: KeyValueTableConfiguration
     ) -> bool:
-        """True when it was created, False when it existed.
+        """Create a key-value table; return False if it exists already.
 
-        :raises ScopeNotFoundError: no such scope.
-        :raises ScopeBrokenError: see there.
+        :raises ScopeNotFoundError: the scope does not exist.
+        :raises ScopeBrokenError: an earlier attempt to delete the scope has damaged it.
         """
         about = f"key-value table {scope}/{table}"
         check_names("key-value table", scope, table)
@@ -1258,9 +1331,9 @@ class ControllerClient:
         return done(status, "createKeyValueTable", about, false="TABLE_EXISTS")
 
     async def get_current_segments_key_value_table(self, scope: str, table: str) -> list[SegmentWithRange]:
-        """Segments of a table.
+        """Return the segments of a key-value table.
 
-        :raises KeyValueTableNotFoundError: no such table.
+        :raises KeyValueTableNotFoundError: the table does not exist.
         """
         check_names("key-value table", scope, table)
         try:
@@ -1275,9 +1348,9 @@ class ControllerClient:
         return ranges(reply.segmentRanges)
 
     def list_key_value_tables(self, scope: str) -> AsyncIterator[str]:
-        """Names of the tables of a scope, page by page.
+        """Yield the names of the key-value tables of a scope, page by page.
 
-        :raises ScopeNotFoundError: no such scope.
+        :raises ScopeNotFoundError: the scope does not exist.
         """
         return self._pages(
             "listKeyValueTablesInScope",
@@ -1289,9 +1362,9 @@ class ControllerClient:
         )
 
     async def get_key_value_table_configuration(self, scope: str, table: str) -> KeyValueTableConfiguration:
-        """A table's configuration.
+        """Return the configuration of a key-value table.
 
-        :raises KeyValueTableNotFoundError: no such table.
+        :raises KeyValueTableNotFoundError: the table does not exist.
         """
         check_names("key-value table", scope, table)
         reply = await self._call(
@@ -1307,7 +1380,7 @@ class ControllerClient:
         return table_configuration(reply.config)
 
     async def delete_key_value_table(self, scope: str, table: str) -> bool:
-        """True when it was deleted, False when there was none."""
+        """Delete a key-value table; return False if it did not exist."""
         about = f"key-value table {scope}/{table}"
         check_names("key-value table", scope, table)
         reply = await self._call(

@@ -1,4 +1,4 @@
-"""Messages of the controller from values, and values from messages.
+"""Converts values to messages of the controller, and messages to values.
 
 Not public.
 """
@@ -37,14 +37,17 @@ NO_TIMESTAMP: Final = -(2**63)
 
 
 def stream_info(scope: str, stream: str, access: Any = pb.StreamInfo.UNSPECIFIED) -> pb.StreamInfo:
-    """The server takes an empty name for a fault of its own, which would be tried again for long."""
+    """Return the message that names a stream, after checking the names.
+
+    The server reports an empty name as an internal error, which would be retried for minutes.
+    """
     validate_scope_name(scope)
     validate_stream_name(stream)
     return pb.StreamInfo(scope=scope, stream=stream, accessOperation=access)
 
 
 def owner_info(scope: str, stream: str, access: Any) -> pb.StreamInfo:
-    """As :func:`stream_info`, also of what the segments of a key-value table belong to."""
+    """Return the message that names a stream or, by its name with ``_kvtable``, a key-value table."""
     info = stream_info(scope, stream.removesuffix(TABLE_SUFFIX), access)
     info.stream = stream
     return info

@@ -1,7 +1,8 @@
-"""What the controller refuses, and what is refused before it is asked: statuses become results or errors.
+"""Converts statuses of the controller to results or errors, and refuses bad arguments before a call.
 
-"It exists already" and "there was nothing to delete" are results, as in the reference client. Everything else
-that is not a success is an error that names the scope or stream.
+"It exists already" and "there was nothing to delete" are results, as in the Java client. Every other status
+that is not a success is an error that names the scope or stream (``docs/protocol/controller.md``, "Statuses
+in replies").
 
 Not public.
 """
@@ -48,18 +49,23 @@ def check_names(kind: str, scope: str, name: str) -> None:
 
 
 def check_scale(about: str, seal: Sequence[int], new_ranges: Sequence[tuple[float, float]]) -> None:
-    """What v0.13.0 does not check, and takes badly.
+    """Check what a 0.13.0 controller does not check.
 
-    Without segments and ranges it starts, and the stream cannot be sealed any more; two ranges with the
-    same beginning are answered like a passing fault.
+    A scale without segments or ranges starts, and the stream cannot be sealed any more. Two ranges with the
+    same beginning are answered like a failure that can pass (``docs/protocol/unforgiving.md``, "Scaling with
+    nothing to seal").
+
+    :raises InvalidArgumentError: the arguments cannot be right.
     """
     if not seal or not new_ranges:
-        raise InvalidArgumentError(f"{about}: a scale seals segments and makes new ones; name both")
+        raise InvalidArgumentError(
+            f"{about}: a scale needs the segments to seal and the ranges of the new ones; pass both"
+        )
     for segment_id in seal:
         check_count(f"{about}: a segment's id", segment_id, 0)
     for bounds in new_ranges:
         if len(bounds) != 2 or not all(type(each) in (int, float) for each in bounds):
-            raise InvalidArgumentError(f"{about}: {bounds!r} is not a pair of numbers")
+            raise InvalidArgumentError(f"{about}: {bounds!r} is not a range; pass (low, high)")
     before = 0.0
     for low, high in sorted(new_ranges):
         if not before <= low < high <= 1.0:
@@ -73,7 +79,7 @@ def check_scale(about: str, seal: Sequence[int], new_ranges: Sequence[tuple[floa
 
 
 def status_name(enum: Any, value: int) -> str:
-    """Name of an enum value; numbers that this version does not know are tolerated."""
+    """Return the name of an enum value; numbers that are unknown to this version are tolerated."""
     try:
         return str(enum.Name(value))
     except ValueError:
@@ -81,9 +87,9 @@ def status_name(enum: Any, value: int) -> str:
 
 
 def known(kind: type[V], rpc: str, status: int) -> V:
-    """The value of a status.
+    """Return the value of a status.
 
-    :raises ControllerError: this version does not know it.
+    :raises ControllerError: the status is unknown to this version.
     """
     try:
         return kind(status)
@@ -94,15 +100,22 @@ def known(kind: type[V], rpc: str, status: int) -> V:
 
 
 def done(status: str, rpc: str, about: str, *, true: str = "SUCCESS", false: str | None = None) -> bool:
-    """True for one status and False for another.
+    """Return True for one status and False for another.
 
-    :raises ControllerError: any other status.
+    :param status: name of the status.
+    :param rpc: name of the call, for the message.
+    :param about: what the call was about, for the message.
+    :param true: status that means True.
+    :param false: status that means False, or None.
+    :raises ControllerError: it is any other status.
     """
     if status == true:
         return True
     if status == false:
         return False
-    raise ControllerError(f"the controller failed {rpc} for {about}: {status}", rpc=rpc, status=status)
+    raise ControllerError(
+        f"the controller answered {rpc} for {about} with status {status}", rpc=rpc, status=status
+    )
 
 
 def scope_deleted(rpc: str, scope: str, reply: pb.DeleteScopeStatus) -> bool:
@@ -136,12 +149,12 @@ def txn_done(rpc: str, scope: str, stream: str, txn_id: UUID, reply: pb.TxnStatu
         raise no_stream(rpc, scope, stream)
     if status == "TRANSACTION_NOT_FOUND":
         raise TransactionUnknownError(
-            f"transaction {txn_id} of {scope}/{stream} is not known to the controller",
+            f"the controller has no record of transaction {txn_id} of {scope}/{stream}",
             scope=scope,
             stream=stream,
             transaction=txn_id,
         )
-    # v0.13.0 answers FAILURE for everything that is not possible in the transaction's state.
+    # A 0.13.0 controller answers FAILURE for everything that is not possible in the transaction's state.
     return status == "SUCCESS"
 
 
@@ -161,7 +174,7 @@ def group_done(rpc: str, scope: str, name: str, status: str) -> None:
 
 
 class naming_stream:  # reads as a statement where it is used
-    """Turns the bare "not found" of a call about a stream into one that names the stream."""
+    """Context manager that replaces a plain NOT_FOUND of a call by an error that names the stream."""
 
     def __init__(self, scope: str, stream: str) -> None:
         validate_scope_name(scope)
@@ -194,8 +207,8 @@ def broken_scope(rpc: str, status: str, scope: str) -> ScopeBrokenError:
         rpc,
         status,
         f"scope {scope} exists, but the controller answers {rpc} as if it did not: it is being deleted, or "
-        "an earlier attempt to delete it has removed tables that it needs. Copy what is needed to another "
-        "scope, and delete this one with delete_scope(recursive=True)",
+        "an earlier attempt to delete it has removed internal tables that it needs. Copy what you need to "
+        "another scope, and delete this one with delete_scope(recursive=True)",
         scope,
     )
 

@@ -1,6 +1,6 @@
-"""Delegation tokens: what the controller gives and segment stores check.
+"""Delegation tokens, which the controller issues and segment stores check.
 
-(Controller facts v0.13.0, "Delegation tokens".)
+See ``docs/protocol/controller.md``, "Delegation tokens".
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _EXPIRY = re.compile(rb'"exp"\s*:\s*(\d+)')
 
 
 def expiry_of(token: str) -> float | None:
-    """When a JSON web token expires (seconds since 1970), or None where it does not say."""
+    """Return when a JSON Web Token expires (seconds since 1970); None if it does not name a time."""
     parts = token.split(".")
     if len(parts) != 3:
         return None
@@ -39,7 +39,10 @@ def expiry_of(token: str) -> float | None:
 
 
 def expires_soon(expiry: float | None) -> bool:
-    """Whether a token should be replaced that expires then (seconds since 1970; None: it does not say)."""
+    """Return whether a token should be replaced.
+
+    :param expiry: when it expires, seconds since 1970; None if it does not name a time.
+    """
     return expiry is not None and time.time() + REFRESH_SECONDS >= expiry
 
 
@@ -53,28 +56,31 @@ class _Entry:
 
 
 class TokenCache:
-    """Tokens for streams, each fetched once and again shortly before it expires."""
+    """A cache of tokens for streams. Each is fetched once, and again shortly before it expires.
+
+    :param controller: issues the tokens.
+    """
 
     def __init__(self, controller: ControllerClient) -> None:
         self._controller = controller
         self._entries: dict[tuple[str, str, Access], _Entry] = {}
 
     def source(self, scope: str, stream: str, access: Access) -> StreamToken:
-        """Tokens of a stream."""
+        """Return the source of a stream's tokens."""
         return StreamToken(self, scope, stream, access)
 
     def expire(self, scope: str, stream: str, access: Access, token: str) -> None:
-        """Forget ``token``, unless another one has replaced it already."""
+        """Drop ``token`` from the cache, unless another one has replaced it already."""
         entry = self._entries.get((scope, stream, access))
         if entry is not None and entry.token == token:
             entry.token = None
 
     async def current(self, scope: str, stream: str, access: Access) -> str:
-        """A token good for at least 5 s; "" without authorization."""
+        """Return a token that is valid for at least 5 s; "" without authorization."""
         entry = self._entries.setdefault((scope, stream, access), _Entry())
         if not _usable(entry):
             async with entry.lock:
-                # Whoever held the lock before may have fetched it.
+                # Another task may have fetched it while this one waited for the lock.
                 if not _usable(entry):
                     entry.token = await self._controller.get_delegation_token(scope, stream, access)
                     entry.expiry = expiry_of(entry.token)
@@ -83,7 +89,7 @@ class TokenCache:
 
 
 class StreamToken:
-    """What a segment's target asks for tokens: awaited it gives one, :meth:`expire` drops it."""
+    """Token source of a segment: calling and awaiting it returns a token, and :meth:`expire` drops it."""
 
     __slots__ = ("_cache", "_key", "_last")
 
@@ -98,7 +104,7 @@ class StreamToken:
         return self._last
 
     def expire(self) -> None:
-        """A segment store says that the last token given has expired: fetch another next time."""
+        """Fetch another token next time, because a segment store reports that the last one has expired."""
         if self._last:
             self._cache.expire(*self._key, self._last)
 

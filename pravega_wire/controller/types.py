@@ -1,4 +1,4 @@
-"""Values in controller requests and replies."""
+"""Values in the controller's requests and replies."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import Enum
 from uuid import UUID
 
 NO_ID = UUID(int=0)
-"""Id of a group that was not created yet."""
+"""Id of a reader group that was not created yet."""
 
 __all__ = [
     "Access",
@@ -44,7 +44,7 @@ class NodeUri:
 
 @dataclass(frozen=True, slots=True)
 class SegmentWithRange:
-    """A segment and its part of the key space, positions in ``(low, high]``."""
+    """A segment and its part of the key space: positions in ``(low, high]``."""
 
     segment_id: int
     low: float
@@ -53,7 +53,7 @@ class SegmentWithRange:
 
 @dataclass(frozen=True, slots=True)
 class Successor:
-    """A segment that follows a sealed one, with all segments it follows."""
+    """A segment that follows a sealed segment, with the ids of all segments that it follows."""
 
     segment: SegmentWithRange
     predecessors: tuple[int, ...]
@@ -61,7 +61,7 @@ class Successor:
 
 @dataclass(frozen=True, slots=True)
 class Successors:
-    """What follows a sealed segment; empty when the stream was sealed."""
+    """What follows a sealed segment; empty if the stream was sealed."""
 
     successors: tuple[Successor, ...]
 
@@ -83,7 +83,7 @@ class TxnStatus(Enum):
 
 
 class PingStatus(Enum):
-    """Answer to renewing a lease."""
+    """Answer to extending a transaction's lease."""
 
     OK = 0
     LEASE_TOO_LARGE = 1
@@ -105,7 +105,7 @@ class NoteTimeStatus(Enum):
 
 
 class RemoveWriterStatus(Enum):
-    """Answer to a writer's good-bye."""
+    """Answer to the report that a writer has shut down."""
 
     SUCCESS = 0
     UNKNOWN_WRITER = 1
@@ -115,9 +115,12 @@ class RemoveWriterStatus(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CreatedTransaction:
-    """A transaction that was begun.
+    """A new transaction.
 
-    :ivar segments: of its epoch, with generalized ids (their epoch half is the transaction's).
+    :ivar txn_id: id of the transaction.
+    :ivar segments: segments of its epoch, with generalized ids (``docs/protocol/controller.md``, "Generalized
+        segment ids").
+    :ivar token: delegation token for the segments; "" without authorization.
     """
 
     txn_id: UUID
@@ -129,9 +132,17 @@ class CreatedTransaction:
 class ReaderGroupConfiguration:
     """A reader group as the controller stores it.
 
-    :param starts, ends: for each stream, as ``(scope, stream)``, segment ids to offsets; an empty
-        mapping means unbounded.
+    :param scope: scope of the group.
+    :param name: name of the group.
+    :param starts: for each stream, as ``(scope, stream)``, segment id to offset of the cut to begin at; an
+        empty mapping is unbounded.
+    :param ends: the same for the cuts to end at.
+    :param group_refresh_ms: milliseconds after which a reader fetches the group's state.
+    :param automatic_checkpoint_ms: milliseconds between automatic checkpoints; 0 or less for none.
+    :param max_outstanding_checkpoints: largest number of checkpoints in progress.
     :param retention_type: 0 none, 1 manual, 2 automatic.
+    :param generation: number of the configuration, which the controller counts.
+    :param group_id: id of the group.
     """
 
     scope: str
@@ -148,9 +159,12 @@ class ReaderGroupConfiguration:
 
 @dataclass(frozen=True, slots=True)
 class KeyValueTableConfiguration:
-    """A key-value table; key lengths in bytes.
+    """Configuration of a key-value table.
 
-    :param rollover_size_bytes: sent, but the controller of v0.13.0 forgets it and answers 0.
+    :param partition_count: number of partitions, fixed for life.
+    :param primary_key_length: bytes of each primary key.
+    :param secondary_key_length: bytes of each secondary key; 0 for none.
+    :param rollover_size_bytes: it is sent, but a 0.13.0 controller does not store it and returns 0.
     """
 
     partition_count: int

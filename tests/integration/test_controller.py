@@ -419,7 +419,7 @@ def test_scales_that_are_refused(config: PravegaConfig) -> None:
         # There would be fewer segments than the policy wants.
         assert await controller.scale(scope, "s", [0, 1], [(0.0, 1.0)]) is None
         for seal, ranges in (([], []), ([0], []), ([], [(0.0, 0.5)])):
-            with pytest.raises(InvalidArgumentError, match="name both"):
+            with pytest.raises(InvalidArgumentError, match="pass both"):
                 await controller.scale(scope, "s", seal, ranges)
         for ranges in (
             [(0.5, 0.0)],

@@ -513,7 +513,7 @@ async def test_sealed_stream_is_named_at_once(config: PravegaConfig, tmp_path: P
 
         client._core.controller._attempt = count  # type: ignore[method-assign]
         with pytest.raises(
-            StreamSealedError, match=r"/data is sealed: no transaction can be begun"
+            StreamSealedError, match=r"/data is sealed: no transaction can be started"
         ) as caught:
             await client.begin_transaction("data")
         assert sum(asked) == 1
