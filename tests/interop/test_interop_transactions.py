@@ -244,8 +244,8 @@ def test_python_resumes_what_java_has_begun_in_an_epoch_with_an_older_segment(
 ) -> None:
     """The segment that stayed has the transaction's events under the transaction's epoch, not its own.
 
-    The other way round is not possible: the Java client does not know that when it resumes (controller facts
-    v0.13.0, "Transactions").
+    The other way round is not possible: when the Java client resumes a transaction it does not take the
+    transaction's epoch for that (``docs/protocol/controller.md``, "Generalized segment ids").
     """
     scale(client, "one-stays")
     txn_id = UUID(java_peer.write_transaction(pravega_scope, "s", EVENTS[:500]))
