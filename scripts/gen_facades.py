@@ -1,9 +1,13 @@
 #!/usr/bin/env python3
-"""Writes the blocking and the asyncio facade from the async classes; ``--check`` only compares.
+"""Generate the blocking and asyncio facades from the async classes; ``--check`` compares without writing.
 
-The classes are found by following what the client's methods return; methods and their documentation are
-read from the source. What is not generated stands in ``bases.py`` of each facade, which says how the two fit
-together.
+The generator starts at ``PravegaClient`` and follows the return types of its methods to find the classes. It
+reads methods, signatures and docstrings from their source. The hand-written part of each facade is its
+``bases.py``, which describes how the two fit together.
+
+Docstrings are copied with two changes. In the blocking facade the prose loses its async words
+(``BLOCKING_WORDS``). In both facades the code of literal blocks (``Example::``) is rewritten to run on that
+facade (``CODE_WORDS``).
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ import re
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -31,73 +35,80 @@ ENTRANCE = "pravega_wire.stream.client"
 COMMAND = "scripts/gen_facades.py"
 
 NAMES = {"EventRangeReader": "EventBatches", "StreamReader": "EventBatches"}
-"""Classes that users know by another name, one for both."""
+"""Classes with another public name. Two classes may share one."""
 
 INTERNAL = frozenset(
     {
-        # what the appenders call
+        # called by the appenders
         "acknowledged", "failed", "sealed", "resent", "reconnecting", "add", "settle", "fail",
-        # entering the context does it
+        # called on entering the context
         "open",
-        # how one reader ends another
+        # how one reader closes another
         "close_nowait",
-        # what iterators take items from
+        # called by iterators to take items
         "at_hand", "load", "take", "take_batch", "of_key",
-        # what a synchronizer asks when it came too late
+        # called by a synchronizer after a lost race
         "read_news",
     }
 )  # fmt: skip
-"""Public in the async classes for other parts of the client, not for users."""
+"""Names that are public in the async classes for the rest of the client, not for users."""
 
 TIMEOUT = (
-    "seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`; None for no limit."
+    "seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`. None, the default, "
+    "sets no limit."
 )
 _CLOSING = (
-    "seconds for the flush. After it the writer is closed as well; whether the events without an "
-    "acknowledgement are stored is not known."
+    "seconds for the flush. The writer is closed even if the limit is reached. It is then unknown whether "
+    "the events without an acknowledgement are stored."
 )
 TIMEOUTS = {
-    "flush": "seconds. What was written stays queued and may still be stored; flush again to know.",
+    "flush": (
+        "seconds. If the limit is reached, the written events stay queued and may still be stored. Flush "
+        "again to find out."
+    ),
     "EventWriter.close": _CLOSING,
     "StagingWriter.close": _CLOSING,
     "Transaction.commit": (
-        "seconds. If the limit was reached while it was still flushing, the commit has not been sent: call "
-        "this again inside the block, as leaving the block aborts the transaction. Otherwise it may be "
-        "committed all the same: :meth:`status` tells, to commit it again is harmless, and leaving the block "
-        "does not abort it."
+        "seconds. If the limit is reached during the flush, the commit has not been sent: call this again "
+        "inside the block, because leaving the block aborts the transaction. If it is reached later, the "
+        "transaction may be committed: check :meth:`status`. Committing again is harmless, and leaving the "
+        "block does not abort the transaction."
     ),
-    "Transaction.abort": "seconds. It may be aborted all the same; its lease ends it otherwise.",
-    "wait_committed": "seconds. The transaction stays as it is, and may be waited for again.",
+    "Transaction.abort": (
+        "seconds. If the limit is reached, the transaction may still be aborted. If it is not, the server "
+        "aborts it when its lease expires."
+    ),
+    "wait_committed": "seconds. Reaching the limit does not change the transaction. You can wait again.",
     "KeyValueTable.put": (
-        "seconds, as in the other methods that change something: the change may have been made all the same, "
-        "which reading the key tells."
+        "seconds. If the limit is reached, the change may still have been made; read the key to find out. "
+        "The same holds for the other methods that change the table."
     ),
-    "KeyValueTable.put_many": "seconds. Any of them may have been set all the same.",
+    "KeyValueTable.put_many": "seconds. If the limit is reached, any of the entries may have been set.",
 }
-"""What a time limit leaves behind, by the name of a method, with or without its class."""
+"""The state after a time limit, by method name, with or without the class."""
 
 FACADES = {
-    "sync": "The blocking client: the async classes, called from threads.",
-    "aio": "The client for asyncio: the async classes, called from an event loop.",
+    "sync": "The blocking client: the async classes, called from ordinary threads.",
+    "aio": "The asyncio client: the async classes, called from an asyncio event loop.",
 }
 
 PACKAGES = {
-    "sync": """The blocking twin of :mod:`pravega_wire`: the same names, without ``await``.
+    "sync": """The blocking version of :mod:`pravega_wire`: the same names, without ``await``.
 
-``with pravega_wire.sync.open_client(config) as client:`` runs the async client in one trio thread and
-calls into it. There is no second copy of the logic. A client may be used from several threads, but
-neither crosses a fork nor a pickle: ship the :class:`PravegaConfig` and open another.
+``with pravega_wire.sync.open_client(config) as client:`` runs the async client in one background thread and
+forwards calls to it, so both behave the same. Several threads may share a client. A client cannot be pickled
+or used in a forked process: send the :class:`PravegaConfig` there and open another client.
 """,
-    "aio": """The twin of :mod:`pravega_wire` for asyncio: the same names, awaited in an asyncio event loop.
+    "aio": """The asyncio version of :mod:`pravega_wire`: the same names, awaited in an asyncio event loop.
 
-``async with pravega_wire.aio.open_client(config) as client:`` runs the async client in one trio thread and
-calls into it. There is no second copy of the logic. A client belongs to the event loop it was opened in.
+``async with pravega_wire.aio.open_client(config) as client:`` runs the async client in one background thread
+and forwards calls to it, so both behave the same. Use a client only in the event loop that opened it.
 """,
 }
-"""What the packages say of themselves."""
+"""The docstrings of the packages."""
 
 MORE = {"sync": {"DirectReader": "pravega_wire.sync.direct"}, "aio": {}}
-"""What a package has that its twins do not."""
+"""Names that only one of the packages has."""
 
 
 # --- the async classes ----------------------------------------------------------------------------
@@ -105,9 +116,9 @@ MORE = {"sync": {"DirectReader": "pravega_wire.sync.direct"}, "aio": {}}
 
 @dataclass
 class Method:
-    """A public method or property, as it is written.
+    """A public method or property, as written in the source.
 
-    :ivar nodes: its overloads, then the definition.
+    :ivar nodes: its overloads, followed by the definition.
     """
 
     name: str
@@ -163,7 +174,7 @@ class Attribute:
 
 @dataclass
 class Handle:
-    """An async class that gets a twin in both facades."""
+    """An async class that has a counterpart in both facades."""
 
     cls: type
     node: ast.ClassDef
@@ -189,7 +200,7 @@ def decorators(node: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
 
 
 def own_nodes(node: ast.AST) -> Iterator[ast.AST]:
-    """The nodes of a function, without those of functions inside it."""
+    """The nodes of a function, without those of nested functions."""
     for child in ast.iter_child_nodes(node):
         if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             yield child
@@ -197,7 +208,7 @@ def own_nodes(node: ast.AST) -> Iterator[ast.AST]:
 
 
 class Source:
-    """The modules that classes are read from."""
+    """The modules that the classes are read from."""
 
     def __init__(self) -> None:
         self._trees: dict[str, ast.Module] = {}
@@ -214,7 +225,7 @@ class Source:
         raise LookupError(cls)
 
     def origin(self, module: ModuleType, name: str) -> str | None:
-        """The statement that brings a name into a module, as another module would write it."""
+        """The statement that defines a name in a module, as another module would import it."""
         for node in ast.walk(self.tree(module)):
             if isinstance(node, ast.ImportFrom):
                 for alias in node.names:
@@ -242,7 +253,7 @@ class Source:
 
 
 def is_handle(value: object) -> bool:
-    """Whether an object of this class does things that have to be awaited."""
+    """Whether objects of this class have methods that must be awaited."""
     if not inspect.isclass(value) or not home_of(value).startswith("pravega_wire."):
         return False
     if value is Opening:
@@ -255,7 +266,7 @@ def is_handle(value: object) -> bool:
 
 
 def names_in(node: ast.AST) -> Iterator[str]:
-    """The names in an expression; annotations may be strings."""
+    """The names in an expression. Annotations may be strings."""
     for each in ast.walk(node):
         if isinstance(each, ast.Name):
             yield each.id
@@ -267,13 +278,13 @@ def names_in(node: ast.AST) -> Iterator[str]:
 
 
 def ivars(doc: str) -> dict[str, str]:
-    """What a class's docstring says of its attributes."""
+    """The attributes that a class's docstring describes."""
     found = re.findall(r":ivar (\w+): (.*?)(?=:ivar |:param |\n\s*\n|\Z)", doc, re.DOTALL)
     return {name: " ".join(text.split()) for name, text in found}
 
 
 class Classes:
-    """The async classes that have twins, bases first."""
+    """The async classes that have counterparts in the facades, base classes first."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -300,11 +311,11 @@ class Classes:
                             self._add(value)  # type: ignore[arg-type]  # a class
 
     def _public_base(self, base: type) -> bool:
-        # The part of an acknowledgement that does no I/O has no twin of its own.
+        # Promise, the part of an acknowledgement without I/O, has no counterpart.
         return not base.__name__.startswith("_") and base.__name__ != "Promise"
 
     def base(self, handle: Handle) -> Handle | None:
-        """The nearest base that has a twin."""
+        """The nearest base class that has a counterpart."""
         for cls in handle.cls.__mro__[1:]:
             if cls in self.handles:
                 return self.handles[cls]
@@ -372,17 +383,17 @@ class Classes:
                 continue
             if kind is None:
                 raise SystemExit(
-                    f"{cls.__qualname__}.{name} is described by :ivar, and needs a type in __init__"
+                    f"{cls.__qualname__}.{name} has an :ivar field but no type: annotate it in __init__"
                 )
             if all(name != known.name for known in handle.attributes):
                 handle.attributes.append(Attribute(name, kind, described[name], module))
 
 
-# --- what stands by hand --------------------------------------------------------------------------
+# --- the hand-written part ------------------------------------------------------------------------
 
 
 class ByHand:
-    """The module ``bases`` of a facade."""
+    """The hand-written module ``bases`` of a facade."""
 
     def __init__(self, facade: str) -> None:
         self.name = f"pravega_wire.{facade}.bases"
@@ -402,7 +413,7 @@ class ByHand:
         self.exported: list[str] = ast.literal_eval(exported)
 
     def is_whole(self, name: str) -> bool:
-        """Whether a class stands here under its public name."""
+        """Whether ``bases`` defines the whole public class."""
         return name in self.exported
 
     def base(self, handle: Handle) -> str:
@@ -418,7 +429,7 @@ class ByHand:
         return []
 
     def hook(self, base: str, name: str) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
-        """The method that does the work of another."""
+        """The hand-written method that implements a generated one, or None."""
         cls = self.classes.get(base)
         if cls is None:
             return None
@@ -436,10 +447,33 @@ class ByHand:
 
 WIDTH = 110
 
+FIELD = re.compile(r"\s*:\w+( [^:]+)?:(?!`)")
+"""Begins a field such as ``:param x:``, not a role such as ``:class:`X` ``."""
+
+CODE_WORDS = {
+    "sync": (
+        (r"(?m)^ *import trio\n", ""),
+        (r"\btrio\.run\((\w+)\)", r"\1()"),
+        (r"\basync (with|for|def) ", r"\1 "),
+        (r"\bawait ", ""),
+        (r"\baclose\b", "close"),
+        (r"\bfrom pravega_wire import open_client\b", "from pravega_wire.sync import open_client"),
+    ),
+    "aio": (
+        (r"\bimport trio\b", "import asyncio"),
+        (r"\btrio\.run\((\w+)\)", r"asyncio.run(\1())"),
+        (r"\btrio\.sleep\b", "asyncio.sleep"),
+        (r"\bfrom pravega_wire import open_client\b", "from pravega_wire.aio import open_client"),
+    ),
+}
+"""How the code of an example changes for a facade."""
+
+FOREIGN = {"sync": r"\b(async|await|trio|asyncio)\b", "aio": r"\btrio\b"}
+"""Words that may not remain in the code of a facade's examples."""
+
 BLOCKING_WORDS = (
-    (r"``async with``", "``with``"),
-    (r"\basync (with|for|def) ", r"\1 "),
-    (r"\bawait ", ""),
+    (r"\basync\s+(with|for|def)\b", r"\1"),
+    (r"\bawait\s+", ""),
     (r"\baclose\b", "close"),
     (r"\btasks\b", "threads"),
     (r"\btask\b", "thread"),
@@ -447,21 +481,76 @@ BLOCKING_WORDS = (
 )
 
 
-def blocking_words(text: str) -> str:
-    for pattern, replacement in BLOCKING_WORDS:
+def paragraphs(doc: str) -> Iterator[tuple[bool, list[str]]]:
+    """Split a docstring into literal blocks and the text between them, both as lines.
+
+    A literal block follows a line that ends in ``::``. It is indented more than that line and includes the
+    blank lines around it.
+    """
+    lines = doc.splitlines()
+    text: list[str] = []
+    while lines:
+        text.append(lines.pop(0))
+        if not text[-1].rstrip().endswith("::"):
+            continue
+        depth = _depth(text[-1])
+        code: list[str] = []
+        while lines and (not lines[0].strip() or _depth(lines[0]) > depth):
+            code.append(lines.pop(0))
+        yield False, text
+        yield True, code
+        text = []
+    if text:
+        yield False, text
+
+
+def _depth(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def facade_words(doc: str, facade: str) -> str:
+    """A docstring of an async class as a facade has it.
+
+    :raises SystemExit: an example has code that cannot be rewritten for the facade.
+    """
+    found: list[str] = []
+    for is_code, lines in paragraphs(doc):
+        text = "\n".join(lines)
+        if is_code:
+            # The line break lets the last line match as the others do.
+            text = _replaced(text + "\n", CODE_WORDS[facade]).removesuffix("\n")
+            left = re.search(FOREIGN[facade], text)
+            if left is not None:
+                raise SystemExit(
+                    f"an example cannot be rewritten for pravega_wire.{facade}, because of "
+                    f"{left.group()!r}:\n{text}"
+                )
+        elif facade == "sync":
+            text = _replaced(text, BLOCKING_WORDS)
+        found.append(text)
+    return "\n".join(found)
+
+
+def _replaced(text: str, words: Iterable[tuple[str, str]]) -> str:
+    for pattern, replacement in words:
         text = re.sub(pattern, replacement, text)
     return text
 
 
 def with_notes(doc: str, note: str, timeout: str | None) -> str:
-    """A docstring with a paragraph more, before its fields, and with the field of a time limit."""
+    """Add a paragraph before the examples and fields of a docstring, and the field of a time limit."""
     lines = doc.splitlines()
-    first_field = next((i for i, line in enumerate(lines) if re.match(r":\w+", line)), len(lines))
+    first_field = next((i for i, line in enumerate(lines) if FIELD.match(line)), len(lines))
     text, fields = lines[:first_field], lines[first_field:]
     while text and not text[-1].strip():
         text.pop()
     if note:
-        text += ["", *note.splitlines()]
+        example = next((i for i, line in enumerate(text) if line.strip() == "Example::"), len(text))
+        before = text[:example]
+        while before and not before[-1].strip():
+            before.pop()
+        after_note = ["", *text[example:]] if example < len(text) else []
+        text = [*before, "", *note.splitlines(), *after_note]
     if timeout is not None:
         after = next(
             (i for i, line in enumerate(fields) if re.match(r":(returns|raises)", line)), len(fields)
@@ -471,10 +560,12 @@ def with_notes(doc: str, note: str, timeout: str | None) -> str:
 
 
 def parts(lines: list[str]) -> Iterator[list[str]]:
-    """The paragraphs and fields of a docstring; an empty line is one as well."""
+    """The paragraphs, fields and list items of a docstring, with each empty line as a part."""
     part: list[str] = []
     for line in lines:
-        if part and (not line.strip() or not part[0].strip() or re.match(r"\s*:\w+", line)):
+        if part and (
+            not line.strip() or not part[0].strip() or (FIELD.match(line) or line.lstrip().startswith("- "))
+        ):
             yield part
             part = []
         part.append(line)
@@ -483,22 +574,33 @@ def parts(lines: list[str]) -> Iterator[list[str]]:
 
 
 def indented(doc: str, indent: str) -> str:
-    """A docstring as source, with long lines broken."""
+    """A docstring as source code, with long lines wrapped. Literal blocks are kept as they are."""
     lines: list[str] = []
-    for part in parts(doc.splitlines()):
+    divided: list[tuple[bool, list[str]]] = []
+    for is_code, group in paragraphs(doc):
+        divided += [(True, group)] if is_code else [(False, part) for part in parts(group)]
+    for is_code, part in divided:
+        if is_code:
+            lines += part
+            continue
         if max(map(len, part)) + len(indent) <= WIDTH and len(indent) + len(part[0]) + 3 <= WIDTH:
             lines += part
             continue
         begin = part[0][: len(part[0]) - len(part[0].lstrip())]
-        more = begin + ("    " if re.match(r"\s*:\w+", part[0]) else "")
-        lines += textwrap.wrap(
-            " ".join(map(str.strip, part)),
+        more = begin + ("    " if FIELD.match(part[0]) else "  " if part[0].startswith("- ") else "")
+        # Inline code stays on one line: "\0" is a space where no line may end.
+        text = re.sub(
+            r"``.*?``", lambda code: code.group().replace(" ", "\0"), " ".join(map(str.strip, part))
+        )
+        wrapped = textwrap.wrap(
+            text,
             WIDTH - len(indent) - (0 if lines else 3),
             initial_indent=begin,
             subsequent_indent=more,
             break_on_hyphens=False,
             break_long_words=False,
         )
+        lines += [line.replace("\0", " ") for line in wrapped]
     raw = "r" if "\\" in doc else ""
     if len(lines) == 1:
         return f'{indent}{raw}"""{lines[0]}"""'
@@ -529,7 +631,7 @@ class Facade:
     # --- names ----------------------------------------------------------------------------------
 
     def need(self, name: str, module: ModuleType) -> None:
-        """Bring in a name that a signature has."""
+        """Import a name that a signature uses."""
         if name in self.handle_names or name in dir(__builtins__) or name in ("Self",):
             if name == "Self":
                 self.imports["Self"] = "from typing import Self"
@@ -541,10 +643,10 @@ class Facade:
             return
         table = self.variables if statement.startswith(f"{name} = ") else self.imports
         if table.setdefault(name, statement) != statement:
-            raise SystemExit(f"{name} is two things: {table[name]!r} and {statement!r}")
+            raise SystemExit(f"{name} has two meanings: {table[name]!r} and {statement!r}")
 
     def text(self, node: ast.expr, module: ModuleType) -> str:
-        """An expression of a signature, for this module."""
+        """An expression of a signature, as this module writes it."""
         for name in names_in(node):
             self.need(name, module)
         text = ast.unparse(node)
@@ -553,17 +655,17 @@ class Facade:
         return text
 
     def use(self, name: str) -> str:
-        """Something of the module by hand."""
+        """Import something from the hand-written module."""
         self.used.add(name)
         return name
 
     # --- results --------------------------------------------------------------------------------
 
     def result(self, method: Method, node: ast.FunctionDef | ast.AsyncFunctionDef) -> tuple[str, str, str]:
-        """What a method returns.
+        """Describe what a method returns.
 
-        :returns: its type in this facade; the class of the handle that it is, or "" ; and how it is wrapped:
-            ``"plain"``, ``"items"``.
+        :returns: its type in this facade; the name of the handle class it returns, or ``""``; and ``"items"``
+            if it is iterated over, ``"plain"`` otherwise.
         """
         assert node.returns is not None, method.name
         returns = node.returns
@@ -618,7 +720,7 @@ class Facade:
         return ", ".join(parts)
 
     def passed(self, method: Method, *, raw: bool) -> list[str]:
-        """The arguments, as they are given on. What runs the user's code is read here, unless ``raw``."""
+        """The arguments, as they are passed on. Iterables of the user are read first, unless ``raw``."""
         found = method.node.args
 
         def given(argument: ast.arg) -> str:
@@ -635,9 +737,7 @@ class Facade:
     # --- bodies ---------------------------------------------------------------------------------
 
     def doc(self, handle: Handle, method: Method, hook: Any, *, timeout: bool) -> str:
-        doc = method.doc
-        if self.blocking:
-            doc = blocking_words(doc)
+        doc = facade_words(method.doc, self.name)
         note = inspect.cleandoc(ast.get_docstring(hook) or "") if hook is not None else ""
         said, _, limit = note.partition(":param timeout:")
         limit_text: str | None = " ".join(limit.split())
@@ -737,8 +837,7 @@ class Facade:
         doc = attribute.doc[:1].upper() + attribute.doc[1:]
         if not doc.endswith("."):
             doc += "."
-        if self.blocking:
-            doc = blocking_words(doc)
+        doc = facade_words(doc, self.name)
         hook = self.by_hand.hook(self.by_hand.base(handle), attribute.name)
         source = f"self._{attribute.name}" if hook is not None else f"self._twin.{attribute.name}"
         return "\n".join(
@@ -753,7 +852,7 @@ class Facade:
     # --- classes --------------------------------------------------------------------------------
 
     def twin_type(self, handle: Handle, *, values_by_hand: bool) -> str:
-        """The async classes that an object of this name stands for."""
+        """The async classes behind objects of this name."""
         twins = [each for each in self.classes.handles.values() if each.name == handle.name]
         parts = []
         for each in twins:
@@ -780,9 +879,9 @@ class Facade:
             self.imports["Generic"] = "from typing import Generic"
             bases.append(f"Generic[{', '.join(parameters)}]")
         doc = inspect.getdoc(handle.cls) or ""
-        doc = re.sub(r":ivar \w+: .*?(?=:ivar |:param |\Z)", "", doc, flags=re.DOTALL).strip()
-        if self.blocking:
-            doc = blocking_words(doc)
+        # Attributes are properties here, with docstrings of their own.
+        doc = re.sub(r"^:ivar \w+:.*\n?(?:[ \t]+\S.*\n?)*", "", doc, flags=re.MULTILINE).strip()
+        doc = facade_words(doc, self.name)
         body = [
             *(self.attribute(handle, each) for each in handle.attributes),
             *(self.method(handle, each) for each in handle.methods),
@@ -792,7 +891,7 @@ class Facade:
         return "\n".join(header) + "\n\n" + "\n\n".join(body)
 
     def _values_by_hand(self, base: str) -> bool:
-        """Whether the base makes values itself, so that its twin is one of bytes."""
+        """Whether the base class converts values itself, so that its async object handles bytes."""
         cls = self.by_hand.classes[base]
         return any(
             isinstance(each, ast.FunctionDef)
@@ -815,17 +914,23 @@ class Facade:
             *(each.arg for each in [*found.posonlyargs, *found.args]),
             *(f"{each.arg}={each.arg}" for each in found.kwonlyargs),
         ]
-        doc = method.doc
-        # What runs the async client is for this facade to see to.
-        doc = re.sub(r"\n:raises InvalidArgumentError: it is not trio.*?(?=\n:|\Z)", "", doc, flags=re.DOTALL)
-        note = "The observer is called in the client's thread."
+        # The facade runs trio itself, so this error cannot happen.
+        doc, removed = re.subn(
+            r"\n:raises InvalidArgumentError: called outside trio.*?(?=\n:|\Z)",
+            "",
+            method.doc,
+            flags=re.DOTALL,
+        )
+        if removed != 1:
+            raise SystemExit("open_client documents its error outside trio differently: change the pattern")
+        doc = facade_words(doc, self.name)
+        note = "The observer is called in the client's background thread."
         signature = self.signature(method, node, timeout=False)
         opened = self.use("opened_client")
         if self.blocking:
             self.imports["contextmanager"] = "from contextlib import contextmanager"
             self.imports["Iterator"] = "from collections.abc import Iterator"
             lines = ["@contextmanager", f"def open_client({signature}) -> Iterator[PravegaClient]:"]
-            doc = blocking_words(doc)
         else:
             self.imports["asynccontextmanager"] = "from contextlib import asynccontextmanager"
             self.imports["AsyncIterator"] = "from collections.abc import AsyncIterator"
@@ -867,7 +972,7 @@ class Facade:
         head = [
             f'"""{FACADES[self.name]}',
             "",
-            f"Made by ``{COMMAND}`` from {', '.join(f'``{each}``' for each in modules)}",
+            f"Generated by ``{COMMAND}`` from {', '.join(f'``{each}``' for each in modules)}",
             f"and ``{self.by_hand.name}``. Do not edit it: run ``python {COMMAND}``.",
             '"""',
             "",
@@ -897,7 +1002,7 @@ def package(name: str, exports: list[str]) -> str:
     lines = [
         f'"""{PACKAGES[name]}"""',
         "",
-        f"# Made by {COMMAND}. Do not edit it.",
+        f"# Generated by {COMMAND}. Do not edit it.",
         "from pravega_wire import _public",
         f"from pravega_wire.{name}.client import {', '.join(exports)}",
         *(f"from {module} import {each}" for each, module in more.items()),
@@ -910,7 +1015,7 @@ def package(name: str, exports: list[str]) -> str:
 
 
 def formatted(text: str, path: str) -> str:
-    """As ruff would leave it."""
+    """The text as ruff formats it."""
     unused = ["--extend-select", "F401"]
     for command in (
         ["check", "--quiet", "--fix", "--select", "I", *([] if path.endswith("__init__.py") else unused)],
@@ -943,7 +1048,7 @@ def render() -> dict[Path, str]:
         files[ROOT / "pravega_wire" / name / "__init__.py"] = package(name, facade.exports())
         unused -= facade.timeouts_used
     if unused:
-        raise SystemExit(f"no method has these time limits any more: {', '.join(sorted(unused))}")
+        raise SystemExit(f"TIMEOUTS has entries that match no method: {', '.join(sorted(unused))}")
     return files
 
 
@@ -955,7 +1060,7 @@ def main() -> int:
         elif not path.exists() or path.read_text() != wanted:
             out_of_date.append(str(path.relative_to(ROOT)))
     if out_of_date:
-        print(f"{', '.join(out_of_date)}: out of date, run {COMMAND}", file=sys.stderr)
+        print(f"{', '.join(out_of_date)}: out of date; run {COMMAND}", file=sys.stderr)
         return 1
     if "--check" in sys.argv[1:]:
         print("the facades are up to date")

@@ -1,4 +1,4 @@
-"""The client: everything else is made by it."""
+"""The client, which creates everything else."""
 
 from __future__ import annotations
 
@@ -77,17 +77,19 @@ P = TypeVar("P")
 V = TypeVar("V")
 
 StreamName = str | ScopedStream
-"""``"scope/stream"``, ``"stream"`` in the default scope, or a :class:`ScopedStream`."""
+"""A stream name: ``"scope/stream"``, ``"stream"`` in the default scope, or a :class:`ScopedStream`."""
 
 _REMEMBERED_TRANSACTIONS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class StreamInfo:
-    """A stream as it was at one moment.
+    """The state of a stream at one moment.
 
-    :ivar configuration: scaling, retention, tags. :ivar head: oldest readable position.
-    :ivar tail: position after the newest event. :ivar sealed: nothing can be appended any more.
+    :ivar configuration: scaling policy, retention policy and tags.
+    :ivar head: the oldest position that can be read.
+    :ivar tail: the position after the newest event.
+    :ivar sealed: whether the stream is sealed. A sealed stream takes no more events.
     """
 
     configuration: StreamConfiguration
@@ -101,8 +103,8 @@ def _check_trio() -> None:
         trio.lowlevel.current_trio_token()
     except RuntimeError:
         raise InvalidArgumentError(
-            "pravega_wire.open_client works under trio only: start the program with trio.run(). Under "
-            "asyncio use pravega_wire.aio.open_client, without an event loop pravega_wire.sync.open_client"
+            "pravega_wire.open_client was called outside trio: start the program with trio.run(). In an "
+            "asyncio program use pravega_wire.aio.open_client, in blocking code pravega_wire.sync.open_client"
         ) from None
 
 
@@ -115,19 +117,40 @@ async def open_client(
     address_map: AddressMap | None = None,
     observer: Observer | None = None,
 ) -> AsyncIterator[PravegaClient]:
-    """Open a client: ``async with open_client("tcp://localhost:9090", scope="demo") as client``.
+    """Open a client for a Pravega cluster. Use it as a context manager.
 
-    No connection is made before the first call. Leaving the context closes everything; what a
-    writer has not flushed by then is lost, so leave writers' contexts first.
+    Opening makes no connection; the first call does. Leaving the context closes every connection and
+    everything opened with the client. Events that a writer has not flushed by then may be lost, so close
+    writers first.
 
-    :param config: a controller's URI, which may list several addresses (``tcp://a:9090,b:9090``), or several
-        URIs; or a whole configuration. What it does not say is as :meth:`PravegaConfig.from_defaults` has it.
-    :param scope: scope of stream names that have none; default: the configuration's.
-    :param credentials: default: the configuration's.
-    :param address_map: translates segment-store addresses that the controller gives,
-        ``(host, port) -> (host, port)``, where they cannot be reached as they are.
-    :param observer: is called while things happen; see :mod:`pravega_wire.metrics`.
-    :raises InvalidArgumentError: it is not trio that runs this, but asyncio, say.
+    Example::
+
+        import trio
+        from pravega_wire import open_client
+
+        async def main():
+            async with open_client("tcp://localhost:9090", scope="demo") as client:
+                await client.create_scope("demo")
+                await client.create_stream("readings", 4)
+                async with client.event_writer("readings") as writer:
+                    await writer.write_event(b"21.5", "sensor-7")
+                async for batch in client.read_events("readings"):
+                    for event in batch:
+                        print(event)
+
+        trio.run(main)
+
+    :param config: the controller's URI, which may list several addresses (``tcp://a:9090,b:9090``); several
+        such URIs; or a complete :class:`PravegaConfig`. Settings that a URI does not contain are taken from
+        :meth:`PravegaConfig.from_defaults`, as is everything if this is None.
+    :param scope: the scope of stream names given without one. The default is the configuration's.
+    :param credentials: replace those of the configuration.
+    :param address_map: a function from the ``(host, port)`` that the controller gives for a segment store to
+        the ``(host, port)`` to connect to. Use it where the store's own address cannot be reached from here.
+    :param observer: called with an object for each thing that happens in the client; see
+        :mod:`pravega_wire.metrics`.
+    :raises InvalidArgumentError: the configuration is invalid.
+    :raises InvalidArgumentError: called outside trio, for example in an asyncio program.
     """
     _check_trio()
     chosen = config_of(config, scope, credentials)
@@ -186,18 +209,27 @@ async def open_client(
 
 
 class PravegaClient:
-    """Scopes, streams, writers, transactions and reads. Made by :func:`open_client`.
+    """A connection to a Pravega cluster. It manages streams and creates readers and writers.
 
-    Every method may be cancelled; the client stays usable. Methods that change something on the
-    controller may have had their effect when they are cancelled or fail on the way back.
+    Made by :func:`open_client`. Every method may be cancelled, and the client stays usable. If a method that
+    changes something is cancelled or fails after its request was sent, the change may or may not have been
+    made.
 
-    A method that does not answer within the configuration's ``operation_timeout`` raises
-    :class:`RetriesExhaustedError`, whose cause is the last failure, or :class:`PravegaTimeoutError`. Reading,
-    listing, dividing ranges and :meth:`stream_layout` take as long as there is something to read: the limit
-    is for each of their requests.
+    A method that gets no answer within the configuration's ``operation_timeout`` raises
+    :class:`RetriesExhaustedError`, whose cause is the last failure, or :class:`PravegaTimeoutError` if no
+    attempt had failed. Reading, listing, dividing ranges and :meth:`stream_layout` may take longer: there the
+    limit applies to each of their requests.
 
-    What is opened can be entered or awaited. ``async with client.event_writer("s/t") as writer`` closes it on
-    the way out; after ``writer = await client.event_writer("s/t")`` the caller closes it.
+    Enter what you open: ``async with client.event_writer("s/t") as writer`` closes the writer on leaving the
+    block. After ``writer = await client.event_writer("s/t")`` the caller has to close it.
+
+    Example::
+
+        await client.create_stream("demo/temperatures", 2)
+        async with client.event_writer("demo/temperatures") as writer:
+            await writer.write_event(b"21.5", "sensor-7")
+        info = await client.stream_info("demo/temperatures")
+        print(info.tail)
     """
 
     def __init__(self, core: ClientCore) -> None:
@@ -218,7 +250,7 @@ class PravegaClient:
         return self._core.config
 
     def metrics(self) -> ClientMetrics:
-        """What the client has done so far. Also after it was closed, and from any thread."""
+        """Return the client's counters. Works from any thread, and after the client was closed."""
         return self._core.counters.metrics()
 
     def _resolve(self, stream: StreamName) -> ScopedStream:
@@ -229,38 +261,39 @@ class PravegaClient:
 
     @limited("creating scope {}")
     async def create_scope(self, scope: str) -> bool:
-        """Create a scope; False when it exists already.
+        """Create a scope. Returns False if it already exists.
 
-        :raises InvalidArgumentError: illegal name.
+        :raises InvalidArgumentError: the name is not a valid scope name.
         """
         self._core.check_open()
         return await self._core.controller.create_scope(scope)
 
     @limited("deleting scope {}")
     async def delete_scope(self, scope: str, *, recursive: bool = False) -> bool:
-        """Delete a scope; False when it did not exist (with ``recursive`` a 0.13.0 server does not tell).
+        """Delete a scope. Returns False if it did not exist.
 
-        Without ``recursive`` the scope is listed first, and the controller is asked only if it is empty: a
-        0.13.0 controller breaks a scope that it refuses to delete. Make nothing in a scope while it is being
-        deleted: what is made between the listing and the deletion still breaks it.
+        With ``recursive`` a 0.13.0 server does not report whether it existed. Without ``recursive`` the
+        client first lists the scope, and sends the request only if the scope is empty. This is because a
+        0.13.0 controller damages a scope that it refuses to delete. Do not create anything in a scope while
+        it is being deleted: whatever is created between the listing and the deletion still damages it.
 
-        :param recursive: with every stream, group and table in it.
-        :raises ScopeNotEmptyError: it is not empty and ``recursive`` is false; nothing has happened to it.
-        :raises ScopeBrokenError: the controller does not get on with deleting what is in it.
+        :param recursive: also delete every stream, reader group and table in the scope.
+        :raises ScopeNotEmptyError: the scope is not empty and ``recursive`` is false. The scope is unchanged.
+        :raises ScopeBrokenError: the controller makes no progress in deleting the scope's contents.
         """
         self._core.check_open()
         if check_flag("recursive", recursive):
             return await scopes.delete_recursively(self._core, scope)
         return await scopes.delete(self._core, scope)
 
-    @limited("asking for scope {}")
+    @limited("checking whether scope {} exists")
     async def scope_exists(self, scope: str) -> bool:
         """Whether the scope exists."""
         self._core.check_open()
         return await self._core.controller.check_scope_exists(scope)
 
     async def list_scopes(self) -> list[str]:
-        """Names of all scopes that the credentials allow to see."""
+        """Return the names of all scopes that the credentials may see."""
         self._core.check_open()
         return [scope async for scope in self._core.controller.list_scopes()]
 
@@ -268,10 +301,11 @@ class PravegaClient:
 
     @limited("creating stream {}")
     async def create_stream(self, stream: StreamName, configuration: StreamConfiguration | int = 1) -> bool:
-        """Create a stream; False when it exists already (its configuration is left alone).
+        """Create a stream. Returns False if it already exists; its configuration is then left unchanged.
 
         :param configuration: a :class:`StreamConfiguration`, or an int for that many fixed segments.
-        :raises ScopeNotFoundError: no such scope. :raises InvalidArgumentError: illegal name.
+        :raises ScopeNotFoundError: the scope does not exist.
+        :raises InvalidArgumentError: the stream's name or the configuration is invalid.
         :raises ScopeBrokenError: the scope cannot hold another stream with tags, or is being deleted.
         """
         name = self._resolve(stream)
@@ -284,36 +318,39 @@ class PravegaClient:
     async def update_stream(self, stream: StreamName, configuration: StreamConfiguration) -> None:
         """Replace the whole configuration of a stream.
 
-        :raises StreamNotFoundError: no such stream. :raises StreamSealedError: it is sealed.
-        :raises ScopeBrokenError: the controller cannot enter the tags: see there.
+        :raises StreamNotFoundError: the stream does not exist.
+        :raises StreamSealedError: the stream is sealed.
+        :raises ScopeBrokenError: the controller cannot record the tags, because the scope has lost its table
+            of tags. The stream can be written and read, but no longer changed, sealed or deleted.
         """
         name = self._resolve(stream)
         if not isinstance(configuration, StreamConfiguration):
             raise InvalidArgumentError(
-                f"stream {name} is updated with a StreamConfiguration, not {configuration!r}"
+                f"stream {name} cannot be updated: the configuration must be a StreamConfiguration, not "
+                f"{configuration!r}"
             )
         await scopes.update_stream(self._core, name, configuration)
 
     @limited("sealing stream {}")
     async def seal_stream(self, stream: StreamName) -> None:
-        """Allow no more appends; harmless when it is sealed already.
+        """Seal a stream, so that it takes no more events. Sealing a sealed stream does nothing.
 
-        :raises StreamNotFoundError: no such stream.
+        :raises StreamNotFoundError: the stream does not exist.
         """
         name = self._resolve(stream)
         await self._core.controller.seal_stream(name.scope, name.name)
 
     @limited("deleting stream {}")
     async def delete_stream(self, stream: StreamName, *, seal: bool = False) -> bool:
-        """Delete a sealed stream with its data; False when it did not exist.
+        """Delete a sealed stream and its data. Returns False if it did not exist.
 
-        :param seal: seal it first.
-        :raises StreamNotSealedError: it is not sealed and ``seal`` is false.
+        :param seal: seal the stream first if it is not sealed.
+        :raises StreamNotSealedError: the stream is not sealed and ``seal`` is false.
         """
         name = self._resolve(stream)
         check_flag("seal", seal)
         try:
-            # First: one whose creation was not finished can be deleted, and not be sealed.
+            # Before sealing: a stream whose creation was not finished cannot be sealed, only deleted.
             return await self._core.controller.delete_stream(name.scope, name.name)
         except StreamNotSealedError:
             if not seal:
@@ -321,7 +358,7 @@ class PravegaClient:
         await self._core.controller.seal_stream(name.scope, name.name)
         return await self._core.controller.delete_stream(name.scope, name.name)
 
-    @limited("asking for stream {}")
+    @limited("checking whether stream {} exists")
     async def stream_exists(self, stream: StreamName) -> bool:
         """Whether the stream exists."""
         name = self._resolve(stream)
@@ -330,11 +367,12 @@ class PravegaClient:
     async def list_streams(
         self, scope: str | None = None, *, tag: str | None = None, internal: bool = False
     ) -> list[ScopedStream]:
-        """Scope and name of each stream of a scope.
+        """Return the streams of a scope, each with scope and name.
 
-        :param scope: default the configuration's. :param tag: only streams with this tag.
-        :param internal: also streams that Pravega made itself (``_MARK...``, ``_RG...``).
-        :raises ScopeNotFoundError: no such scope.
+        :param scope: the scope to list. The default is the configuration's.
+        :param tag: list only streams with this tag.
+        :param internal: include the streams that Pravega itself created (``_MARK...``, ``_RG...``).
+        :raises ScopeNotFoundError: the scope does not exist.
         """
         self._core.check_open()
         chosen = self._core.config.resolve_scope(scope)
@@ -347,20 +385,20 @@ class PravegaClient:
         )
         return [ScopedStream(chosen, name) async for name in pages if internal or not name.startswith("_")]
 
-    @limited("asking for the configuration of stream {}")
+    @limited("fetching the configuration of stream {}")
     async def stream_configuration(self, stream: StreamName) -> StreamConfiguration:
-        """Scaling policy, retention policy and tags.
+        """Return a stream's scaling policy, retention policy and tags.
 
-        :raises StreamNotFoundError: no such stream.
+        :raises StreamNotFoundError: the stream does not exist.
         """
         name = self._resolve(stream)
         return await self._core.controller.get_stream_configuration(name.scope, name.name)
 
-    @limited("asking for stream {}")
+    @limited("fetching configuration, head and tail of stream {}")
     async def stream_info(self, stream: StreamName) -> StreamInfo:
-        """Configuration, head and tail of a stream.
+        """Return a stream's configuration, head and tail, and whether it is sealed.
 
-        :raises StreamNotFoundError: no such stream.
+        :raises StreamNotFoundError: the stream does not exist.
         """
         name = self._resolve(stream)
         configuration = await self.stream_configuration(name)
@@ -372,31 +410,39 @@ class PravegaClient:
             sealed=not active,
         )
 
-    @limited("asking for the head of stream {}")
+    @limited("fetching the head of stream {}")
     async def head(self, stream: StreamName) -> StreamCut:
-        """The oldest position that can be read."""
+        """Return the oldest position that can be read.
+
+        :raises StreamNotFoundError: the stream does not exist.
+        """
         return await batch.head(self._core, self._resolve(stream))
 
-    @limited("asking for the tail of stream {}")
+    @limited("fetching the tail of stream {}")
     async def tail(self, stream: StreamName) -> StreamCut:
-        """The position after the newest event."""
+        """Return the position after the newest event.
+
+        :raises StreamNotFoundError: the stream does not exist.
+        """
         return await batch.tail(self._core, self._resolve(stream))
 
     async def stream_layout(self, stream: StreamName) -> StreamLayout:
-        """All segments that the stream has had, with key ranges and lengths, to calculate with cuts offline.
+        """Return the key ranges and lengths of all segments of the stream, to work with cuts offline.
 
-        It asks the controller once for each epoch and the stores once for each segment. Credentials have to
-        allow writing, as the server demands it for an epoch's segments.
+        The result has every segment the stream has ever had. It takes one request to the controller for each
+        epoch and one to a store for each segment. The credentials must allow writing, because the server
+        requires that for listing an epoch's segments.
 
-        :raises StreamNotFoundError: no such stream.
+        :raises StreamNotFoundError: the stream does not exist.
         """
         return await batch.stream_layout(self._core, self._resolve(stream))
 
     @limited("truncating stream {}")
     async def truncate_stream(self, stream: StreamName, cut: StreamCut) -> None:
-        """Drop everything before a cut; reads before it fail afterwards.
+        """Delete everything before a cut. Reading from before the cut fails afterwards.
 
-        :raises InvalidStreamCutError: the cut is of another stream.
+        :param cut: the new head of the stream.
+        :raises InvalidStreamCutError: the cut belongs to another stream.
         :raises StreamSealedError: the stream is sealed.
         """
         name = self._resolve(stream)
@@ -405,33 +451,40 @@ class PravegaClient:
 
     # --- segments and scaling -------------------------------------------------------------------
 
-    @limited("asking for the segments of stream {}")
+    @limited("fetching the active segments of stream {}")
     async def active_segments(self, stream: StreamName) -> list[SegmentWithRange]:
-        """Segments that take appends now, with their key ranges; none of a sealed stream."""
+        """Return the segments that take events now, with their key ranges; none for a sealed stream."""
         name = self._resolve(stream)
         return await self._core.controller.get_current_segments(name.scope, name.name)
 
-    @limited("asking for the segments of stream {}")
+    @limited("fetching the segments of an epoch of stream {}")
     async def epoch_segments(self, stream: StreamName, epoch: int) -> list[SegmentWithRange]:
-        """Segments that were active in an epoch (0 is the stream's first)."""
+        """Return the segments that were active in an epoch.
+
+        :param epoch: the number of the epoch. The first epoch of a stream is 0.
+        """
         name = self._resolve(stream)
         check_count("epoch", epoch, 0, INT32_MAX)
         return await self._core.controller.get_epoch_segments(name.scope, name.name, epoch)
 
     @limited("reading the watermarks of stream {}")
     async def watermarks(self, stream: StreamName) -> list[Watermark]:
-        """The watermarks that the controller has made from the times that writers noted, oldest first.
+        """Return the stream's watermarks, oldest first.
 
-        They say where in the stream which time was written (:meth:`EventWriter.note_time`); none when no
-        writer has noted any.
+        The controller makes watermarks from the event times that writers report
+        (:meth:`EventWriter.note_time`). Each one says which part of the stream was written by which time. The
+        list is empty if no writer has reported a time.
 
-        :raises StreamNotFoundError: there is no such stream.
+        :raises StreamNotFoundError: the stream does not exist.
         """
         return await marks.watermarks(self._core, self._resolve(stream))
 
-    @limited("asking for successors in stream {}")
+    @limited("fetching the successors of a segment of stream {}")
     async def successors(self, stream: StreamName, segment_id: int) -> Successors:
-        """Segments that follow a sealed segment, each with all its predecessors."""
+        """Return the segments that follow a sealed segment, each with all its predecessors.
+
+        :param segment_id: the id of the sealed segment.
+        """
         name = self._resolve(stream)
         check_count("segment_id", segment_id, 0)
         return await self._core.controller.get_successors(name.scope, name.name, segment_id)
@@ -443,13 +496,16 @@ class PravegaClient:
         seal: Sequence[int],
         new_ranges: Sequence[tuple[float, float]],
     ) -> None:
-        """Replace active segments by new ones; returns when it is done.
+        """Replace active segments by new ones. Returns when the scale is complete.
 
-        :param seal: ids of active segments to seal.
-        :param new_ranges: ``(low, high)`` pairs that cover exactly the sealed segments' ranges.
-        :raises InvalidArgumentError: nothing to seal, or ranges that are empty or overlap.
-        :raises ScaleConflictError: the ranges do not fit, a segment is not active, or another
-            scale is running.
+        :param seal: ids of the active segments to seal.
+        :param new_ranges: ``(low, high)`` key ranges of the new segments. Together they must cover exactly
+            the ranges of the sealed segments.
+        :raises InvalidArgumentError: ``seal`` is empty, or a range is empty, or ranges overlap.
+        :raises ScaleConflictError: the ranges do not fit, a segment is not active, fewer segments than the
+            scaling policy's minimum would be left, or another scale is running.
+        :raises PravegaTimeoutError: the scale has started and is not complete after ``operation_timeout``
+            seconds.
         """
         name = self._resolve(stream)
         controller = self._core.controller
@@ -457,8 +513,8 @@ class PravegaClient:
         if epoch is None:
             raise ScaleConflictError(
                 f"stream {name} was not scaled: segments {list(seal)} must be active, the new "
-                f"ranges {list(new_ranges)} must cover exactly theirs, no fewer segments may be left "
-                "than the scaling policy's minimum, and no other scale may run",
+                f"ranges {list(new_ranges)} must cover exactly the same keys, the scaling policy's "
+                "minimum number of segments must be kept, and no other scale may be running",
                 scope=name.scope,
                 stream=name.name,
             )
@@ -466,7 +522,7 @@ class PravegaClient:
         while not await controller.check_scale(name.scope, name.name, epoch):
             if not await backoff.wait():
                 raise PravegaTimeoutError(
-                    f"the scale of stream {name} from epoch {epoch} has started but is not done "
+                    f"the scale of stream {name} from epoch {epoch} has started but is not complete "
                     f"after {self.config.operation_timeout:g} s",
                     scope=name.scope,
                     stream=name.name,
@@ -483,16 +539,17 @@ class PravegaClient:
         note_time_every: float | None = None,
         large_events: bool = False,
     ) -> EventWriter:
-        """A writer of events: ``async with client.event_writer("s/t") as writer``.
+        """Create a writer of events: ``async with client.event_writer("s/t") as writer``.
 
-        :param max_outstanding_bytes: what it may hold unacknowledged before a write waits.
-        :param partitioner: routing key to position in the key space; the default is the hash that all clients
-            of Pravega use. Another one keeps order per key as well, but only among writers that use the same.
-        :param note_time_every: seconds between time notes with the wall clock's time, for watermarks; None
-            leaves that to :meth:`EventWriter.note_time`.
-        :param large_events: take events over 8 MiB as well (up to 2 GiB): each goes to a segment of its own
-            first and is merged when it is whole, so readers see all of it or nothing. Writing one waits until
-            it is stored.
+        :param max_outstanding_bytes: the number of unacknowledged bytes at which a write starts to wait.
+        :param partitioner: a function from a routing key to its position in the key space. The default is the
+            hash that all Pravega clients use. Another function also keeps the events of each key in order,
+            provided that all writers of the stream use the same one.
+        :param note_time_every: seconds between automatic reports of the wall-clock time, from which the
+            controller makes watermarks. None leaves that to :meth:`EventWriter.note_time`.
+        :param large_events: also accept events over 8 MiB, up to 2 GiB. Each of them is written to a segment
+            of its own and merged when it is complete, so readers see all of it or nothing. Writing one
+            returns after it is stored.
         """
         return EventWriter(
             self._core,
@@ -513,18 +570,26 @@ class PravegaClient:
         partitioner: Partitioner = routing_key_position,
         note_time_every: float | None = None,
     ) -> ResumableWriter:
-        """A writer of a numbered sequence of events that another process may go on with.
+        """Create a writer of a numbered sequence of events, which another process can resume after a crash.
 
-        ::
+        See :class:`ResumableWriter`; the other parameters are those of :meth:`event_writer`.
 
-            async with client.resumable_writer("s/t", writer_id) as writer:
-                for event, key in source(start_after=writer.last_stored):
-                    await writer.write_event(event, key)
+        Example::
 
-        :param writer_id: names the sequence; keep it where the next process finds it.
-        :param first_event_number: number of the first event that will be written, from 1; default: the one
-            after the last that is known to be stored. Starting earlier is harmless, starting later leaves
-            events out.
+            import uuid
+
+            writer_id = uuid.UUID("6f9619ff-8b86-d011-b42d-00cf4fc964ff")
+            async with client.resumable_writer("demo/readings", writer_id) as writer:
+                for number in range(writer.last_stored + 1, 101):
+                    await writer.write_event(b"reading %d" % number, "sensor-7")
+
+        :param writer_id: identifies the sequence. Store it where the next process can find it.
+        :param first_event_number: the number of the first event that will be written, at least 1. The default
+            is the number after the last one that is known to be stored. Starting with an earlier number is
+            harmless; starting with a later one leaves events out.
+        :param max_outstanding_bytes: the number of unacknowledged bytes at which a write starts to wait.
+        :param partitioner: see :meth:`event_writer`.
+        :param note_time_every: see :meth:`event_writer`.
         """
         return ResumableWriter(
             self._core,
@@ -543,9 +608,11 @@ class PravegaClient:
     async def begin_transaction(self, stream: StreamName, *, lease_ms: int = DEFAULT_LEASE_MS) -> Transaction:
         """Begin a transaction: ``async with client.begin_transaction("s/t") as transaction``.
 
-        :param lease_ms: milliseconds (10 000 to 600 000 on a server with default limits) after
-            which the server aborts it unless it was renewed; renewed in the background.
-        :raises StreamNotFoundError: no such stream. :raises StreamSealedError: it is sealed.
+        :param lease_ms: milliseconds after which the server aborts the transaction unless the lease was
+            renewed; 10 000 to 600 000 on a server with default limits. The client renews the lease in the
+            background while the transaction is open.
+        :raises StreamNotFoundError: the stream does not exist.
+        :raises StreamSealedError: the stream is sealed.
         """
         name = self._resolve(stream)
         created = await self._core.controller.create_transaction(name.scope, name.name, lease_ms)
@@ -557,10 +624,12 @@ class PravegaClient:
     async def transaction(
         self, stream: StreamName, txn_id: UUID, *, lease_ms: int = DEFAULT_LEASE_MS
     ) -> Transaction:
-        """Take up an open transaction by its id, also in another process than it was begun in.
+        """Resume an open transaction by its id, possibly one that another process began.
 
-        :raises TransactionNotOpenError: it is committed or aborted (or about to be).
-        :raises TransactionUnknownError: the controller does not know it.
+        :param txn_id: the :attr:`Transaction.txn_id` of the transaction.
+        :param lease_ms: as for :meth:`begin_transaction`.
+        :raises TransactionNotOpenError: the transaction is committed or aborted, or about to be.
+        :raises TransactionUnknownError: the controller has no record of it.
         """
         name = self._resolve(stream)
         check_lease(lease_ms)
@@ -571,7 +640,7 @@ class PravegaClient:
         return Transaction(self._core, name, txn_id, segments, lease_ms)
 
     async def _transaction_segments(self, stream: ScopedStream, txn_id: UUID) -> list[SegmentWithRange]:
-        """The segments of a transaction's epoch, with the epoch half of their ids replaced."""
+        """The segments of a transaction's epoch, with the transaction's own epoch half in their ids."""
         check_uuid("the id of a transaction", txn_id)
         known = self._txn_segments.get((stream, txn_id))
         if known is not None:
@@ -591,14 +660,14 @@ class PravegaClient:
     def _remember_segments(
         self, stream: ScopedStream, txn_id: UUID, segments: list[SegmentWithRange]
     ) -> None:
-        """A transaction keeps its segments: staging, merging and deleting ask for them once."""
+        """Cache a transaction's segments, so that staging, merging and deleting fetch them only once."""
         self._txn_segments[stream, txn_id] = segments
         while len(self._txn_segments) > _REMEMBERED_TRANSACTIONS:
             del self._txn_segments[next(iter(self._txn_segments))]
 
-    @limited("asking for a transaction on stream {}")
+    @limited("fetching the status of a transaction on stream {}")
     async def transaction_status(self, stream: StreamName, txn_id: UUID) -> TxnStatus:
-        """State of a transaction; ``UNKNOWN`` when the controller does not know it."""
+        """Return the state of a transaction; ``UNKNOWN`` if the controller has no record of it."""
         name = self._resolve(stream)
         return await self._core.controller.check_transaction_state(name.scope, name.name, txn_id)
 
@@ -606,41 +675,50 @@ class PravegaClient:
     async def commit_transaction(
         self, stream: StreamName, txn_id: UUID, *, timestamp: int | None = None
     ) -> None:
-        """Commit by id. Harmless when it is committing or committed already.
+        """Commit a transaction by its id. Does nothing if it is already committing or committed.
 
-        :raises TransactionAbortedError: it was aborted. :raises TransactionUnknownError: unknown.
+        :param timestamp: event time to report with the commit, in milliseconds.
+        :raises TransactionAbortedError: the transaction was aborted.
+        :raises TransactionUnknownError: the controller has no record of it.
         """
         await transaction.commit_transaction(self._core, self._resolve(stream), txn_id, timestamp)
 
     @limited("aborting a transaction on stream {}")
     async def abort_transaction(self, stream: StreamName, txn_id: UUID) -> None:
-        """Abort by id. Harmless when it is aborting or aborted already.
+        """Abort a transaction by its id. Does nothing if it is already aborting or aborted.
 
-        :raises TransactionNotOpenError: it is committed. :raises TransactionUnknownError: unknown.
+        :raises TransactionNotOpenError: the transaction is committed.
+        :raises TransactionUnknownError: the controller has no record of it.
         """
         await transaction.abort_transaction(self._core, self._resolve(stream), txn_id)
 
     async def wait_committed(self, stream: StreamName, txn_id: UUID) -> None:
-        """Wait until readers see a committing transaction's events.
+        """Wait until readers see the events of a committing transaction.
 
-        :raises TransactionAbortedError: it was aborted. :raises TransactionUnknownError: unknown.
-        :raises PravegaTimeoutError: as :meth:`Transaction.wait_committed`.
+        :raises TransactionAbortedError: the transaction was aborted.
+        :raises TransactionUnknownError: the controller has no record of it.
+        :raises TransactionNotOpenError: the transaction is open: it was not committed.
+        :raises PravegaTimeoutError: as for :meth:`Transaction.wait_committed`.
         """
         await transaction.wait_committed(self._core, self._resolve(stream), txn_id)
 
     @limited("listing the transactions of stream {}")
     async def completed_transactions(self, stream: StreamName) -> dict[UUID, TxnStatus]:
-        """Transactions that have ended and are still remembered (at most 500), with how they ended.
+        """Return the outcomes of the completed transactions that the controller still remembers.
 
-        A 0.13.0 server forgets them all once transactions of a second stream have ended: use
-        :meth:`transaction_status` for those whose ids are known.
+        It remembers at most 500. A 0.13.0 server forgets all of them once transactions of a second stream
+        have ended. If you know a transaction's id, use :meth:`transaction_status` instead.
         """
         name = self._resolve(stream)
         return await self._core.controller.list_completed_transactions(name.scope, name.name)
 
     @limited("renewing a transaction on stream {}")
     async def ping_transaction(self, stream: StreamName, txn_id: UUID, *, lease_ms: int) -> bool:
-        """Renew the lease of an open transaction by id; False when it is not open any more."""
+        """Renew the lease of an open transaction by its id. Returns False if it is no longer open.
+
+        :param lease_ms: milliseconds from now.
+        :raises TransactionError: the controller refused to renew the lease; the message has its reason.
+        """
         name = self._resolve(stream)
         status = await self._core.controller.ping_transaction(name.scope, name.name, txn_id, lease_ms)
         if status.name == "OK":
@@ -648,7 +726,7 @@ class PravegaClient:
         if status.name in ("COMMITTED", "ABORTED", "UNKNOWN"):
             return False
         raise TransactionError(
-            f"transaction {txn_id} on {name} cannot be kept alive: {status.name}",
+            f"the lease of transaction {txn_id} on {name} cannot be renewed: {status.name}",
             scope=name.scope,
             stream=name.name,
             transaction=txn_id,
@@ -661,10 +739,15 @@ class PravegaClient:
     async def staging_writer(
         self, stream: StreamName, txn_id: UUID, staging_id: UUID | None = None
     ) -> StagingWriter:
-        """A writer whose events wait beside a transaction: ``async with client.staging_writer(...)``.
+        """Create a writer whose events can later be merged into a transaction, or deleted.
 
-        :param txn_id: the transaction they may be merged into; its epoch decides their segments.
-        :param staging_id: names this attempt; it must not have been used before.
+        Use it as ``async with client.staging_writer(...) as writer``; see :class:`StagingWriter`.
+
+        :param txn_id: the transaction that the events may be merged into. Its epoch determines their
+            segments.
+        :param staging_id: identifies this attempt. It must not have been used before. The default is a random
+            one.
+        :raises InvalidArgumentError: the staging id was used before.
         """
         name = self._resolve(stream)
         if staging_id is not None:
@@ -677,18 +760,18 @@ class PravegaClient:
     ) -> dict[int, int]:
         """Move staged events into an open transaction, in the order of the ids.
 
-        Sending it again is harmless: what was merged already counts as done.
+        Repeating the call is harmless: events that were already merged count as done.
 
-        :returns: length in bytes of each segment of the transaction after that, by its id; nothing where no
-            ids were given.
-        :raises NoSuchSegmentError: the transaction is not open any more.
+        :returns: the resulting length in bytes of each segment of the transaction, by segment id; an empty
+            dict if no ids were given.
+        :raises NoSuchSegmentError: the transaction is no longer open.
         """
         name = self._resolve(stream)
         segments = await self._transaction_segments(name, txn_id)
         return await transaction.merge_staging(self._core, name, txn_id, segments, staging_ids)
 
     async def delete_staging(self, stream: StreamName, txn_id: UUID, staging_ids: Sequence[UUID]) -> None:
-        """Delete staged events that were not merged; missing ones are fine."""
+        """Delete staged events that were not merged. Ids that do not exist are ignored."""
         name = self._resolve(stream)
         segments = await self._transaction_segments(name, txn_id)
         await transaction.delete_staging(self._core, name, segments, staging_ids)
@@ -704,20 +787,22 @@ class PravegaClient:
         on_truncated: OnTruncated = "raise",
         max_range_bytes: int | None = None,
     ) -> list[SegmentRange]:
-        """What lies between two cuts, as one range for each segment that has data there.
+        """Return the data between two cuts, as one range for each segment that has some.
 
-        Ranges are values: they can be pickled, shipped, and read again with the same result. They
-        come in the order of their segment ids, which keeps the order of each routing key.
+        Ranges are plain values: they can be pickled, sent elsewhere and read repeatedly with the same result.
+        They are ordered by segment id, which keeps the order of each routing key.
 
-        :param start, end: a cut, its text, ``"earliest"`` or ``"latest"``; resolved now.
-        :param on_truncated: what to do when data between the cuts is gone: ``"raise"`` or
-            ``"skip_to_head"``.
-        :param max_range_bytes: divide larger ranges as :meth:`split_range` does (at its cost and with its
-            errors); the pieces of a segment come in their order.
-        :raises DataLossError: data between the cuts was truncated, or all of it before the end; unless
-            ``on_truncated`` is ``"skip_to_head"``, which then gives what is left, or nothing.
-        :raises InvalidStreamCutError: a cut of another stream, beyond a segment's end, or of a segment that
-            does not exist; or ``start`` is after ``end``.
+        :param start: a :class:`StreamCut`, its text form, ``"earliest"`` or ``"latest"``. The words are
+            resolved when this is called.
+        :param end: the same choices as for ``start``.
+        :param on_truncated: what to do if data between the cuts was truncated: ``"raise"`` an error, or
+            ``"skip_to_head"`` to return the rest.
+        :param max_range_bytes: divide larger ranges, in the way and at the cost of :meth:`split_range`, and
+            with its errors. The pieces of a segment are in order.
+        :raises DataLossError: data between the cuts was truncated and ``on_truncated`` is ``"raise"``. With
+            ``"skip_to_head"`` the result is what is left, possibly an empty list.
+        :raises InvalidStreamCutError: a cut belongs to another stream, is beyond a segment's end or has a
+            segment that does not exist; or ``start`` is after ``end``.
         """
         if max_range_bytes is not None:
             check_bytes("max_range_bytes", max_range_bytes)
@@ -733,19 +818,22 @@ class PravegaClient:
         *,
         index: BoundaryIndex | None = None,
     ) -> list[SegmentRange]:
-        """Divide a range between events, so that several cores or workers can read one segment.
+        """Divide a range at event boundaries, so that several cores or workers can read one segment.
 
-        The pieces follow each other without a gap, from the range's start to its end; none is empty; only a
-        piece that is a single event has more than ``max_bytes`` bytes. A range within the limit is given back
-        without asking a server. Otherwise one pass over the range follows its headers: where events are large
-        it reads just them, where they are small it has to read every byte. (A 0.13.0 server keeps no index of
-        events; see ``docs/batch.md``.)
+        The pieces are contiguous and cover the whole range. None is empty, and only a piece that is a single
+        event may be larger than ``max_bytes``. A range within the limit is returned without a request.
+        Otherwise one pass over the range follows the event headers: where events are large it reads only the
+        headers, where they are small it has to read every byte, because a 0.13.0 server keeps no index of
+        events (see ``docs/batch.md``).
 
-        :param index: boundaries known from before; what they do not cover is looked at.
+        :param segment_range: the range to divide.
+        :param max_bytes: the largest size of a piece, in bytes. Event headers count.
+        :param index: boundaries that are already known. Only the rest of the range is searched.
         :raises TruncatedInputError: the range begins or ends in the middle of an event.
-        :raises DecodeError: the range holds no events, for instance it was written as a byte stream.
-        :raises DataLossError: it was truncated.
-        :raises InvalidArgumentError: it reaches beyond the segment's end, or the limit is not over 0.
+        :raises DecodeError: the range does not contain events; for example, it was written as a byte stream.
+        :raises DataLossError: the range was truncated.
+        :raises InvalidArgumentError: the range reaches beyond the segment's end, or ``max_bytes`` is not
+            positive.
         """
         return await splitting.split_range(self._core, segment_range, max_bytes, index)
 
@@ -756,50 +844,58 @@ class PravegaClient:
         spacing: int = DEFAULT_SPACING,
         known: BoundaryIndex | None = None,
     ) -> BoundaryIndex:
-        """Look for boundaries between the events of a range, to keep and to divide it by any number of times.
+        """Find event boundaries in a range, as an index that can be stored and used repeatedly.
 
-        :param spacing: bytes from one boundary to the next; pieces can be as small as this.
-        :param known: the index of an earlier, shorter range of the segment: only what came after it is looked
-            at, and the result covers both. It is not used when its spacing is another or when it does not
-            reach the range's start.
-        :raises InvalidArgumentError: ``known`` is of another segment. Others as :meth:`split_range`.
+        :param segment_range: the range to search.
+        :param spacing: bytes from one boundary to the next. Pieces can be as small as this.
+        :param known: the index of an earlier, shorter range of the same segment. Only the rest is searched,
+            and the result covers both. It is ignored if its spacing differs or if it does not reach the
+            range's start.
+        :raises InvalidArgumentError: ``known`` belongs to another segment, the range reaches beyond the
+            segment's end, or ``spacing`` is not positive.
+        :raises TruncatedInputError: the range begins or ends in the middle of an event.
+        :raises DecodeError: the range does not contain events.
+        :raises DataLossError: the range was truncated.
         """
         return await splitting.boundary_index(self._core, segment_range, spacing, known)
 
     async def leading_parts(
         self, asked: Iterable[tuple[SegmentRange, int | None, int | None]]
     ) -> list[LeadingPart]:
-        """How many whole events of each range are within a limit, to read a stream in portions.
+        """Find how many whole events at the beginning of each range are within a limit.
 
-        A pass over the headers, of all ranges at the same time, reads no more than the limits allow.
+        Use it to read a stream in portions. All ranges are searched concurrently. The search follows the
+        event headers and does not go beyond the limits.
 
-        :param asked: a range that begins at a boundary, the most bytes (event headers included) and the most
-            events that its part may have; None for no limit. An event over the limit of bytes is left out.
-        :returns: an answer for each, in the same order.
+        :param asked: tuples of a range that begins at an event boundary, the most bytes (event headers
+            included) and the most events that its part may have; None means no limit. An event that exceeds
+            the byte limit is left out.
+        :returns: one answer for each range, in the same order.
         :raises TruncatedInputError: a range ends in the middle of an event.
-        :raises DecodeError: a range holds no events, or does not begin with one.
-        :raises DataLossError: it was truncated.
-        :raises InvalidArgumentError: it reaches beyond the segment's end, or a limit is negative.
+        :raises DecodeError: a range does not contain events, or does not begin with one.
+        :raises DataLossError: a range was truncated.
+        :raises InvalidArgumentError: a range reaches beyond the segment's end, or a limit is negative.
         """
         return await splitting.leading_parts(self._core, list(asked))
 
     def read_range(self, segment_range: SegmentRange) -> EventRangeReader:
-        """The events of a range: ``async for batch in client.read_range(r)``.
+        """Read the events of a range: ``async for batch in client.read_range(r)``.
 
-        The objects that this, :meth:`read_events` and :meth:`read_ranges` return are used alike: iterate over
-        them, and enter them (``async with client.read_range(r) as batches``) where reading may end before the
-        last batch. That gives the connection and the buffers back at once, which otherwise happens after the
-        last batch or with the client. Nothing is read before the first batch is asked for.
+        The results of this method, :meth:`read_events` and :meth:`read_ranges` are used in the same way.
+        Iterate over them. If you may stop before the last batch, also enter them (``async with
+        client.read_range(r) as batches``): leaving the block releases the connection and the buffers at once.
+        Otherwise they are released after the last batch, or when the client is closed. Nothing is read before
+        the first batch is requested.
 
-        :raises DataLossError: (while reading) it was truncated meanwhile.
+        :raises DataLossError: (while reading) data of the range was truncated.
         """
         return batch.range_reader(self._core, segment_range)
 
     async def range_crc32(self, segment_range: SegmentRange) -> int:
-        """CRC-32 (as :func:`zlib.crc32`) of the bytes of a range, event headers included.
+        """Compute the CRC-32 (as :func:`zlib.crc32`) of the bytes of a range, event headers included.
 
-        :raises DataLossError: it was truncated.
-        :raises InvalidArgumentError: it reaches beyond the segment's end.
+        :raises DataLossError: the range was truncated.
+        :raises InvalidArgumentError: the range reaches beyond the segment's end.
         """
         return await splitting.range_crc32(self._core, segment_range)
 
@@ -811,16 +907,19 @@ class PravegaClient:
         max_buffered_bytes: int = 32 * 1024 * 1024,
         ordered: bool = True,
     ) -> RangesReader:
-        """Several ranges read at the same time: ``async for batch in client.read_ranges(ranges)``.
+        """Read several ranges concurrently: ``async for batch in client.read_ranges(ranges)``.
 
-        It gives :class:`SegmentEvents`, as they arrive. Close it as :meth:`read_range`.
+        Batches are :class:`SegmentEvents`, returned in the order they arrive. Close the result as described
+        at :meth:`read_range`.
 
-        :param at_once: how many ranges are read at a time.
-        :param max_buffered_bytes: what they hold together of data that was received and not taken (at least
-            384 KiB for each, and an event that is larger than that as a whole).
-        :param ordered: keep the events of each routing key in order: pieces of one segment are read one after
-            the other, and a segment after all of earlier epochs. Without it everything is read at once.
-        :raises InvalidArgumentError: a number is too small.
+        :param ranges: the ranges to read, for example from :meth:`segment_ranges`.
+        :param at_once: the number of ranges to read at a time.
+        :param max_buffered_bytes: the limit for data that was received and not yet taken, over all ranges.
+            Each range may hold at least 384 KiB, and always one whole event.
+        :param ordered: keep the events of each routing key in order. Pieces of one segment are then read one
+            after the other, and a segment only after all segments of earlier epochs. If false, ``at_once`` is
+            the only limit.
+        :raises InvalidArgumentError: ``at_once`` or ``max_buffered_bytes`` is too small.
         """
         return RangesReader(
             self._core, ranges, at_once=at_once, max_buffered_bytes=max_buffered_bytes, ordered=ordered
@@ -834,10 +933,15 @@ class PravegaClient:
         *,
         on_truncated: OnTruncated = "raise",
     ) -> StreamReader:
-        """The events between two cuts, in order for each routing key.
+        """Read the events between two cuts, in order for each routing key.
 
-        ``async for batch in client.read_events("s/t")``; arguments as :meth:`segment_ranges`, which is called
-        when the first batch is asked for, and whose errors are raised then. Close it as :meth:`read_range`.
+        Use it as ``async for batch in client.read_events("s/t")``. The parameters are those of
+        :meth:`segment_ranges`, which is called when the first batch is requested and raises its errors then.
+        Close the result as described at :meth:`read_range`.
+
+        :param start: where to begin; by default the oldest event.
+        :param end: where to stop; by default the newest event when the first batch is requested.
+        :param on_truncated: what to do if data between the cuts was truncated.
         """
         return StreamReader(
             self._core, lambda: self.segment_ranges(stream, start, end, on_truncated=on_truncated)
@@ -845,10 +949,10 @@ class PravegaClient:
 
     @limited("fetching the event at {}")
     async def fetch_event(self, pointer: EventPointer) -> bytes:
-        """One event, by where it lies (:attr:`Event.pointer`).
+        """Return one event, given its location (:attr:`Event.pointer`).
 
-        :raises DataLossError: it was truncated.
-        :raises InvalidArgumentError: there is no such event in that place.
+        :raises DataLossError: the event was truncated.
+        :raises InvalidArgumentError: no event begins and ends at this location.
         """
         self._core.check_open()
         return await batch.fetch_event(self._core, pointer)
@@ -861,12 +965,16 @@ class PravegaClient:
         group: StreamName,
         config: ReaderGroupConfig | Iterable[StreamName | StreamCut],
     ) -> bool:
-        """Create a reader group; False when it exists already, with the same configuration.
+        """Create a reader group. Returns False if it already exists with the same configuration.
 
         :param group: ``"scope/group"``, or a name in the default scope.
-        :param config: or streams to read from their heads, and cuts to read from there on.
-        :raises ReaderGroupError: it exists with another configuration.
-        :raises ScopeNotFoundError, StreamNotFoundError, ScopeBrokenError: as named.
+        :param config: a :class:`ReaderGroupConfig`, or an iterable of streams to read from their heads and of
+            :class:`StreamCut` values to read from there.
+        :raises ReaderGroupError: the group already exists with another configuration.
+        :raises ScopeNotFoundError: the scope does not exist.
+        :raises StreamNotFoundError: one of the streams does not exist.
+        :raises ScopeBrokenError: the scope cannot hold another reader group, because it has lost its table of
+            groups.
         """
         name = self._resolve(group)
         if not isinstance(config, ReaderGroupConfig):
@@ -878,26 +986,29 @@ class PravegaClient:
     @opening
     @limited("opening reader group {}")
     async def reader_group(self, group: StreamName) -> ReaderGroup:
-        """A group, to make readers of it and to manage it: ``async with client.reader_group("g") as group``.
+        """Open a reader group, to create readers and to manage it.
 
-        :raises ReaderGroupNotFoundError: no such group.
+        Use it as ``async with client.reader_group("g") as group``; see :class:`ReaderGroup`.
+
+        :raises ReaderGroupNotFoundError: the group does not exist.
         """
         return await reader_group.open_group(self._core, self._resolve(group))
 
     @limited("deleting reader group {}")
     async def delete_reader_group(self, group: StreamName) -> bool:
-        """Delete a group and its state; its readers fail. False when it did not exist."""
+        """Delete a reader group and its state. Its readers fail. Returns False if it did not exist."""
         return await reader_group.delete(self._core, self._resolve(group))
 
-    @limited("asking for reader group {}")
+    @limited("checking whether reader group {} exists")
     async def reader_group_exists(self, group: StreamName) -> bool:
         """Whether the reader group exists."""
         return await reader_group.exists(self._core, self._resolve(group))
 
     async def list_reader_groups(self, scope: str | None = None) -> list[ScopedStream]:
-        """Scope and name of each reader group of a scope, by default the configuration's.
+        """Return the reader groups of a scope, each with scope and name.
 
-        :raises ScopeNotFoundError: no such scope.
+        :param scope: the scope to list. The default is the configuration's.
+        :raises ScopeNotFoundError: the scope does not exist.
         """
         streams = await self.list_streams(scope, internal=True)
         return [
@@ -923,11 +1034,11 @@ class PravegaClient:
     async def revisioned_stream(
         self, stream: StreamName, serializer: Serializer[T] | None = None
     ) -> RevisionedStream[T] | RevisionedStream[bytes]:
-        """A stream of one segment for optimistic concurrency.
+        """Open a stream of one segment for appends with optimistic concurrency control.
 
-        :param serializer: of the values; default: they are bytes.
-        :raises StreamNotFoundError: no such stream.
-        :raises InvalidArgumentError: it has more than one segment.
+        :param serializer: converts the values. By default they are bytes.
+        :raises StreamNotFoundError: the stream does not exist or is sealed.
+        :raises InvalidArgumentError: the stream has more than one segment.
         """
         name = self._resolve(stream)
         if serializer is None:
@@ -937,9 +1048,10 @@ class PravegaClient:
     def byte_stream_writer(
         self, stream: StreamName, *, max_outstanding_bytes: int = DEFAULT_MAX_OUTSTANDING_BYTES
     ) -> ByteStreamWriter:
-        """A writer of bytes without events: ``async with client.byte_stream_writer("s/t") as writer``.
+        """Create a writer of raw bytes: ``async with client.byte_stream_writer("s/t") as writer``.
 
-        :param stream: of one segment. :param max_outstanding_bytes: what it may hold unacknowledged.
+        :param stream: a stream of one segment.
+        :param max_outstanding_bytes: the number of unacknowledged bytes at which a write starts to wait.
         """
         return ByteStreamWriter(
             self._core, self._resolve(stream), max_outstanding_bytes=max_outstanding_bytes
@@ -948,11 +1060,11 @@ class PravegaClient:
     def byte_stream_reader(
         self, stream: StreamName, start: int = 0, *, follow: bool = True
     ) -> ByteStreamReader:
-        """A reader of a byte stream: ``async with client.byte_stream_reader("s/t") as reader``.
+        """Create a reader of a byte stream: ``async with client.byte_stream_reader("s/t") as reader``.
 
-        :param start: first offset in bytes.
-        :param follow: wait at the end for more, until the stream is sealed; otherwise what was stored when it
-            was opened is all.
+        :param start: the first offset to read, in bytes.
+        :param follow: at the end, wait for more bytes until the stream is sealed. If false, the data ends at
+            the length the stream had when the reader was opened.
         """
         return ByteStreamReader(self._core, self._resolve(stream), start, follow=follow)
 
@@ -960,11 +1072,12 @@ class PravegaClient:
     async def state_synchronizer(
         self, stream: StreamName, format: Synchronized[S, I, U]
     ) -> StateSynchronizer[S, I, U]:
-        """A state shared with other processes, on a stream of one segment.
+        """Open a state that is shared with other processes, on a stream of one segment.
 
-        :param format: how the state is made, changed and written; :class:`StateFormat` is the simple one.
-        :raises StreamNotFoundError: no such stream.
-        :raises InvalidArgumentError: it has more than one segment.
+        :param format: creates, updates and serializes the state. :class:`StateFormat` covers the simple
+            cases.
+        :raises StreamNotFoundError: the stream does not exist or is sealed.
+        :raises InvalidArgumentError: the stream has more than one segment.
         """
         return StateSynchronizer(await self.revisioned_stream(stream), format)
 
@@ -974,17 +1087,20 @@ class PravegaClient:
     async def create_key_value_table(
         self, table: StreamName, configuration: KeyValueTableConfiguration
     ) -> bool:
-        """Create a key-value table; False when it exists already (its configuration is left alone).
+        """Create a key-value table. Returns False if it already exists.
 
-        :param configuration: number of partitions and lengths of the keys; they cannot be changed later.
-        :raises ScopeNotFoundError, ScopeBrokenError: as named.
-        :raises InvalidArgumentError: illegal name or configuration.
+        The configuration of an existing table is left unchanged.
+
+        :param configuration: the number of partitions and the key lengths. They cannot be changed later.
+        :raises ScopeNotFoundError: the scope does not exist.
+        :raises ScopeBrokenError: the scope cannot hold another table, because it has lost its list of tables.
+        :raises InvalidArgumentError: the name or the configuration is invalid.
         """
         name = self._resolve(table)
         check_configuration(name, configuration)
         return await self._core.controller.create_key_value_table(name.scope, name.name, configuration)
 
-    @limited("asking for key-value table {}")
+    @limited("checking whether key-value table {} exists")
     async def key_value_table_exists(self, table: StreamName) -> bool:
         """Whether the key-value table exists."""
         try:
@@ -993,19 +1109,20 @@ class PravegaClient:
             return False
         return True
 
-    @limited("asking for the configuration of key-value table {}")
+    @limited("fetching the configuration of key-value table {}")
     async def key_value_table_configuration(self, table: StreamName) -> KeyValueTableConfiguration:
-        """Number of partitions and lengths of the keys.
+        """Return the number of partitions and the key lengths of a table.
 
-        :raises KeyValueTableNotFoundError: no such table.
+        :raises KeyValueTableNotFoundError: the table does not exist.
         """
         name = self._resolve(table)
         return await self._core.controller.get_key_value_table_configuration(name.scope, name.name)
 
     async def list_key_value_tables(self, scope: str | None = None) -> list[ScopedStream]:
-        """Scope and name of each key-value table of a scope, by default the configuration's.
+        """Return the key-value tables of a scope, each with scope and name.
 
-        :raises ScopeNotFoundError: no such scope.
+        :param scope: the scope to list. The default is the configuration's.
+        :raises ScopeNotFoundError: the scope does not exist.
         """
         self._core.check_open()
         chosen = self._core.config.resolve_scope(scope)
@@ -1015,7 +1132,7 @@ class PravegaClient:
 
     @limited("deleting key-value table {}")
     async def delete_key_value_table(self, table: StreamName) -> bool:
-        """Delete a key-value table with its data; False when it did not exist."""
+        """Delete a key-value table and its data. Returns False if it did not exist."""
         name = self._resolve(table)
         return await self._core.controller.delete_key_value_table(name.scope, name.name)
 
@@ -1060,16 +1177,18 @@ class PravegaClient:
         secondary_keys: Serializer[Any] | None = None,
         sole_writer: bool = False,
     ) -> KeyValueTable[Any, Any, Any]:
-        """A key-value table, to read and change its entries.
+        """Open a key-value table, to read and change its entries.
 
-        :param values: serializer of the values; default: they are bytes.
-        :param primary_keys, secondary_keys: serializers of the keys; default: they are bytes. What they make
-            has the lengths that the table was created with; the order of iteration is that of these bytes.
-        :param sole_writer: promises that nobody else changes the keys that are changed through this object,
-            as long as it is used, and that no key is in two updates that are under way at the same time.
-            Then an update whose answer was lost is found out or made again; otherwise some end with
-            :class:`TableOutcomeUnknownError`.
-        :raises KeyValueTableNotFoundError: no such table.
+        :param values: serializer of the values. By default they are bytes.
+        :param primary_keys: serializer of the primary keys. By default they are bytes. Serialized keys must
+            have the lengths that the table was created with. Iteration follows the order of the serialized
+            bytes.
+        :param secondary_keys: serializer of the secondary keys, with the same rules.
+        :param sole_writer: promise that, while this object is used, no other process or object changes the
+            keys changed through it, and that no key is in two updates in flight at the same time. An update
+            whose answer is lost can then be verified or repeated. Without the promise some of those updates
+            end with :class:`TableOutcomeUnknownError`.
+        :raises KeyValueTableNotFoundError: the table does not exist.
         """
         return await KeyValueTable.open(
             self._core,
@@ -1080,11 +1199,11 @@ class PravegaClient:
             sole_writer=sole_writer,
         )
 
-    @limited("asking for the length of a segment of stream {}")
+    @limited("fetching the length of a segment of stream {}")
     async def segment_length(self, stream: StreamName, segment_id: int) -> int:
-        """Length of a segment in bytes, truncated data included.
+        """Return the length of a segment in bytes, including truncated data.
 
-        :raises NoSuchSegmentError: it does not exist.
+        :raises NoSuchSegmentError: the segment does not exist.
         """
         name = self._resolve(stream)
         check_count("segment_id", segment_id, 0)

@@ -1,4 +1,4 @@
-"""The event writer: appends to a stream by routing key, whatever the stream does meanwhile."""
+"""The event writer: appends to a stream by routing key, also while the stream scales."""
 
 from __future__ import annotations
 
@@ -42,12 +42,18 @@ _SLOW_SECONDS: Final = 5.0
 
 
 class EventWriter(RoutedWriter):
-    """Appends events to a stream. Made by :meth:`PravegaClient.event_writer`; a context manager.
+    """Appends events to a stream. Made by :meth:`PravegaClient.event_writer`; use it as a context manager.
 
-    Order per routing key holds through lost connections, segment stores that die, and scaling: what
-    was not acknowledged when a segment was sealed goes to its successors, in order, before
-    anything newer. Nothing acknowledged is lost and nothing is stored twice. Leaving the context
-    flushes.
+    The events of a routing key keep their order through lost connections, failing segment stores and scaling:
+    events that are unacknowledged when a segment is sealed go to its successors, in order, before anything
+    newer. No acknowledged event is lost, and no event is stored twice. Leaving the context flushes.
+
+    Example::
+
+        async with client.event_writer("demo/readings") as writer:
+            await writer.write_event(b"21.5", "sensor-7")
+            ack = await writer.write_events([b"21.6", b"21.8"], "sensor-7")
+            await ack.wait()
     """
 
     def __init__(
@@ -84,9 +90,10 @@ class EventWriter(RoutedWriter):
         self._opened = False
 
     async def open(self) -> Self:
-        """Find the stream's segments and get ready; done by ``async with``.
+        """Find the stream's segments and prepare for writing; ``async with`` does this.
 
-        :raises StreamNotFoundError: no such stream. :raises StreamSealedError: it is sealed.
+        :raises StreamNotFoundError: the stream does not exist.
+        :raises StreamSealedError: the stream is sealed.
         """
         if not self._opened:
             self._begin(await self._current_segments())
@@ -100,7 +107,7 @@ class EventWriter(RoutedWriter):
         return segments
 
     def _begin(self, segments: Sequence[SegmentWithRange]) -> None:
-        # The client may have been closed while the segments were asked for.
+        # The client may have been closed while the segments were being fetched.
         self._core.check_open()
         self._set_routes(
             [Route(segment.low, segment.high, self._appender(segment.segment_id)) for segment in segments]
@@ -110,14 +117,14 @@ class EventWriter(RoutedWriter):
             self._nursery.start_soon(self._note_times, name=f"time of the writer of {self.stream}")
 
     async def _write_large(self, event: bytes, routing_key: str | None) -> Ack:
-        """See :class:`RoutedWriter`; an event over the limit is stored when this returns."""
+        """See :class:`RoutedWriter`. An event over the normal limit is stored when this returns."""
         if not self._large_events:
             return await super()._write_large(event, routing_key)
         if len(event) > MAX_LARGE_EVENT_BYTES:
             raise too_large(len(event), limit=MAX_LARGE_EVENT_BYTES)
         async with self._large_lock:
             while True:
-                # What was written before it comes before it.
+                # Events written earlier must be stored first.
                 await self.flush()
                 appender = self._select(routing_key)
                 started = time.perf_counter()
@@ -136,13 +143,13 @@ class EventWriter(RoutedWriter):
                         self._by_id.get(appender.target.segment_id) is appender
                         and not appender.appends.unacknowledged
                     ):
-                        # The appender has nothing under way and so has not noticed. What another task has
-                        # under way might be stored already: only its own session can tell.
+                        # The appender has nothing in flight, so it has not noticed. If another task had
+                        # something in flight, only the appender's session could find out its fate.
                         appender.finish()
                         await self.sealed(appender, StreamSealedError(appender.target.name))
                     self._check()
                     continue
-                # It was not counted by the appender, which a time that is noted goes by.
+                # The event bypassed the appender, so the length that time reports use is outdated.
                 appender.appends.segment_length = -1
                 if stored:
                     break
@@ -150,15 +157,19 @@ class EventWriter(RoutedWriter):
         return Ack(0)
 
     async def note_time(self, timestamp: int) -> None:
-        """Tell the controller that everything up to event time ``timestamp`` (milliseconds) was written.
+        """Report to the controller that all events up to event time ``timestamp`` were written.
 
-        Flushes first. From the times of all writers of a stream the controller makes its watermarks.
+        Flushes first. The controller makes watermarks from the times of all writers of a stream.
 
-        :raises InvalidArgumentError: the writer notes the time by itself (``note_time_every``).
-        :raises ControllerError: the time is before one that was noted earlier.
+        :param timestamp: event time in milliseconds. It must not decrease.
+        :raises InvalidArgumentError: the writer reports the time automatically (``note_time_every``).
+        :raises ControllerError: the time is earlier than a previously reported one.
         """
         if self._note_time_every is not None:
-            raise InvalidArgumentError(f"the writer of {self.stream} notes the time by itself")
+            raise InvalidArgumentError(
+                f"the writer of {self.stream} reports the time automatically: open it without "
+                "note_time_every to call note_time"
+            )
         check_event_time("timestamp", timestamp)
         await self._note(timestamp)
 
@@ -176,7 +187,8 @@ class EventWriter(RoutedWriter):
         )
         if status is not NoteTimeStatus.SUCCESS:
             raise ControllerError(
-                f"time {timestamp} of the writer of {self.stream} was not noted: {status.name}",
+                f"the controller did not accept time {timestamp} from the writer of {self.stream}: "
+                f"{status.name}",
                 scope=self.stream.scope,
                 stream=self.stream.name,
             )
@@ -192,12 +204,12 @@ class EventWriter(RoutedWriter):
                 except PravegaError as error:
                     if self._error is not None:
                         return
-                    # The next time will do: watermarks only come later.
-                    log.info("the time of the writer of %s was not noted: %s", self.stream, error)
+                    # The next report will do: it only delays watermarks.
+                    log.info("the time of the writer of %s was not reported: %s", self.stream, error)
 
     def _stream_sealed(self) -> StreamSealedError:
         return StreamSealedError(
-            f"stream {self.stream} is sealed: nothing can be appended",
+            f"stream {self.stream} is sealed and takes no more events",
             scope=self.stream.scope,
             stream=self.stream.name,
         )
@@ -216,14 +228,14 @@ class EventWriter(RoutedWriter):
         return uuid4()
 
     async def sealed(self, appender: SegmentAppender, error: PravegaError) -> None:
-        """A segment was sealed: move on to its successors (see :class:`AppenderOwner`)."""
+        """Continue with the successors of a sealed segment (see :class:`AppenderOwner`)."""
         try:
             successors = await self._successors(appender, error)
         except PravegaError as failure:
             self._fail(failure)
             return
         if self._error is not None or self._by_id.get(appender.target.segment_id) is not appender:
-            # Failed meanwhile; or a large event has found the same out at the same time.
+            # The writer has failed, or a large event found the segment sealed at the same time.
             return
         if not successors:
             self._fail(self._stream_sealed())
@@ -233,8 +245,8 @@ class EventWriter(RoutedWriter):
             if route.appender is not appender:
                 routes.append(route)
                 continue
-            # A merged successor is wider than the sealed segment: it takes over only this part,
-            # the rest goes on in its own segment until that is sealed as well.
+            # A merged successor is wider than the sealed segment. It takes over only this part; the
+            # rest stays with its own segment until that is sealed as well.
             for low, high, segment_id in successors:
                 low, high = max(low, route.low), min(high, route.high)
                 if low < high:
@@ -246,41 +258,43 @@ class EventWriter(RoutedWriter):
     async def _successors(
         self, appender: SegmentAppender, error: PravegaError
     ) -> list[tuple[float, float, int]]:
-        """Key ranges and ids of the segments after a sealed one; empty when the stream is sealed.
+        """Key ranges and ids of the segments after a sealed one; empty if the stream is sealed.
 
-        :param error: how the segment was found to have ended.
+        :param error: the error that showed that the segment had ended.
         """
         stream, segment_id = self.stream, appender.target.segment_id
         backoff = Backoff(self._core.stores.operation_timeout)
-        # A scale is recorded soon. A segment that is gone had its successors recorded before.
+        # The controller records a scale within moments. Successors of a deleted segment are already recorded.
         warn_at = trio.current_time() + (0 if isinstance(error, NoSuchSegmentError) else _SLOW_SECONDS)
         while True:
             following = await self._core.controller.get_successors(stream.scope, stream.name, segment_id)
             if following.segments:
                 return [(segment.low, segment.high, segment.segment_id) for segment in following.segments]
-            # No successors and yet active segments: the controller has not finished recording
-            # the scale. Only a stream without active segments is sealed.
+            # If it has no successors but the stream has active segments, the controller has not finished
+            # recording the scale. Only a stream without active segments is sealed.
             if not await self._core.controller.get_current_segments(stream.scope, stream.name):
                 return []
             if trio.current_time() >= warn_at:
                 warn_at = math.inf
                 log.warning(
-                    "the writer of stream %s waits for the successors of segment %s, for %g s at most: the "
-                    "controller names none, and the stream has other segments. If it was deleted and created "
-                    "again, this takes a new writer. What ended the segment: %s",
-                    stream, appender.target.name, self._core.stores.operation_timeout, error,
+                    "the writer of stream %s waits up to %g s for the successors of segment %s: the "
+                    "controller reports none, although the stream has other segments. If the stream was "
+                    "deleted and created again, open a new writer. The segment ended with: %s",
+                    stream, self._core.stores.operation_timeout, appender.target.name, error,
                 )  # fmt: skip
             if not await backoff.wait():
                 raise RetriesExhaustedError(
-                    f"the writer of {stream} found segment {segment_id} ended, and the controller named no "
-                    f"successors for {self._core.stores.operation_timeout:g} s; the stream may have been "
-                    "deleted and created again, which takes a new writer",
+                    f"segment {segment_id} of {stream} has ended, and the controller reported no successors "
+                    f"for {self._core.stores.operation_timeout:g} s. If the stream was deleted and created "
+                    "again, open a new writer",
                     scope=stream.scope,
                     stream=stream.name,
                 )
 
     async def aclose(self) -> None:
-        """Flush and end. Cancelled, or after a failure, it ends without flushing.
+        """Flush and close. If the flush is cancelled or fails, the writer is closed all the same.
+
+        After a failure of the writer, it closes without flushing.
 
         :raises PravegaError: the flush failed.
         """
@@ -289,7 +303,7 @@ class EventWriter(RoutedWriter):
                 await self.flush()
                 self._noting.cancel()
                 if self._has_noted:
-                    # Or it would hold back the watermark for a while.
+                    # Otherwise this writer would hold back the watermark for a while.
                     await self._core.controller.remove_writer(
                         self.stream.scope, self.stream.name, str(self.writer_id)
                     )

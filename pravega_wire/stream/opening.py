@@ -1,4 +1,4 @@
-"""One object for what is opened: ``await`` gives it, ``async with`` closes it as well."""
+"""The result of a method that opens something: ``await`` opens it, ``async with`` also closes it."""
 
 from __future__ import annotations
 
@@ -16,22 +16,26 @@ T_co = TypeVar("T_co", bound=AbstractAsyncContextManager[Any], covariant=True)
 
 
 class Opening(Generic[T_co]):
-    """Something that is being opened, of type ``T_co``: to be awaited or entered, once.
+    """An object of type ``T_co`` that is about to be opened. Await it or enter it, once.
 
-    ::
+    ``async with`` opens the object and, on leaving the block, does what the object's own ``async with`` does.
+    ``await`` only opens it, and the caller has to close it. Errors of opening are raised at that point;
+    nothing happens before.
 
-        async with client.begin_transaction("s/t") as transaction:
-            ...
-        transaction = await client.begin_transaction("s/t")
+    Example::
 
-    ``async with`` opens it, and on the way out does what the ``async with`` of a ``T_co`` does. Awaiting only
-    opens it, and the caller closes it. Either way errors of opening are raised there; nothing happens before.
+        async with client.begin_transaction("demo/readings") as transaction:
+            await transaction.write_event(b"21.5", "sensor-7")
+            await transaction.commit()
+
+        transaction = await client.begin_transaction("demo/readings")
+        await transaction.abort()
     """
 
     __slots__ = ("_coroutine", "_opened")
 
     def __init__(self, coroutine: Coroutine[Any, Any, T_co]) -> None:
-        # Not the function that makes it: Python says of a coroutine, too, that it was never awaited.
+        # Holding the coroutine, not its function, keeps Python's "was never awaited" warning.
         self._coroutine = coroutine
         self._opened: AbstractAsyncContextManager[Any] | None = None
 
@@ -55,7 +59,7 @@ class Opening(Generic[T_co]):
 
 
 def opening(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Opening[T]]:
-    """Decorates an async function that opens something: its calls can be awaited or entered."""
+    """Decorate an async function that opens something, so that its calls can be awaited or entered."""
 
     @wraps(method)
     def opener(*args: P.args, **kwargs: P.kwargs) -> Opening[T]:

@@ -1,12 +1,12 @@
-"""An event writer that another process can take over: events are numbered by the caller.
+"""An event writer that another process can resume: the events are numbered by the caller.
 
-A segment keeps, with the data, the number of the last event that each writer id has stored in it (wire
-protocol v0.13.0, "Append path"). An ordinary writer picks a new id, so that number ends with it. Here the
-id and the numbers are the caller's: a process that is started again with the same id, and writes the same
-sequence again from some earlier event on, stores only what is not stored yet.
+A segment stores, besides its data, the number of the last event that each writer id has appended to it
+(``docs/protocol/wire.md``, "Event numbers"). An ordinary writer picks a new id, so no other process can use
+that number later. Here the caller chooses the id and the numbers. A process that is started again with the
+same id, and repeats the sequence from some earlier event on, stores only the events that are missing.
 
-Each segment has an id of its own, made of the writer's and of the segment's name, since a connection of a
-segment store knows a writer by its id alone.
+Each segment gets its own id, made from the writer's id and the segment's name, because within one connection
+a segment store identifies a writer by its id alone.
 """
 
 from __future__ import annotations
@@ -61,15 +61,16 @@ __all__ = ["ResumableWriter"]
 log = logging.getLogger(__name__)
 
 _GOLDEN: Final = 0.6180339887498949
-"""Multiples of it, modulo 1, are spread evenly over 0 to 1."""
+"""Multiples of this, modulo 1, are evenly distributed over 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """The last event number that is stored, by position in the key space; 0 for none.
+    """The number of the last stored event, by position in the key space; 0 for none.
 
-    :ivar highs: upper ends of pieces of the key space, ascending. :ivar numbers: one for each piece.
-    :ivar complete: whether every segment that could know a number still exists.
+    :ivar highs: upper ends of pieces of the key space, ascending.
+    :ivar numbers: one number for each piece.
+    :ivar complete: whether every segment that could hold a number still exists.
     """
 
     highs: tuple[float, ...]
@@ -90,7 +91,7 @@ class _Stored:
         }
 
     def later(self, other: _Stored) -> _Stored:
-        """At each position the later of the two numbers."""
+        """The larger of the two numbers at each position."""
         highs = tuple(sorted({*self.highs, *other.highs}))
         return _Stored(highs, tuple(max(self.at(high), other.at(high)) for high in highs), self.complete)
 
@@ -98,10 +99,10 @@ class _Stored:
 async def _stored(
     core: ClientCore, stream: ScopedStream, id_on: Callable[[str], UUID], since: Iterable[int] | None = None
 ) -> _Stored:
-    """What the segments of a stream, sealed ones as well, know of a writer.
+    """Find out what the segments of a stream, including sealed ones, have stored of a writer.
 
     :param id_on: the writer's id on a segment, by the segment's name.
-    :param since: only these segments, which were the current ones at some time, and all after them.
+    :param since: only these segments, which were the active ones at some time, and all their successors.
     """
     controller = core.controller
     if since is None:
@@ -124,7 +125,7 @@ async def _stored(
     highs, best = [], []
     for low, high in pairwise(bounds):
         highs.append(high)
-        # Down a chain of successors numbers only grow, so the largest is the last.
+        # Along a chain of successors the numbers only grow, so the largest is the last.
         best.append(
             max(
                 (numbers[each] for each in ids if segments[each].low < high and low < segments[each].high),
@@ -135,21 +136,31 @@ async def _stored(
 
 
 class ResumableWriter(EventWriter):
-    """Appends a numbered sequence of events, across processes.
+    """Appends a numbered sequence of events that another process can resume. No duplicates, no transaction.
 
-    Made by :meth:`PravegaClient.resumable_writer`. Event ``n`` of the sequence is stored once, in whatever
-    process and however often it is written, as long as every process with this id writes the same events and
-    keys under the same numbers. Start again from the event after :attr:`last_stored`, or from any earlier
-    one: what is stored already is left out, and its acknowledgement is there at once. Two processes at the
-    same time do no harm.
+    Made by :meth:`PravegaClient.resumable_writer`. Event ``n`` of the sequence is stored exactly once, no
+    matter which processes write it and how often, as long as every process with this id writes the same
+    events and keys under the same numbers. After a restart continue with the event after :attr:`last_stored`,
+    or with any earlier one: events that are already stored are skipped, and their acknowledgements are
+    complete at once. Two processes that write at the same time do no harm.
 
-    It writes as :class:`EventWriter` does, but with a Python object for each event also of an Arrow array.
-    Events without a key are spread by their numbers. The numbers are kept by the segments; truncating a
-    stream so far that whole segments go, while no process with this id runs, may take them away.
+    In all else it works like :class:`EventWriter`, except that it creates a Python object for each event even
+    of an Arrow array. Events without a key are distributed by their numbers. The segments hold the numbers.
+    They may be lost if the stream is truncated so far that whole segments are deleted while no process with
+    this id is running.
+
+    Example::
+
+        import uuid
+
+        writer_id = uuid.UUID("6f9619ff-8b86-d011-b42d-00cf4fc964ff")
+        async with client.resumable_writer("demo/readings", writer_id) as writer:
+            for number in range(writer.last_stored + 1, 101):
+                await writer.write_event(b"reading %d" % number, "sensor-7")
 
     :ivar writer_id: the caller's id.
-    :ivar next_event_number: number that the next event gets; the first event of a sequence has number 1.
-    :ivar events_skipped: events that were stored already.
+    :ivar next_event_number: the number of the next event. The first event of a sequence has number 1.
+    :ivar events_skipped: the number of events that were skipped because they were already stored.
     """
 
     def __init__(
@@ -182,23 +193,26 @@ class ResumableWriter(EventWriter):
         self._moving = trio.Lock()
 
     async def open(self) -> Self:
-        """As :meth:`EventWriter.open`; asks every segment what it has stored of this writer.
+        """Find the stream's segments and what each has stored of this writer; ``async with`` does this.
 
         :raises WriterHistoryLostError: no ``first_event_number`` was given, and segments that may have held
             the last number were truncated away.
+        :raises StreamNotFoundError: the stream does not exist.
+        :raises StreamSealedError: the stream is sealed.
         """
         if self._opened:
             return self
-        # In this order: the segments before these are sealed, so that what they know is the last word;
-        # of these the set-up tells.
+        # The order matters. Predecessors of these segments are sealed, so their numbers are final. The
+        # numbers of these segments themselves arrive with the set-up of each append session.
         segments = await self._current_segments()
         self._found = await self._stored_since()
         self._know(self._found)
         if self._first_event_number is None:
             if not self._found.complete and not all(self._found.numbers):
                 raise WriterHistoryLostError(
-                    f"segments of {self.stream} were truncated away that may have held the last event "
-                    f"number of writer {self.writer_id}: give first_event_number (1 for a new writer)",
+                    f"the last event number of writer {self.writer_id} is unknown, because segments of "
+                    f"{self.stream} that may have held it were truncated away: pass first_event_number (1 "
+                    "for a new writer)",
                     scope=self.stream.scope,
                     stream=self.stream.name,
                 )
@@ -208,16 +222,21 @@ class ResumableWriter(EventWriter):
 
     @property
     def last_stored(self) -> int:
-        """Every event up to this number was stored when the writer was opened; 0 for none.
+        """All events up to this number were stored when the writer was opened; 0 for none.
 
-        After :meth:`aclose` it is the last one that was written. After a process was killed it is the least
-        of the last numbers of the segments: later events may be stored as well, of keys whose segments had
-        more.
+        If the previous process closed its writer, this is the number of the last event it wrote. If that
+        process was killed, this is the smallest of the segments' last numbers: later events may also be
+        stored, for keys whose segments had got further.
         """
         return min(self._found.numbers)
 
     def last_stored_of(self, routing_key: str) -> int:
-        """Of this key every event up to this number was stored when the writer was opened, and none after."""
+        """The number up to which the events of one key were stored when the writer was opened.
+
+        All events of the key up to this number were stored, and none after it.
+
+        :raises InvalidArgumentError: the key is not a string.
+        """
         if not isinstance(routing_key, str):
             raise no_key(routing_key)
         return self._found.at(self._position_of(routing_key))
@@ -232,7 +251,7 @@ class ResumableWriter(EventWriter):
         return float(self._position_of(routing_key))
 
     async def write_event(self, event: bytes, routing_key: str | None = None) -> Ack:
-        """As :meth:`EventWriter.write_event`; the event gets the next number."""
+        """Append one event under the next number; see :meth:`EventWriter.write_event`."""
         self._check()
         event = as_bytes(event)
         if len(event) > MAX_EVENT_BYTES:
@@ -240,7 +259,7 @@ class ResumableWriter(EventWriter):
         return await self._write_numbered([event], routing_key, atomic=False)
 
     async def write_batch(self, events: Iterable[bytes], routing_key: str | None = None) -> Ack:
-        """As :meth:`EventWriter.write_batch`; each event gets a number."""
+        """Append several events atomically, each with its own number; see :meth:`EventWriter.write_batch`."""
         self._check()
         payloads, _ = batch_of(events)
         if not payloads:
@@ -252,7 +271,7 @@ class ResumableWriter(EventWriter):
         events: Iterable[bytes],
         routing_keys: Iterable[str | None] | str | None = None,
     ) -> Ack:
-        """As :meth:`EventWriter.write_events`; each event gets a number, in this order."""
+        """Append many events, numbered in this order; see :meth:`EventWriter.write_events`."""
         check_lengths(events, routing_keys)
         if is_arrow(events):
             events = (each.as_py() for each in one_array(events))
@@ -269,9 +288,9 @@ class ResumableWriter(EventWriter):
                 event = as_bytes(event)
                 if len(event) > MAX_EVENT_BYTES:
                     raise too_large(len(event))
-                await self._write_numbered([event], key, atomic=False, into=ack)  # type: ignore[arg-type]  # checked there
+                await self._write_numbered([event], key, atomic=False, into=ack)  # type: ignore[arg-type]
                 if time.perf_counter() - yielded > YIELD_SECONDS:
-                    # The events may take long to make.
+                    # Making the events may take time.
                     await trio.lowlevel.checkpoint()
                     yielded = time.perf_counter()
             if keys is not None and next(keys, missing) is not missing:
@@ -287,19 +306,19 @@ class ResumableWriter(EventWriter):
         position = self._position(first, routing_key)
         appender = self._select(position)
         self.next_event_number = first + len(payloads)
-        # Another process with this id may be ahead: what it has stored here is known since the set-up.
+        # Another process with this id may be ahead. The set-up reported what it has stored here.
         appends = appender.appends
         known = appends.last_stored_number or 0
         if first <= self._stored_highest:
             known = max(known, self._stored.at(position))
         if first <= known:
             payloads = payloads[known - first + 1 :]
-            # Where those are that are stored already is not known here.
+            # The skipped events end at an unknown offset, so the known segment length is outdated.
             appends.segment_length = -1
             self.events_skipped += self.next_event_number - first - len(payloads)
             first = known + 1
             if not payloads:
-                # Skipping many must not keep everything else from running.
+                # Skipping many events must not block other tasks.
                 await trio.lowlevel.checkpoint()
                 return Ack(0)
         size = sum(map(len, payloads)) + HEADER_BYTES * len(payloads)
@@ -325,7 +344,7 @@ class ResumableWriter(EventWriter):
         return uuid5(self.writer_id, segment)
 
     async def sealed(self, appender: SegmentAppender, error: PravegaError) -> None:
-        """A segment was sealed: move everything to the segments that are there now."""
+        """A segment was sealed: move its events to the segments that are active now."""
         async with self._moving:
             if self._by_id.get(appender.target.segment_id) is not appender:
                 return
@@ -338,9 +357,9 @@ class ResumableWriter(EventWriter):
                 ended = [each for segment_id, each in self._by_id.items() if segment_id not in now]
                 for each in ended:
                     each.finish()
-                # The last acknowledgements may be missing, and another process with this id may have
-                # written to these segments, and to others that have come and gone. Numbers grow within a
-                # segment: nothing may go to a new one before all that is known.
+                # The last acknowledgements may be missing, and another process with this id may have written
+                # to these segments and to others that were created and sealed since. Numbers must grow within
+                # a segment, so nothing may go to a new one before all of that is known.
                 self._know(self._stored.later(await self._stored_since(self._by_id)))
                 for each in ended:
                     each.leave_out(self._is_stored)
@@ -354,7 +373,7 @@ class ResumableWriter(EventWriter):
                 self._move(ended, segments)
 
     async def _segments_without(self, segment_id: int) -> list[SegmentWithRange]:
-        """The stream's segments, once the controller has recorded what came after a sealed one."""
+        """The stream's active segments, once the controller has recorded the successors of a sealed one."""
         backoff = Backoff(self._core.stores.operation_timeout)
         while True:
             segments = await self._core.controller.get_current_segments(self.stream.scope, self.stream.name)
@@ -375,9 +394,10 @@ class ResumableWriter(EventWriter):
         return number <= self._stored.at(place)
 
     async def _hand_over(self, segment: SegmentWithRange, ended: Sequence[SegmentAppender]) -> None:
-        """Leave word in a new segment of what the sealed ones before it have stored.
+        """Record in a new segment what its sealed predecessors have stored.
 
-        Without it their numbers would be lost when they are truncated before this one gets an event.
+        Otherwise the numbers would be lost if the predecessors were truncated before the new segment gets an
+        event.
         """
         numbers = set()
         for route in self._routes:
@@ -386,27 +406,31 @@ class ResumableWriter(EventWriter):
                 left = route.appender.appends.unacknowledged
                 through = left[0].numbers[0] - 1 if left else self.next_event_number - 1
                 numbers |= {max(through, before) for before in self._stored.between(low, high)}
-        # Where the parts of the range differ there is no number that is true of all of it.
+        # If parts of the range differ, no single number is right for the whole segment.
         if len(numbers) == 1 and (number := numbers.pop()) > 0:
             target = self._core.target(self.stream, segment.segment_id, Access.WRITE)
             try:
-                # Where there is a number already, another process with this id was faster.
+                # If the segment already has a number, another process with this id was faster.
                 await SegmentMetadata(self._core.stores, target).compare_and_set_attribute(
                     self._id_on(target.name), NULL_ATTRIBUTE, number
                 )
             except (SegmentSealedError, NoSuchSegmentError) as error:
-                # The stream has scaled once more; the sealed segments still know.
-                log.debug("%s takes no number any more: %s", target.name, error)
+                # The stream has scaled again. The sealed segments still hold the numbers.
+                log.debug("%s takes no more event numbers: %s", target.name, error)
 
     def _move(self, ended: Sequence[SegmentAppender], segments: Sequence[SegmentWithRange]) -> None:
-        """Put what is not stored into the segments that are there now, in the order of numbers."""
+        """Put the events that are not stored into the active segments, in the order of their numbers."""
         for each in ended:
             del self._by_id[each.target.segment_id]
         self._set_routes([Route(each.low, each.high, self._appender(each.segment_id)) for each in segments])
         self._resend(ended)
 
     async def aclose(self) -> None:
-        """As :meth:`EventWriter.aclose`; leaves word that everything up to here is stored."""
+        """Flush and close, like :meth:`EventWriter.aclose`.
+
+        Also records in the segments that all events written so far are stored, so that the next process can
+        continue there.
+        """
         writing = self._opened and self._error is None
         await super().aclose()
         if not writing:
@@ -421,5 +445,7 @@ class ResumableWriter(EventWriter):
                     route.appender.appends.writer_id, known or NULL_ATTRIBUTE, last
                 )
             except PravegaError as error:
-                # All is stored; the next process only has to start somewhat earlier.
-                log.info("%s does not know that all is stored: %s", route.appender.target.name, error)
+                # All events are stored. The next process only has to start somewhat earlier.
+                log.info(
+                    "could not record in %s that all events are stored: %s", route.appender.target.name, error
+                )

@@ -1,8 +1,8 @@
 """Appending to the segments of a stream by routing key.
 
-:class:`RoutedWriter` is the machine behind the event writer, transactions and staging segments: a
-map from routing positions to segment appenders, back-pressure over all of them, and what to do when
-a segment takes no more events.
+:class:`RoutedWriter` is the base of the event writer, transactions and staging writers. It maps routing
+    positions to segment appenders, applies back-pressure across them and decides what happens when a segment
+    takes no more events.
 """
 
 from __future__ import annotations
@@ -52,22 +52,22 @@ from pravega_wire.stream.arrow import (
 __all__ = ["DEFAULT_MAX_OUTSTANDING_BYTES", "Partitioner", "Route", "RoutedWriter", "WriterMetrics"]
 
 Partitioner = Callable[[str], float]
-"""From a routing key to its position in the key space, at least 0 and less than 1."""
+"""A function from a routing key to its position in the key space, at least 0 and less than 1."""
 
 DEFAULT_MAX_OUTSTANDING_BYTES = 32 * 1024 * 1024
-"""Bytes a writer holds unacknowledged before it makes the caller wait."""
+"""The number of unacknowledged bytes at which a writer makes the caller wait."""
 
 YIELD_BYTES = 128 * 1024
-# A caller that never waits still lets the connection's tasks run after this much.
+"""Bytes after which a caller that never waits lets the connection's tasks run."""
 
 YIELD_SECONDS = 0.005
-# Nor does one whose events take time to make keep others waiting for longer than this and a few events.
+"""The same in seconds, for events that take time to make."""
 
 _UNTIMED_EVENTS = 16
-# So many of an iterable's events are read without a look at the time.
+"""The most events of an iterable that are read between two looks at the clock."""
 
 _RUN_EVENTS = 1000
-# Events of an Arrow array without keys go to a segment in runs of so many.
+"""The number of consecutive events of an Arrow array without keys that go to one segment."""
 
 _END = object()
 
@@ -81,7 +81,7 @@ _header = Struct(">ii").pack
 
 
 class _Headers(dict[int, bytes]):
-    """Event headers by payload length; most streams have few lengths."""
+    """Event headers by payload length. Most streams have few different lengths."""
 
     def __missing__(self, length: int) -> bytes:
         if length > MAX_EVENT_BYTES:
@@ -93,7 +93,7 @@ class _Headers(dict[int, bytes]):
 
 
 class Route:
-    """A part of the key space and the segment that takes it: positions in ``(low, high]``."""
+    """A part of the key space, positions in ``(low, high]``, and the segment that takes it."""
 
     __slots__ = ("appender", "high", "low")
 
@@ -115,9 +115,9 @@ class _Group:
 
 
 class _SortedRows(NamedTuple):
-    """Events that go to one segment, as long as the routes stay what they were.
+    """Events that go to one segment, provided the routes have not changed.
 
-    :ivar positions: of each in the key space, where the segments may have successors.
+    :ivar positions: the position of each event in the key space, for segments that may have successors.
     """
 
     routes: Sequence[Route]
@@ -126,7 +126,7 @@ class _SortedRows(NamedTuple):
 
 
 class _Groups(dict[str, _Group]):
-    """The group of each routing key; keys repeat, so each is hashed once."""
+    """The group of each routing key. Keys repeat, so each is hashed only once."""
 
     def __init__(self, routes: Sequence[Route], highs: Sequence[float], position_of: Partitioner) -> None:
         super().__init__()
@@ -154,16 +154,16 @@ class _Groups(dict[str, _Group]):
 
 
 class RoutedWriter:
-    """Routes events to appenders. The base of the public writers; not used by itself.
+    """Routes events to appenders. The base of the public writers; not used directly.
 
-    Subclasses open the routes with :meth:`_set_routes` and may override :meth:`sealed`.
+    Subclasses set the routes with :meth:`_set_routes` and may override :meth:`sealed`.
 
-    :ivar events_written: events accepted so far.
-    :ivar bytes_written: bytes of their payloads.
+    :ivar events_written: number of events accepted so far.
+    :ivar bytes_written: total size of their payloads in bytes.
     """
 
+    # Whether the events of a sealed segment move to its successors. Those of a transaction do not.
     _has_successors = True
-    # Whether a sealed segment's events go on to others; those of a transaction do not.
 
     def __init__(
         self,
@@ -234,16 +234,17 @@ class RoutedWriter:
             raise self._error
 
     async def write_event(self, event: bytes, routing_key: str | None = None) -> Ack:
-        """Append one event; returns as soon as it is accepted for sending.
+        """Append one event. Returns as soon as the event is accepted for sending.
 
-        Events with one routing key are stored in the order of these calls. Waits only while
-        ``max_outstanding_bytes`` are unacknowledged.
+        Events with the same routing key are stored in the order of these calls. The call waits only while
+        more than ``max_outstanding_bytes`` are unacknowledged.
 
-        :param event: payload, at most 8 MiB; a ``bytearray`` or ``memoryview`` is copied.
-        :param routing_key: events with the same key stay in order; None spreads them.
-        :returns: await its ``wait()`` for the event to be durable.
-        :raises EventTooLargeError: over the limit; nothing was written.
-        :raises PravegaError: the writer has failed; the error says why.
+        :param event: the payload, at most 8 MiB. A ``bytearray`` or ``memoryview`` is copied.
+        :param routing_key: events with the same key keep their order. None distributes events over the
+            segments.
+        :returns: an acknowledgement. Its ``wait()`` returns when the event is durable.
+        :raises EventTooLargeError: the event is over the limit. Nothing was written.
+        :raises PravegaError: the writer has failed, for the reason given in the error.
         """
         if self._error is not None:
             raise self._error
@@ -261,7 +262,7 @@ class RoutedWriter:
         block = appends.open
         if block.size + size > BLOCK_BYTES:
             block = appends.room(size)
-        # Block.put() by hand: calling it for each event takes up to a third more processor time.
+        # Block.put() inlined: calling it for each event takes up to a third more processor time.
         block.parts += (header, event)
         block.places.append(routing_key)
         block.size += size
@@ -284,26 +285,27 @@ class RoutedWriter:
         events: Iterable[bytes],
         routing_keys: Iterable[str | None] | str | None = None,
     ) -> Ack:
-        """Append many events in one call, in order; much faster than one call for each.
+        """Append many events in one call, in order. Much faster than one call for each event.
 
-        :param events: payloads, any iterable (a generator is read as it is needed); or an Arrow array of
-            binary or string, which is written without a Python object for each event.
-        :param routing_keys: one key for all, or one for each event, or None to spread them.
+        An iterable whose items take time to make does not keep other tasks from running, except during the
+        making of a few items. One that blocks does. If it raises, the events it returned before are written
+        and will be stored, and this call raises the same exception.
+
+        :param events: payloads, as any iterable (a generator is read as needed), or as an Arrow array of
+            binary or string values, which is written without creating a Python object for each event.
+        :param routing_keys: one key for all events, or one for each event, or None to distribute the events.
         :returns: one acknowledgement for all of them.
-        :raises EventTooLargeError: an event is over the limit. The events before it may have been
-            written, none after it.
-        :raises InvalidArgumentError: fewer or more keys than events. Nothing was written where both have a
-            length; of iterators it turns out on the way, at the end for more than a block of events.
-
-        An iterable whose items take long to make does not keep other tasks from running for longer than some
-        of them take; one that blocks does. When it raises, what it gave before is written and will be stored,
-        and what it raised leaves this call.
+        :raises EventTooLargeError: an event is over the limit. Events before it may have been written; events
+            after it are not.
+        :raises InvalidArgumentError: there are fewer or more keys than events. If both have a length, nothing
+            was written. For iterators this is found while writing: for more than a block of events, at the
+            end.
         """
         if is_arrow(events):
             return await self._write_arrow(events, routing_keys)
         check_lengths(events, routing_keys)
         ack = Ack()
-        # Nothing of these takes time.
+        # Reading from these takes no time.
         ready = type(events) in (list, tuple)
         yielded = time.perf_counter()
         one_key = routing_keys is None or isinstance(routing_keys, str)
@@ -377,7 +379,7 @@ class RoutedWriter:
         return ack
 
     async def _write_large(self, event: bytes, routing_key: str | None) -> Ack:
-        """Write an event over the limit; here there is no way to."""
+        """Write an event over the normal limit; this base class cannot."""
         raise too_large(len(event))
 
     async def _write_arrow(self, events: Any, routing_keys: Iterable[str | None] | str | None) -> Ack:
@@ -399,9 +401,9 @@ class RoutedWriter:
         return ack
 
     async def _write_rows(self, events: Any, keys: Any, ack: Ack) -> None:
-        """Write an Arrow array of which no event is over the limit.
+        """Write an Arrow array without any event over the limit.
 
-        :param keys: one for all, or a column of the same length.
+        :param keys: one key for all events, or a column of the same length.
         """
         if keys is None or isinstance(keys, str):
             for framed in frame_arrow(events, MAX_EVENT_BYTES):
@@ -411,7 +413,7 @@ class RoutedWriter:
             await self._write_keyed(events[rows], keys[rows], ack)
 
     async def _write_keyed(self, events: Any, keys: Any, ack: Ack) -> None:
-        """Write some megabytes of an Arrow array, segment by segment; keys are hashed once each."""
+        """Write some megabytes of an Arrow array, segment by segment. Each key is hashed once."""
         routes = self._routes
         if not routes:
             raise not_open()
@@ -444,9 +446,10 @@ class RoutedWriter:
     async def _write_framed(
         self, framed: FramedEvents, rows: slice, key: str | None, sorted_rows: _SortedRows | None, ack: Ack
     ) -> None:
-        """Append framed events that lie one after the other, a block at a time.
+        """Append framed events that are contiguous in memory, one block at a time.
 
-        :param rows: which of them. :param key: of all of them, or None for anywhere, unless they are sorted.
+        :param rows: the events to append.
+        :param key: the key of all of them, or None for any segment. Ignored if ``sorted_rows`` is given.
         """
         offsets = framed.offsets
         begin_row, last = rows.start, rows.stop
@@ -494,11 +497,12 @@ class RoutedWriter:
             self._check()
 
     async def write_batch(self, events: Iterable[bytes], routing_key: str | None = None) -> Ack:
-        """Append events as one: they are stored all together and next to each other, or not at all.
+        """Append several events atomically: they are stored together and consecutively, or not at all.
 
-        :param events: payloads, with 8 bytes for each at most 8 MiB in all.
-        :param routing_key: one for all of them; None picks a segment at random.
-        :raises EventTooLargeError: over the limit; nothing was written.
+        :param events: payloads. Their total size, with 8 bytes of header for each, is at most 8 MiB.
+        :param routing_key: one key for all of them. None picks a segment at random.
+        :returns: one acknowledgement for all of them.
+        :raises EventTooLargeError: the batch is over the limit. Nothing was written.
         """
         self._check()
         payloads, size = batch_of(events)
@@ -518,7 +522,7 @@ class RoutedWriter:
         return block.ack
 
     async def _accepted(self, size: int) -> None:
-        """Account for bytes that were given to an appender; wait for room, or let others run."""
+        """Count bytes given to an appender, then wait for room or let other tasks run."""
         self._outstanding += size
         self._since_yield += size
         if self._outstanding > self._limit:
@@ -548,7 +552,7 @@ class RoutedWriter:
                         group.events.append(event)
                         group.places.append(place)
                 except BaseException:
-                    # A partitioner has failed: the next call must not find the events before it.
+                    # The partitioner failed. The next call must not write the events sorted before that.
                     for group in groups.all:
                         group.events, group.places = [], []
                     raise
@@ -578,9 +582,9 @@ class RoutedWriter:
         *,
         whole: bool = False,
     ) -> int:
-        """Put events from ``first`` on into the open block; returns the first one that is left.
+        """Put events from ``first`` on into the open block. Returns the index of the first event left over.
 
-        Stops after each full block, so that the caller can wait for room, unless ``whole``.
+        Unless ``whole`` is set, it stops after each full block, so that the caller can wait for room.
         """
         total = len(chunk)
         while first < total:
@@ -607,13 +611,13 @@ class RoutedWriter:
             length = lengths[first]
             if added == (length + HEADER_BYTES) * len(events) and len(set(lengths[first:last])) == 1:
                 header = self._headers[length]
-                # All of one length: one join in C puts the same header before each of them.
+                # All have the same length, so one join in C puts the same header before each of them.
                 joined = header + header.join(events)
             else:
                 headers = map(self._headers.__getitem__, lengths[first:last])
                 joined = b"".join(chain.from_iterable(zip(headers, events, strict=True)))
             block.put([joined], places[first:last], added, len(events), ack=ack)
-            # pump() joins it into a frame, and may then free it.
+            # pump() copies it into a frame. Without this reference it can then be freed.
             del joined
             self.events_written += len(events)
             self.bytes_written += added - HEADER_BYTES * len(events)
@@ -637,33 +641,33 @@ class RoutedWriter:
     async def flush(self) -> None:
         """Wait until every event written before this call is stored.
 
-        :raises PravegaError: the writer failed; events may or may not be stored.
+        :raises PravegaError: the writer failed. The events may or may not be stored.
         """
         self._check()
         await flush(self._appenders()).wait()
 
     @property
     def outstanding_bytes(self) -> int:
-        """Bytes, with event headers, that are not acknowledged yet."""
+        """Unacknowledged bytes, event headers included."""
         return self._outstanding
 
-    # --- what the appenders call ----------------------------------------------------------------
+    # --- called by the appenders ----------------------------------------------------------------
 
     def metrics(self) -> WriterMetrics:
         """Counters and latencies since the writer was opened."""
         return self._counts.metrics(self._name, *self._written())
 
     def _written(self) -> tuple[int, int, int]:
-        """Events, bytes of their payloads, and bytes that are outstanding."""
+        """Number of events, bytes of their payloads, and unacknowledged bytes."""
         return self.events_written, self.bytes_written, self._outstanding
 
     @property
     def events_acknowledged(self) -> int:
-        """Events that are known to be stored."""
+        """Number of events that are known to be stored."""
         return self._counts.events_acknowledged
 
     def _large_stored(self, length: int, seconds: float) -> None:
-        """An event that went past the appenders is stored."""
+        """Count an event that was stored without an appender."""
         self.events_written += 1
         self.bytes_written += length
         self._counts.acknowledged(1, length, seconds)
@@ -688,7 +692,7 @@ class RoutedWriter:
         self._fail(error)
 
     async def sealed(self, appender: SegmentAppender, error: PravegaError) -> None:
-        """See :class:`AppenderOwner`; here a sealed segment is a failure."""
+        """See :class:`AppenderOwner`. In this base class a sealed segment is a failure."""
         self._fail(error)
         await trio.lowlevel.checkpoint()
 
@@ -700,7 +704,7 @@ class RoutedWriter:
         self._room.set()
 
     def _resend(self, ended: Iterable[SegmentAppender]) -> None:
-        """Put the events of finished appenders into those that the routes now name, in order."""
+        """Put the events of finished appenders into the appenders of the present routes, in order."""
         ended = list(ended)
         for appender in ended:
             blocks = appender.appends.unacknowledged
@@ -708,7 +712,7 @@ class RoutedWriter:
         try:
             hand_over([appender.appends for appender in ended], self._heir)
         except Exception as error:
-            # A partitioner that was not needed before. No other writer should suffer from it.
+            # The partitioner was first called here. Its failure must not affect other writers.
             failure = InvalidArgumentError(f"the partitioner of the writer of {self._name} failed: {error!r}")
             for appender in ended:
                 appender.appends.fail(failure)
@@ -718,17 +722,17 @@ class RoutedWriter:
             appender.pump()
 
     def _stop(self) -> None:
-        """End without waiting: what is not acknowledged fails."""
+        """Close without waiting. Unacknowledged events fail."""
         self._fail(ClosedError(f"the writer of {self._name} is closed"))
         self._counts.end()
 
 
 def _read_timely(source: Iterator[bytes], into: list[bytes], count: int, until: float) -> bool:
-    """Read up to ``count`` events, as many as come in time, but at least one; fewer at the end.
+    """Read up to ``count`` events until the time is over, but at least one; fewer at the end of the source.
 
-    What was read before the source raises is in the list.
+    If the source raises, ``into`` contains the events read before that.
 
-    :returns: whether the end was reached.
+    :returns: whether the end of the source was reached.
     """
     step = 1
     while len(into) < count:
@@ -745,11 +749,14 @@ def _read_timely(source: Iterator[bytes], into: list[bytes], count: int, until: 
 def as_bytes(event: object) -> bytes:
     if isinstance(event, bytes | bytearray | memoryview):
         return bytes(event)
-    raise InvalidArgumentError(f"an event is bytes, not {type(event).__name__}")
+    raise InvalidArgumentError(f"an event must be bytes, not {type(event).__name__}")
 
 
 def batch_of(events: Iterable[bytes]) -> tuple[list[bytes], int]:
-    """The payloads of a batch, and its size with headers; refuses one over the limit."""
+    """The payloads of a batch, and its size with headers.
+
+    :raises EventTooLargeError: the batch is over the limit.
+    """
     payloads = list(map(as_bytes, events))
     size = sum(map(len, payloads)) + HEADER_BYTES * len(payloads)
     if size > MAX_EVENT_BYTES + HEADER_BYTES:
@@ -758,7 +765,10 @@ def batch_of(events: Iterable[bytes]) -> tuple[list[bytes], int]:
 
 
 def check_lengths(events: object, routing_keys: object) -> None:
-    """Refuse as many keys as do not fit, where both tell how many they are."""
+    """Check that there are as many keys as events, if both have a length.
+
+    :raises InvalidArgumentError: there are fewer or more keys than events.
+    """
     if isinstance(routing_keys, str) or not isinstance(routing_keys, Sized) or not isinstance(events, Sized):
         return
     if len(routing_keys) < len(events):
@@ -768,16 +778,16 @@ def check_lengths(events: object, routing_keys: object) -> None:
 
 
 def fewer_keys() -> InvalidArgumentError:
-    return InvalidArgumentError("fewer routing keys than events were given")
+    return InvalidArgumentError("there are fewer routing keys than events")
 
 
 def more_keys() -> InvalidArgumentError:
-    return InvalidArgumentError("more routing keys than events were given")
+    return InvalidArgumentError("there are more routing keys than events")
 
 
 def not_open() -> ClosedError:
-    return ClosedError("the writer is not open: use it as a context manager, or call open()")
+    return ClosedError("the writer is not open: enter it as a context manager or await it first")
 
 
 def no_key(key: object) -> InvalidArgumentError:
-    return InvalidArgumentError(f"a routing key is a string or None, not {type(key).__name__}")
+    return InvalidArgumentError(f"a routing key must be a string or None, not {type(key).__name__}")

@@ -43,26 +43,32 @@ from pravega_wire.types import ScopedStream
 __all__ = ["DEFAULT_LEASE_MS", "StagedBytes", "StagingWriter", "Transaction"]
 
 DEFAULT_LEASE_MS = 599_999
-"""Lease of a transaction in milliseconds, as the Java client's default."""
+"""Lease of a transaction in milliseconds, the same as the Java client's default."""
 
 log = logging.getLogger(__name__)
 
 _FIRST_PAUSE, _PAUSE_GROWTH = 0.01, 1.2
-# A controller takes 30 ms and more to commit, and each question keeps it from that. A longer wait is overshot
-# by a sixth of it at most.
+"""The first pause between two status requests, in seconds, and its growth.
+
+A commit takes a controller 30 ms or more, and each request delays it. With this growth a long wait is at most
+a sixth longer than necessary.
+"""
 
 _COMMIT_AGAIN, _COMMIT_AGAIN_LONGEST = 2.0, 10.0
-# Seconds of waiting after which a commit is asked for again; the time after that doubles. No commit takes as
-# long on a server that is well, so this costs nothing there; one that is stuck sometimes needs several.
+"""Seconds after which the commit request is repeated, and the limit to which this interval doubles.
+
+No commit takes this long on a healthy server, so this costs nothing there. A commit that is stuck sometimes
+needs several requests.
+"""
 
 
 class _TransactionWriter(RoutedWriter):
-    """Writes to segments named like a transaction's, one next to each segment of an epoch.
+    """Writes to segments named like those of a transaction, one beside each segment of an epoch.
 
-    :param segments: the segments of the transaction's epoch, with generalized ids (controller
-        facts v0.13.0, "Transactions"): the epoch half is the transaction's.
-    :param suffix: the id in the names of the segments written.
-    :param why_closed: asks why a segment takes no more events.
+    :param segments: the segments of the transaction's epoch, with generalized ids: the epoch half of each id
+        is the transaction's (``docs/protocol/controller.md``, "Generalized segment ids").
+    :param suffix: the id in the names of the segments that are written.
+    :param why_closed: finds out why a segment takes no more events.
     """
 
     _has_successors = False
@@ -102,12 +108,12 @@ class _TransactionWriter(RoutedWriter):
             self._start(appender)
 
     async def sealed(self, appender: SegmentAppender, error: PravegaError) -> None:
-        """A segment takes no more, because the transaction has ended: its events get to know how."""
+        """The transaction has ended, so a segment takes no more events: fail its events with the reason."""
         if self._why_closed is not None and self._error is None:
             try:
                 why = await self._why_closed()
             except PravegaError:
-                # The controller does not tell, so the events get what the store has said.
+                # The controller gave no reason, so the events fail with the store's error.
                 pass
             else:
                 why.__cause__ = error
@@ -118,7 +124,7 @@ class _TransactionWriter(RoutedWriter):
 def transaction_target(
     core: ClientCore, stream: ScopedStream, segment: SegmentWithRange, suffix: UUID
 ) -> SegmentTarget:
-    """The segment of a transaction, or of staged data, beside ``segment``."""
+    """The segment of a transaction, or of staged events, that belongs to ``segment``."""
     parent = segment_name(stream.scope, stream.name, segment.segment_id)
     return SegmentTarget(
         name=transaction_segment_name(parent, suffix),
@@ -130,13 +136,20 @@ def transaction_target(
 
 
 class Transaction:
-    """One transaction on a stream. Made by :meth:`PravegaClient.begin_transaction`.
+    """A transaction on a stream. Made by :meth:`PravegaClient.begin_transaction`.
 
-    While it is open its lease is renewed in the background. As a context manager it aborts on the
-    way out unless it was committed.
+    Its events become visible to readers when it is committed, all together. While it is open, its lease is
+    renewed in the background. As a context manager it aborts on leaving the block, unless it was committed.
 
-    :ivar txn_id: its id; another process resumes it by :meth:`PravegaClient.transaction`.
-    :ivar epoch: epoch of the stream in which it began.
+    Example::
+
+        async with client.begin_transaction("demo/readings") as transaction:
+            await transaction.write_event(b"21.5", "sensor-7")
+            await transaction.write_event(b"21.6", "sensor-8")
+            await transaction.commit()
+
+    :ivar txn_id: its id. Another process can resume it with :meth:`PravegaClient.transaction`.
+    :ivar epoch: the epoch of the stream in which it began.
     """
 
     def __init__(
@@ -165,7 +178,7 @@ class Transaction:
 
     @property
     def epoch(self) -> int:
-        """Epoch in which the transaction began (int)."""
+        """The epoch of the stream in which the transaction began (int)."""
         return self.txn_id.int >> 96
 
     def __repr__(self) -> str:
@@ -186,8 +199,8 @@ class Transaction:
                     self._lost = error
                     return
                 except PravegaError:
-                    # The controller cannot be reached just now; the lease outlasts several tries,
-                    # and the commit will say if it did not.
+                    # The controller cannot be reached now. The lease outlasts several attempts; if it
+                    # expires, the commit reports that.
                     continue
 
     async def _ping(self, lease_ms: int) -> None:
@@ -202,14 +215,18 @@ class Transaction:
             raise self._expired("ABORTED")
         if status is PingStatus.COMMITTED:
             raise self._not_open("COMMITTED", "is committed")
-        raise _named(TransactionError, self.stream, self.txn_id, f"cannot be kept alive: {status.name}")
+        raise _named(
+            TransactionError, self.stream, self.txn_id, f"has a lease that cannot be renewed: {status.name}"
+        )
 
     @limited("renewing transaction {self.txn_id} on {self.stream}")
     async def ping(self, lease_ms: int | None = None) -> None:
         """Renew the lease now.
 
-        :param lease_ms: milliseconds from now (default: the transaction's lease).
-        :raises TransactionExpiredError: it was aborted. :raises TransactionNotOpenError: committed.
+        :param lease_ms: milliseconds from now. The default is the transaction's lease.
+        :raises TransactionExpiredError: the transaction was aborted; its lease may have expired.
+        :raises TransactionNotOpenError: the transaction is committed.
+        :raises TransactionUnknownError: the controller has no record of it.
         """
         await self._ping(self.lease_ms if lease_ms is None else lease_ms)
 
@@ -225,7 +242,7 @@ class Transaction:
         )
 
     def _expired(self, status: str) -> TransactionNotOpenError:
-        return self._not_open(status, "was aborted (its lease may have run out)", TransactionExpiredError)
+        return self._not_open(status, "was aborted (its lease may have expired)", TransactionExpiredError)
 
     def _unknown(self) -> TransactionError:
         return _named(TransactionUnknownError, self.stream, self.txn_id, "is not known to the controller")
@@ -250,9 +267,11 @@ class Transaction:
         return self._writer
 
     async def write_event(self, event: bytes, routing_key: str | None = None) -> Ack:
-        """As :meth:`EventWriter.write_event`. Events without a key all go to one segment.
+        """Append one event to the transaction, like :meth:`EventWriter.write_event`.
 
-        :raises TransactionNotOpenError: committed or aborted, here or elsewhere.
+        Events without a key all go to one segment.
+
+        :raises TransactionNotOpenError: the transaction was committed or aborted, here or elsewhere.
         """
         key = str(self.txn_id) if routing_key is None else routing_key
         try:
@@ -265,7 +284,10 @@ class Transaction:
         events: Iterable[bytes],
         routing_keys: Iterable[str | None] | str | None = None,
     ) -> Ack:
-        """As :meth:`EventWriter.write_events`; errors as :meth:`write_event`."""
+        """Append many events to the transaction, like :meth:`EventWriter.write_events`.
+
+        :raises TransactionNotOpenError: the transaction was committed or aborted, here or elsewhere.
+        """
         default = str(self.txn_id)
         check_lengths(events, routing_keys)
         keys: Iterable[str | None] | str
@@ -281,9 +303,11 @@ class Transaction:
             raise await self._why_closed() from error
 
     async def flush(self) -> None:
-        """Wait until all events written are stored (not yet visible): the first of two phases.
+        """Wait until all events written are stored. This is the first of two phases.
 
-        :raises TransactionNotOpenError: committed or aborted elsewhere.
+        The events become visible only with :meth:`commit`.
+
+        :raises TransactionNotOpenError: the transaction was committed or aborted elsewhere.
         """
         if self._writer is None:
             await trio.lowlevel.checkpoint()
@@ -294,7 +318,7 @@ class Transaction:
             raise await self._why_closed() from error
 
     def metrics(self) -> WriterMetrics:
-        """Counters of what was written through this object, whatever becomes of the transaction."""
+        """Counters of the events written through this object, whether or not the transaction is committed."""
         if self._writer is None:
             return self._core.counters.writing(self.stream).metrics(
                 f"transaction {self.txn_id} on {self.stream}"
@@ -316,18 +340,20 @@ class Transaction:
             self._writer._stop()
 
     async def commit(self, timestamp: int | None = None) -> None:
-        """Flush, then make the events visible together. Returns when the controller has recorded it.
+        """Flush, then make the events visible together. Returns when the controller has recorded the commit.
 
-        Commit of a committed transaction is harmless. Readers see the events a moment later; see
-        :meth:`wait_committed`. On a 0.13.0 server a commit that races with somebody else's abort of the same
-        transaction may stay COMMITTING, so that readers never see the events; :meth:`wait_committed` tells.
+        Readers see the events a moment later; see :meth:`wait_committed`. Committing a committed transaction
+        does nothing. On a 0.13.0 server, a commit that coincides with another process's abort of the same
+        transaction may stay COMMITTING forever, so that readers never see the events. :meth:`wait_committed`
+        reports that.
 
-        Cancelled while it was flushing, it has not sent the commit: call it again inside the ``async with``
-        block, as leaving the block aborts. Cancelled later it may have committed, and leaving the block does
-        not abort.
+        If this is cancelled during the flush, the commit has not been sent: call it again inside the ``async
+        with`` block, because leaving the block aborts the transaction. If it is cancelled later, the
+        transaction may be committed, and leaving the block does not abort it.
 
-        :param timestamp: event time to note with the commit, milliseconds.
-        :raises TransactionAbortedError: it was aborted or its lease ran out; nothing is visible.
+        :param timestamp: event time to report with the commit, in milliseconds.
+        :raises TransactionAbortedError: the transaction was aborted or its lease expired. None of its events
+            is visible.
         """
         if self._open:
             await self.flush()
@@ -342,16 +368,16 @@ class Transaction:
 
     @limited("aborting transaction {self.txn_id} on {self.stream}")
     async def abort(self) -> None:
-        """Drop the events. Harmless when it is aborted already.
+        """Discard the events. Does nothing if the transaction is already aborted.
 
-        :raises TransactionNotOpenError: it is committed.
+        :raises TransactionNotOpenError: the transaction is committed.
         """
         self._finish()
         await abort_transaction(self._core, self.stream, self.txn_id)
 
-    @limited("asking for transaction {self.txn_id} on {self.stream}")
+    @limited("fetching the status of transaction {self.txn_id} on {self.stream}")
     async def status(self) -> TxnStatus:
-        """State of the transaction now."""
+        """Return the present state of the transaction."""
         return await self._core.controller.check_transaction_state(
             self.stream.scope, self.stream.name, self.txn_id
         )
@@ -359,14 +385,16 @@ class Transaction:
     async def wait_committed(self) -> None:
         """Wait until readers see the events.
 
-        :raises TransactionAbortedError: it was aborted. :raises TransactionUnknownError: forgotten.
-        :raises PravegaTimeoutError: it is still COMMITTING after ``operation_timeout`` seconds. It may be
-            waited for again.
+        :raises TransactionAbortedError: the transaction was aborted.
+        :raises TransactionUnknownError: the controller has no record of it.
+        :raises TransactionNotOpenError: the transaction is open: it was not committed.
+        :raises PravegaTimeoutError: it is still COMMITTING after ``operation_timeout`` seconds. You can wait
+            again.
         """
         await wait_committed(self._core, self.stream, self.txn_id)
 
     async def aclose(self) -> None:
-        """Stop writing and renewing the lease, without an end: another process may resume it."""
+        """Stop writing and renewing the lease. Another process may resume the transaction."""
         self._finish()
         await trio.lowlevel.checkpoint()
 
@@ -376,7 +404,7 @@ class Transaction:
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         if self._committing:
-            # An abort could come between: whether it is committed is for the server to say.
+            # The commit may have been recorded. An abort could conflict with it, so leave it to the server.
             self._finish()
         elif self._open:
             with trio.CancelScope(shield=True), trio.move_on_after(10):
@@ -385,7 +413,7 @@ class Transaction:
                 except PravegaError as failure:
                     if kind is None:
                         raise
-                    # What ended the block is what its caller should see.
+                    # The exception that ended the block is the one that its caller should see.
                     log.info("%r was not aborted: %s", self, failure)
 
 
@@ -399,10 +427,15 @@ def _named(kind: type[TransactionError], stream: ScopedStream, txn_id: UUID, wha
 
 
 async def explain(core: ClientCore, stream: ScopedStream, txn_id: UUID, wanted: str) -> TransactionError:
-    """Why the controller did not do what was wanted of a transaction."""
+    """The reason why the controller refused a request about a transaction, as an error.
+
+    :param wanted: the refused operation, as a participle for the message.
+    """
     status = await core.controller.check_transaction_state(stream.scope, stream.name, txn_id)
     if status is TxnStatus.UNKNOWN:
-        return _named(TransactionUnknownError, stream, txn_id, f"is not known: it cannot be {wanted}")
+        return _named(
+            TransactionUnknownError, stream, txn_id, f"is not known to the controller: it cannot be {wanted}"
+        )
     kind: type[TransactionNotOpenError] = TransactionNotOpenError
     if status in (TxnStatus.ABORTING, TxnStatus.ABORTED):
         kind = TransactionAbortedError
@@ -418,14 +451,14 @@ async def explain(core: ClientCore, stream: ScopedStream, txn_id: UUID, wanted: 
 async def commit_transaction(
     core: ClientCore, stream: ScopedStream, txn_id: UUID, timestamp: int | None = None
 ) -> None:
-    """Commit by id; harmless when it is committing or committed already."""
+    """Commit a transaction by its id. Does nothing if it is already committing or committed."""
     done = await core.controller.commit_transaction(stream.scope, stream.name, txn_id, timestamp=timestamp)
     if not done:
         raise await explain(core, stream, txn_id, "committed")
 
 
 async def abort_transaction(core: ClientCore, stream: ScopedStream, txn_id: UUID) -> None:
-    """Abort by id; harmless when it is aborting or aborted already."""
+    """Abort a transaction by its id. Does nothing if it is already aborting or aborted."""
     done = await core.controller.abort_transaction(stream.scope, stream.name, txn_id)
     if not done:
         raise await explain(core, stream, txn_id, "aborted")
@@ -434,8 +467,8 @@ async def abort_transaction(core: ClientCore, stream: ScopedStream, txn_id: UUID
 async def wait_committed(core: ClientCore, stream: ScopedStream, txn_id: UUID) -> None:
     """Wait until a committing transaction is committed.
 
-    A 0.13.0 controller whose commit races with an abort may leave the transaction COMMITTING. To commit it
-    again releases it sometimes, and is harmless otherwise.
+    If a commit coincides with an abort, a 0.13.0 controller may leave the transaction COMMITTING. Repeating
+    the commit sometimes releases it, and is harmless otherwise.
 
     :raises PravegaTimeoutError: it is still COMMITTING after ``operation_timeout`` seconds.
     """
@@ -459,17 +492,18 @@ async def wait_committed(core: ClientCore, stream: ScopedStream, txn_id: UUID) -
                 try:
                     await core.controller.commit_transaction(stream.scope, stream.name, txn_id)
                 except PravegaError:
-                    # Who may only ask must not commit, and its end may have come just now: asking tells.
+                    # The credentials may not allow a commit, or the transaction may have just ended. The
+                    # next status request shows which.
                     pass
-            # The controller has no call that waits; this asks again, ever more slowly.
+            # The controller has no request that waits, so this polls with growing pauses.
             await trio.sleep(pause)
             pause = min(1.0, pause * _PAUSE_GROWTH)
     raise PravegaTimeoutError(
-        f"transaction {txn_id} on {stream} is still committing after {limit:g} s; committing it again did "
+        f"transaction {txn_id} on {stream} is still committing after {limit:g} s. Repeating the commit did "
         "not help, and its events may never become visible"
         if asked
-        else f"transaction {txn_id} on {stream}: the controller did not say within {limit:g} s whether it is "
-        "committed",
+        else f"transaction {txn_id} on {stream}: the controller did not report within {limit:g} s whether it "
+        "is committed",
         scope=stream.scope,
         stream=stream.name,
         transaction=txn_id,
@@ -477,9 +511,10 @@ async def wait_committed(core: ClientCore, stream: ScopedStream, txn_id: UUID) -
 
 
 class StagedBytes(NamedTuple):
-    """What a segment holds, as stored: events with their headers.
+    """The contents of a segment, as stored: events with their headers.
 
-    :ivar length: bytes. :ivar crc32: of all of them, as :func:`zlib.crc32` counts it.
+    :ivar length: their total size in bytes.
+    :ivar crc32: the CRC-32 of all of them, as computed by :func:`zlib.crc32`.
     """
 
     length: int
@@ -487,13 +522,21 @@ class StagedBytes(NamedTuple):
 
 
 class StagingWriter(_TransactionWriter):
-    """Writes events next to a transaction, to be merged into it later, or dropped.
+    """Writes events beside a transaction. They can be merged into it later, or deleted.
 
-    Its segments are named like those of a transaction of their own,
-    ``<segment>#transaction.<staging id>``, and the controller knows nothing of them. Used where
-    several attempts may write the same data and only one of them shall count.
+    Made by :meth:`PravegaClient.staging_writer`. Its segments are named like those of a separate transaction,
+    ``<segment>#transaction.<staging id>``, but the controller has no record of them. Use it where several
+    attempts may write the same data and only one of them may count.
 
-    :ivar staging_id: names the attempt.
+    Example::
+
+        async with client.begin_transaction("demo/readings") as transaction:
+            async with client.staging_writer("demo/readings", transaction.txn_id) as attempt:
+                await attempt.write_event(b"21.5", "sensor-7")
+            await client.merge_staging("demo/readings", transaction.txn_id, [attempt.staging_id])
+            await transaction.commit()
+
+    :ivar staging_id: identifies the attempt.
     """
 
     def __init__(
@@ -511,7 +554,7 @@ class StagingWriter(_TransactionWriter):
         self._sent = {appender: StagedBytes(0, 0) for appender in self._appenders()}
         for appender in self._sent:
             appender.on_first_send = partial(self._count, appender)
-            # Nothing is visible before all of it is: large blocks cost the least.
+            # Latency does not matter here, because nothing is visible yet. Large blocks cost the least.
             appender.appends.patient = True
 
     def _count(self, appender: SegmentAppender, framed: memoryview) -> None:
@@ -519,10 +562,10 @@ class StagingWriter(_TransactionWriter):
         self._sent[appender] = StagedBytes(length + len(framed), zlib.crc32(framed, crc32))
 
     async def open(self) -> Self:
-        """Create the segments; done by ``async with``.
+        """Create the segments; ``async with`` does this.
 
-        :raises InvalidArgumentError: the staging id was used before, so its segments hold data
-            of another attempt.
+        :raises InvalidArgumentError: the staging id was used before, so its segments hold events of another
+            attempt.
         """
         if self._opened:
             return self
@@ -535,8 +578,8 @@ class StagingWriter(_TransactionWriter):
                 info = await metadata.info()
                 if info.write_offset > 0 or info.is_sealed:
                     raise InvalidArgumentError(
-                        f"staging segment {appender.target.name} exists and is not empty: each "
-                        "attempt needs a staging id of its own",
+                        f"staging segment {appender.target.name} already exists and is not empty: use a new "
+                        "staging id for each attempt",
                         segment=appender.target.name,
                     )
 
@@ -546,26 +589,29 @@ class StagingWriter(_TransactionWriter):
         return self
 
     async def contents(self) -> dict[int, StagedBytes]:
-        """Flush; then what each segment holds, by the id of the transaction's segment, without empty ones.
+        """Flush, then return what each segment holds, without empty segments.
 
-        The ids are those of :attr:`Transaction.segments`: their epoch is the transaction's.
+        The keys are the segment ids of :attr:`Transaction.segments`: the epoch in them is the transaction's.
 
-        :raises PravegaError: as :meth:`flush`.
-        :raises UnexpectedReplyError: a store says that a segment has another length.
+        :raises PravegaError: the flush failed.
+        :raises UnexpectedReplyError: a store reports another length for a segment.
         """
         await self.flush()
         for appender, sent in self._sent.items():
-            # It is not known (-1) while nothing was acknowledged since the last set-up.
+            # It is unknown (-1) until something is acknowledged after a set-up.
             if appender.appends.segment_length not in (-1, sent.length):
                 raise UnexpectedReplyError(
-                    f"{appender.target.name}: {sent.length} bytes were staged, and the store says that the "
-                    f"segment has {appender.appends.segment_length}",
+                    f"{appender.target.name}: {sent.length} bytes were staged, but the store reports a "
+                    f"segment of {appender.appends.segment_length} bytes",
                     segment=appender.target.name,
                 )
         return {appender.target.segment_id: sent for appender, sent in self._sent.items() if sent.length}
 
     async def aclose(self) -> None:
-        """Flush and end."""
+        """Flush and close. If the flush is cancelled or fails, the writer is closed all the same.
+
+        :raises PravegaError: the flush failed.
+        """
         try:
             if self._error is None and self._opened:
                 await self.flush()
@@ -596,7 +642,7 @@ async def merge_staging(
     segments: Sequence[SegmentWithRange],
     staging_ids: Sequence[UUID],
 ) -> dict[int, int]:
-    """Merge staged data into a transaction; see :meth:`PravegaClient.merge_staging`."""
+    """Merge staged events into a transaction; see :meth:`PravegaClient.merge_staging`."""
 
     async def merge(index: int) -> int:
         target = transaction_target(core, stream, segments[index], txn_id)
@@ -616,7 +662,7 @@ async def delete_staging(
     segments: Sequence[SegmentWithRange],
     staging_ids: Sequence[UUID],
 ) -> None:
-    """Delete staged data; see :meth:`PravegaClient.delete_staging`."""
+    """Delete staged events; see :meth:`PravegaClient.delete_staging`."""
     targets = [
         transaction_target(core, stream, segment, staging) for segment in segments for staging in staging_ids
     ]

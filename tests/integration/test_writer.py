@@ -296,9 +296,9 @@ async def test_keys_are_strings_of_any_kind_and_writers_are_opened(config: Prave
             await writer.write_event(b"x", "key")
         async with writer:
             for wrong in (5, b"bytes"):
-                with pytest.raises(InvalidArgumentError, match="routing key is a string"):
+                with pytest.raises(InvalidArgumentError, match="routing key must be a string"):
                     await writer.write_event(b"x", wrong)  # type: ignore[arg-type]
-                with pytest.raises(InvalidArgumentError, match="routing key is a string"):
+                with pytest.raises(InvalidArgumentError, match="routing key must be a string"):
                     await writer.write_events([b"x", b"y"], ["k", wrong])  # type: ignore[list-item]
             await writer.write_event(b"1", Colour.RED)
             await writer.write_events([b"2", b"3"], [Colour.RED, "red"])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import inspect
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -58,10 +60,35 @@ def members(cls: type) -> dict[str, Any]:
 
 
 def words(text: str | None) -> list[str]:
-    """The words of a text, without those that tell async from blocking code."""
-    found = re.findall(r"\w+", re.sub(r":ivar .*", "", text or "", flags=re.DOTALL))
+    """The words of a text, without its examples and without the words that only async code has."""
+    prose = GENERATOR.paragraphs(inspect.cleandoc(text or ""))
+    joined = "\n".join("\n".join(lines) for is_code, lines in prose if not is_code)
+    found = re.findall(r"\w+", re.sub(r":ivar .*", "", joined, flags=re.DOTALL))
     renamed = {"aclose": "close", "task": "thread", "tasks": "threads"}
     return [renamed.get(each, each) for each in found if each not in ("async", "await")]
+
+
+def examples(text: str | None) -> list[str]:
+    """The code of the examples in a docstring."""
+    found = []
+    follows = False
+    for is_code, lines in GENERATOR.paragraphs(inspect.cleandoc(text or "")):
+        if is_code and follows:
+            found.append(inspect.cleandoc("\n" + "\n".join(lines)))
+        follows = lines[-1] == "Example::"
+    return found
+
+
+def documented(module: ModuleType) -> Iterator[tuple[str, str]]:
+    """Every public docstring of a package's classes and functions, with its name."""
+    for name in module.__all__:
+        value = getattr(module, name)
+        if inspect.isclass(value) or inspect.isfunction(value):
+            yield name, value.__doc__ or ""
+        if inspect.isclass(value):
+            for member, found in inspect.getmembers(value):
+                if not member.startswith("_"):
+                    yield f"{name}.{member}", getattr(found, "__doc__", None) or ""
 
 
 def annotation(text: object) -> str:
@@ -176,6 +203,72 @@ def test_a_facade_that_was_edited_is_out_of_date(monkeypatch: pytest.MonkeyPatch
     assert GENERATOR.main() == 1
     monkeypatch.setattr(GENERATOR, "render", lambda: {path: path.read_text()})
     assert GENERATOR.main() == 0
+
+
+@pytest.mark.parametrize("module", [pravega_wire, sync, aio], ids=lambda module: module.__name__)
+def test_examples_are_code_of_their_facade(module: ModuleType) -> None:
+    found = [(name, code) for name, doc in documented(module) for code in examples(doc)]
+    assert len(found) >= 7
+    for name, code in found:
+        compile(code, name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT if module is not sync else 0)
+        if module is sync:
+            assert not re.search(r"\b(async|await|trio|asyncio)\b", code), name
+        if module is aio:
+            assert "trio" not in code, name
+        assert ("pravega_wire import open_client" in code) is (
+            module is pravega_wire and name == "open_client"
+        )
+
+
+@pytest.mark.parametrize("facade", [sync, aio], ids=lambda facade: facade.__name__)
+def test_the_facades_have_the_examples(facade: ModuleType) -> None:
+    ours = {name for name, doc in documented(pravega_wire) if examples(doc)}
+    theirs = {name for name, doc in documented(facade) if examples(doc)}
+    shared = {each for each in ours if hasattr(facade, each.partition(".")[0])}
+    assert {"open_client", "PravegaClient", "EventWriter", "Transaction"} <= shared
+    missing = {each for each in shared - theirs if each.partition(".")[0] not in DIFFERENT}
+    assert missing == set()
+
+
+DOC = """Read it.
+
+More about ``await`` in one task::
+
+    async with a.b() as c:
+
+        await c.aclose()
+
+Example::
+
+    import trio
+    from pravega_wire import open_client
+
+    trio.run(main)
+
+:param x: a task.
+"""
+
+
+def test_the_code_of_a_docstring_is_rewritten_and_kept_in_shape() -> None:
+    blocking = GENERATOR.facade_words(DOC, "sync")
+    assert "one thread::\n\n    with a.b() as c:\n\n        c.close()\n\nExample" in blocking
+    assert "Example::\n\n    from pravega_wire.sync import open_client\n\n    main()\n\n" in blocking
+    assert blocking.endswith(":param x: a thread.")
+    other = GENERATOR.facade_words(DOC, "aio")
+    assert "async with a.b() as c:\n\n        await c.aclose()" in other
+    assert (
+        "    import asyncio\n    from pravega_wire.aio import open_client\n\n    asyncio.run(main())" in other
+    )
+    noted = GENERATOR.with_notes(blocking, "A note.", "seconds.")
+    assert "A note.\n\nExample::\n" in noted
+    assert noted.endswith(":param x: a thread.\n:param timeout: seconds.")
+    source = GENERATOR.indented(noted, "        ")
+    assert "            with a.b() as c:\n\n                c.close()\n" in source
+
+
+def test_code_that_cannot_be_rewritten_is_refused() -> None:
+    with pytest.raises(SystemExit, match="trio"):
+        GENERATOR.facade_words("Example::\n\n    trio.open_nursery()\n", "sync")
 
 
 def test_no_blocking_documentation_speaks_of_awaiting() -> None:
