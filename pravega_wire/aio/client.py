@@ -1416,22 +1416,31 @@ class RangesReader(RangesReaderBase):
 
 
 class ReaderGroup(ReaderGroupBase):
-    """Readers that share the segments of some streams, each segment read by one of them.
+    """A group of readers that share the segments of some streams. One reader at a time reads each segment.
 
-    Readers may be in any number of processes, in Python and in Java. Made by
-    :meth:`PravegaClient.reader_group`; close it (``aclose`` or ``async with``). Properties tell what was
-    known at the last :meth:`refresh`, or the last call that had to ask.
+    Made by :meth:`PravegaClient.reader_group`; close it (``aclose`` or ``async with``). The readers may be in
+    any number of processes, in Python and in Java. Properties return the group's state as of the last
+    :meth:`refresh`, or of the last method that fetched it.
+
+    Example::
+
+        await client.create_reader_group("demo/dashboard", ["demo/readings"])
+        async with client.reader_group("demo/dashboard") as group:
+            async with group.reader("reader-1") as reader:
+                async for event in reader:
+                    print(event.value)
+                    break
     """
 
     _twin: AsyncReaderGroup
 
     @property
     def name(self) -> str:
-        """Full name, ``scope/group``."""
+        """The full name, ``scope/group``."""
         return self._twin.name
 
     async def refresh(self) -> None:
-        """Look what the readers have done."""
+        """Refresh the cached group state."""
         await self._call(self._twin.refresh)
 
     @property
@@ -1441,25 +1450,25 @@ class ReaderGroup(ReaderGroupBase):
 
     @property
     def streams(self) -> tuple[ScopedStream, ...]:
-        """The streams that are read."""
+        """The streams that the group reads."""
         return self._twin.streams
 
     @property
     def online_readers(self) -> OnlineReaders:
-        """Names of the readers that are in the group, with what each holds and when it last moved."""
+        """Names of the readers in the group, with the segments of each and when it last moved."""
         return self._twin.online_readers
 
     @property
     def outstanding_checkpoints(self) -> tuple[OutstandingCheckpoint, ...]:
         """The checkpoints that are not complete, oldest first, with the readers that have not answered.
 
-        Those that readers begin by themselves and those of :meth:`generate_stream_cuts` are among them.
+        They include automatic checkpoints and those of :meth:`generate_stream_cuts`.
         """
         return self._twin.outstanding_checkpoints
 
     @property
     def segment_distribution(self) -> dict[str, tuple[str, ...]]:
-        """Reader to the full names of its segments."""
+        """The full names of each reader's segments, by reader."""
         return self._twin.segment_distribution
 
     @property
@@ -1468,26 +1477,32 @@ class ReaderGroup(ReaderGroupBase):
         return self._twin.unassigned_segments
 
     async def metrics(self) -> ReaderGroupMetrics:
-        """How the group does now."""
+        """Return the group's current metrics."""
         return await self._call(self._twin.metrics)
 
     async def unread_bytes(self) -> int:
-        """Bytes from the last complete checkpoint (without one: from the known positions) to the end.
+        """Return the number of bytes from the last complete checkpoint to the end.
 
-        The end is that of the configuration, or what is stored now; 8 bytes of header count for each event.
+        Without a checkpoint it counts from the known positions. The end is that of the configuration, or of
+        the data stored now. Each event counts with 8 bytes of header.
         """
         return await self._call(self._twin.unread_bytes)
 
     async def stream_cuts(self) -> dict[ScopedStream, StreamCut]:
-        """Where the group is, by what the readers have told: up to a refresh and a checkpoint old."""
+        """Return the group's position in each stream, as last reported by its readers.
+
+        It may be as old as the last checkpoint of a reader plus the refresh interval.
+        """
         return await self._call(self._twin.stream_cuts)
 
     async def last_checkpoint(self) -> dict[ScopedStream, StreamCut] | None:
-        """The cuts of the last complete checkpoint, automatic ones too; None before the first."""
+        """Return the cuts of the last complete checkpoint, automatic ones included; None before the first."""
         return await self._call(self._twin.last_checkpoint)
 
     async def time_window(self, stream: ScopedStream | str) -> TimeWindow:
-        """The event times the group is at in a stream, by watermarks (:meth:`EventWriter.note_time`).
+        """Return the event times that the group has reached in a stream, by watermarks.
+
+        Watermarks come from the times that writers report; see :meth:`EventWriter.note_time`.
 
         :raises InvalidArgumentError: the group does not read the stream.
         """
@@ -1526,13 +1541,15 @@ class ReaderGroup(ReaderGroupBase):
         on_checkpoint: Callable[[str], Awaitable[object] | object] | None = None,
         max_buffered_bytes: int = DEFAULT_BUFFERED_BYTES,
     ) -> EventReader[Any]:
-        """A reader of the group: ``async with group.reader("one") as reader``.
+        """Create a reader of the group: ``async with group.reader("one") as reader``.
+
+        See :class:`EventReader` for the parameters that are not listed here.
 
         The serializer and ``on_checkpoint`` run in the event loop.
 
-        :param reader_id: unique in the group. :param serializer: of the events; default: they are bytes.
-            For the others see :class:`EventReader`.
-        :raises InvalidArgumentError: illegal name, or a number out of its range.
+        :param reader_id: the reader's name, unique in the group.
+        :param serializer: deserializes the events. By default they are bytes.
+        :raises InvalidArgumentError: the name is invalid, or a number is out of range.
         """
         return EventReader(
             self._portal,
@@ -1549,76 +1566,81 @@ class ReaderGroup(ReaderGroupBase):
         )
 
     async def reader_offline(self, reader_id: str, position: Position | None = None) -> None:
-        """Declare a reader dead: others take its segments.
+        """Declare a reader dead. The other readers take over its segments.
 
-        :param position: where it has read to, if that is known. Without it the others read on from its last
-            checkpoint, or from where it took its segments: some events are then read again.
-        :raises ReaderGroupError: no reader of this name is in the group.
+        :param position: the position it has read to, if known. Otherwise the others continue from its last
+            checkpoint, or from where it acquired its segments, so some events are read again.
+        :raises ReaderGroupError: the group has no reader of this name.
         """
         await self._call(self._twin.reader_offline, reader_id, position)
 
     async def checkpoint(self, name: str | None = None, *, timeout: float | None = None) -> Checkpoint:
-        """Ask every reader where it is, and wait for their answers.
+        """Ask every reader for its position, and wait for all answers.
 
-        A reader gives the checkpoint to its user between two events, and counts as having reached it when it
-        is asked for the next one. A reader that is not asked for events never answers. When this call is
-        cancelled or out of time the checkpoint is withdrawn: readers that wait for the others continue, and
-        other checkpoints are not affected.
+        A reader hands the checkpoint to its user between two events. It counts as having reached the
+        checkpoint when it is asked for the next event. A reader that is not asked for events never answers.
+        If this call is cancelled or times out, the checkpoint is withdrawn: readers that wait for the others
+        continue, and other checkpoints are not affected.
 
-        :param name: default: a random one. :param timeout: seconds; default: as long as it takes.
-        :raises CheckpointTimeoutError: not all readers have answered in time; it names those.
-        :raises CheckpointError: too many are outstanding, the name is taken, or it was cancelled.
+        :param name: the checkpoint's name. The default is a random one.
+        :param timeout: seconds. The default is no limit.
+        :raises CheckpointTimeoutError: not all readers answered in time; the error names those that did not.
+        :raises CheckpointError: too many checkpoints are outstanding, the name is taken, or the checkpoint
+            was cancelled.
+        :raises InvalidArgumentError: the name or the timeout is invalid.
         """
         return await self._call(partial(self._twin.checkpoint, name, timeout=timeout))
 
     async def generate_stream_cuts(self, *, timeout: float | None = None) -> dict[ScopedStream, StreamCut]:
-        """Ask every reader where it is now, without their users noticing.
+        """Ask every reader for its present position, without involving the readers' users.
 
-        Each answers when it is asked for its next event. What is said of waiting, time and cancellation at
-        :meth:`checkpoint` holds here as well.
+        Each reader answers when it is asked for its next event. Waiting, time limits and cancellation work as
+        for :meth:`checkpoint`.
 
-        :param timeout: seconds; default: as long as it takes.
-        :raises CheckpointTimeoutError: not all readers have answered in time; it names those.
-        :raises CheckpointError: the group was reset meanwhile.
+        :param timeout: seconds. The default is no limit.
+        :raises CheckpointTimeoutError: not all readers answered in time; the error names those that did not.
+        :raises CheckpointError: the request was cancelled, or the group was reset.
         """
         return await self._call(partial(self._twin.generate_stream_cuts, timeout=timeout))
 
     async def cancel_outstanding_checkpoints(self) -> None:
-        """Give up the checkpoints that are not complete: who waits for one gets :class:`CheckpointError`."""
+        """Cancel all incomplete checkpoints. Callers that wait for one get :class:`CheckpointError`."""
         await self._call(self._twin.cancel_outstanding_checkpoints)
 
     async def reset(
         self, to: Checkpoint | ReaderGroupConfig | Iterable[StreamCut] | None = None
     ) -> ReaderGroupConfig:
-        """Begin again: readers fail with :class:`ReinitializationRequiredError`, and are to be made anew.
+        """Restart the group from another position, or with another configuration.
 
-        :param to: a checkpoint; cuts (streams without one begin at their heads); a configuration that
+        Its readers fail with :class:`ReinitializationRequiredError` and have to be created again.
+
+        :param to: a checkpoint; or cuts (streams without one begin at their heads); or a configuration that
             replaces the present one; or None for the last complete checkpoint (before the first: the same
             start).
         :returns: the new configuration.
-        :raises InvalidStreamCutError: a cut of a stream that the group does not read.
+        :raises InvalidStreamCutError: a cut belongs to a stream that the group does not read.
         :raises StreamNotFoundError: a stream of the new configuration does not exist.
         """
         return await self._call(self._twin.reset, listed(to))
 
     async def update_retention_stream_cut(self, cuts: Iterable[StreamCut]) -> None:
-        """Allow the streams to drop what is before these cuts.
+        """Allow the streams to delete everything before these cuts.
 
         :raises ReaderGroupError: the group's retention is not ``MANUAL_RELEASE_AT_USER_STREAM_CUT``.
-        :raises InvalidStreamCutError: a cut that is not one of the stream.
+        :raises InvalidStreamCutError: a cut is not valid for its stream.
         """
         await self._call(self._twin.update_retention_stream_cut, listed(cuts))
 
     def segment_counts(self) -> AsyncGenerator[int, None]:
-        """The number of segments that are being read or may be: now, and whenever it changes."""
+        """Yield the number of segments that the group reads or will read: now, and after each change."""
         return crossing(self._portal, self._twin.segment_counts())
 
     async def wait_for_end_of_data(self) -> None:
-        """Wait until everything was read that the group will ever read (end cuts, sealed streams)."""
+        """Wait until the group has read everything it will ever read (up to end cuts, or sealed streams)."""
         await self._call(self._twin.wait_for_end_of_data)
 
     async def aclose(self) -> None:
-        """Give the connections back. Readers have their own."""
+        """Release the connections. Readers have their own and stay open."""
         await self._end(self._twin.aclose)
 
 
@@ -1722,103 +1744,129 @@ class EventReader(EventReaderBase[T]):
 
 
 class RevisionedStream(RevisionedStreamBase[T]):
-    """Values in order, each appended only if the writer had seen everything before it.
+    """An ordered stream of values, each appended only if its writer had seen all earlier ones.
 
-    A :class:`Revision` is the offset after the value that produced it. Made by
-    :meth:`PravegaClient.revisioned_stream`; the same format as the Java class of that name.
+    Made by :meth:`PravegaClient.revisioned_stream`. A :class:`Revision` is the offset after the value that
+    produced it. The format is that of the Java class of the same name.
 
-    Any number of tasks may use one. Once it is closed every method raises :class:`ClosedError`, also in tasks
-    that are waiting at that time; a value that was being written may be stored.
+    Any number of tasks may share an object. Once it is closed, every method raises :class:`ClosedError`, also
+    in tasks that are waiting at that time. A value that was being written then may or may not be stored.
+
+    Example::
+
+        async with client.revisioned_stream("demo/settings") as stream:
+            latest = await stream.fetch_latest_revision()
+            revision = await stream.write_conditionally(latest, b"limit=10")
+            if revision is None:
+                print("another process has written in between")
     """
 
     _twin: AsyncRevisionedStream[bytes]
 
     async def fetch_latest_revision(self) -> Revision:
-        """The revision after the newest value."""
+        """Return the revision after the newest value."""
         return await self._call(self._twin.fetch_latest_revision)
 
     async def fetch_oldest_revision(self) -> Revision:
-        """The revision that reading everything starts from."""
+        """Return the revision before the oldest value: reading from it reads everything."""
         return await self._call(self._twin.fetch_oldest_revision)
 
     @opening
     async def read_from(self, start: Revision) -> RevisionReader[T]:
-        """Values after ``start``, up to the newest at the time of this call.
+        """Read the values after ``start``, up to the newest one at the time of this call.
 
         :raises DataLossError: values after ``start`` were truncated.
+        :raises InvalidArgumentError: ``start`` belongs to another stream.
         """
         return RevisionReader(self._portal, *(await self._read_from(start)))
 
     @opening
     async def read_range(self, start: Revision, end: Revision) -> RevisionReader[T]:
-        """Values after ``start`` up to and with the one that produced ``end``.
+        """Read the values after ``start``, up to and including the one that produced ``end``.
 
         :raises DataLossError: values after ``start`` were truncated.
+        :raises InvalidArgumentError: a revision belongs to another stream, or ``end`` is beyond the stream's
+            end.
         """
         return RevisionReader(self._portal, *(await self._read_range(start, end)))
 
     async def wait_beyond(self, revision: Revision) -> None:
-        """Wait until there is a value after ``revision``, or what was there is truncated.
+        """Wait until a value after ``revision`` is stored, or until the place is truncated.
 
-        :raises SealedStateError: the stream was sealed, so there will be none.
-        :raises ClosedError: this object is closed, or was closed meanwhile.
+        :raises SealedStateError: the stream was sealed, so there will be no more values.
+        :raises ClosedError: this object was closed before or during this call.
         """
         await self._call(self._twin.wait_beyond, revision)
 
     async def write_conditionally(self, latest: Revision, value: T) -> Revision | None:
         """Append ``value`` if ``latest`` is still the newest revision.
 
-        :returns: the new revision, or None when somebody else wrote meanwhile.
-        :raises SealedStateError: the stream was sealed.
-        :raises RetriesExhaustedError: no answer; whether the value is stored is not known.
+        :returns: the new revision, or None if another writer has appended in between.
+        :raises SealedStateError: the stream is sealed.
+        :raises RetriesExhaustedError: there was no answer. The value may or may not be stored.
         """
         return await self._write_conditionally(latest, value)
 
     async def write_unconditionally(self, value: T) -> Revision:
-        """Append ``value`` whatever was written before; returns its revision."""
+        """Append ``value`` regardless of earlier values. Returns its revision."""
         return await self._write_unconditionally(value)
 
     async def get_mark(self) -> Revision | None:
-        """The mark, or None when none was set."""
+        """Return the mark, or None if none is set."""
         return await self._call(self._twin.get_mark)
 
     async def compare_and_set_mark(self, expected: Revision | None, new: Revision | None) -> bool:
-        """Move the mark if it is still ``expected`` (None: not set); False when it is not.
+        """Set the mark to ``new`` if it is still ``expected``. Returns False if it differs.
 
-        When an answer was lost, a mark that is ``new`` counts as moved by this call.
+        None means that no mark is set. If an answer is lost and the mark is ``new`` afterwards, it counts as
+        set by this call.
         """
         return await self._call(self._twin.compare_and_set_mark, expected, new)
 
     async def truncate_to(self, revision: Revision) -> None:
-        """Forget the values before ``revision``; nothing happens when they are gone already.
+        """Delete the values before ``revision``. Does nothing if they are already gone.
 
         :raises InvalidArgumentError: the revision is beyond the end of the stream.
         """
         await self._call(self._twin.truncate_to, revision)
 
     async def aclose(self) -> None:
-        """Give the connection back; tasks that wait in a call get :class:`ClosedError`."""
+        """Release the connection. Tasks that wait in a call get :class:`ClosedError`."""
         await self._end(self._twin.aclose)
 
 
 class RevisionReader(RevisionReaderBase[T]):
-    """``async for revision, value in reader``; values in order."""
+    """Reads values in order: ``async for revision, value in reader``.
+
+    Made by :meth:`RevisionedStream.read_from` and :meth:`RevisionedStream.read_range`.
+
+    Example::
+
+        async with client.revisioned_stream("demo/settings") as stream:
+            oldest = await stream.fetch_oldest_revision()
+            async with stream.read_from(oldest) as reader:
+                async for revision, value in reader:
+                    print(revision.offset, value)
+    """
 
     _twin: AsyncRevisionReader[bytes]
 
     async def next_value(self) -> tuple[Revision, T] | None:
-        """The next value with the revision it produced, or None after the last.
+        """Return the next value with the revision it produced, or None after the last.
 
-        :raises ClosedError: the reader is closed, or was closed meanwhile.
+        :raises ClosedError: the reader was closed before or during this call.
         """
         return await self._next_value()
 
     async def next_values(self) -> list[tuple[Revision, T]]:
-        """The next values with their revisions, as many as have arrived; an empty list after the last."""
+        """Return the next values with their revisions, as many as have arrived; an empty list after the last.
+
+        :raises ClosedError: the reader was closed before or during this call.
+        """
         return await self._next_values()
 
     async def aclose(self) -> None:
-        """Give the connection back."""
+        """Release the connection."""
         await self._end(self._twin.aclose)
 
 
@@ -1963,84 +2011,96 @@ class ByteStreamReader(ByteStreamReaderBase):
 
 
 class StateSynchronizer(Closable, Generic[S, I, U]):
-    """A state, known to every process that has a synchronizer on the same stream.
+    """A state shared by all processes that have a synchronizer on the same stream.
 
-    Updates are appended to a stream of one segment on condition that the writer had seen all earlier ones,
-    so all processes apply the same updates in the same order. Made by
-    :meth:`PravegaClient.state_synchronizer`; the same format and algorithm as the Java class of that name.
+    Made by :meth:`PravegaClient.state_synchronizer`. Each update is appended to a stream of one segment on
+    condition that its writer had seen all earlier ones, so all processes apply the same updates in the same
+    order. The format and the algorithm are those of the Java class of the same name.
 
-    Several tasks may use one: each record is applied once, whoever reads it first. Once it is closed every
-    method raises :class:`ClosedError`, also in tasks that are waiting at that time.
+    Several tasks may share an object; each record is applied once. Once it is closed, every method raises
+    :class:`ClosedError`, also in tasks that are waiting at that time.
+
+    Example::
+
+        from pravega_wire import StateFormat
+        from pravega_wire.serializers import JsonSerializer
+
+        counter = StateFormat(JsonSerializer(), JsonSerializer(), lambda state, update: state + update)
+        async with client.state_synchronizer("demo/counter", counter) as synchronizer:
+            await synchronizer.initialize(0)
+            print(await synchronizer.update(lambda state: [1]))
     """
 
     _twin: AsyncStateSynchronizer[S, I, U]
 
     @property
     def state(self) -> S | None:
-        """The state as of the last fetch or update; None before anybody has initialized it."""
+        """The state as of the last fetch or update; None before it was initialized."""
         return self._twin.state
 
     @property
     def revision(self) -> Revision | None:
-        """Up to where :attr:`state` has everything."""
+        """The revision up to which :attr:`state` includes everything."""
         return self._twin.revision
 
     async def fetch_updates(self) -> S | None:
-        """Apply what others wrote; returns the state, None when nobody has initialized it.
+        """Apply the updates of other processes. Returns the state, or None if it was never initialized.
 
-        :raises CorruptedStateError: the stream holds something else than a state's records.
+        :raises CorruptedStateError: the stream contains something other than a state's records.
         """
         return await self._call(self._twin.fetch_updates)
 
     async def wait_for_updates(self) -> S | None:
-        """Wait until there is more than was fetched, and fetch it; returns the state.
+        """Wait until another process has written an update, then fetch it. Returns the state.
 
-        The store holds the question until something is written, so it comes at once.
+        The store holds the request until something is written, so there is no polling delay.
 
-        :raises ClosedError: this object is closed, or was closed meanwhile.
+        :raises ClosedError: this object was closed before or during this call.
         """
         return await self._call(self._twin.wait_for_updates)
 
     async def initialize(self, initial: I) -> bool:
-        """Write the first state; False, with the state fetched, when somebody has done that before.
+        """Write the first state. Returns False, with the state fetched, if it was already initialized.
 
-        :raises CorruptedStateError: the stream holds updates, and no state that they are for.
+        :raises CorruptedStateError: the stream contains updates without an initial state.
         """
         return await self._call(self._twin.initialize, initial)
 
     async def update(self, generate: Callable[[S], Sequence[U] | None]) -> S:
-        """Change the state by updates that were made for exactly this state.
+        """Change the state with updates that were generated for exactly the current state.
 
-        :param generate: gives the updates for a state, or nothing (None, empty) when there is nothing to do.
-            Called again with the newer state whenever somebody else was faster, so it has no side effects.
+        :param generate: returns the updates for a state, or None or an empty sequence if there is nothing to
+            do. It is called again with the newer state whenever another process was faster, so it must have
+            no side effects.
         :returns: the state after the updates.
-        :raises InvalidArgumentError: nobody has initialized the state.
-        :raises RetriesExhaustedError: no answer; whether the updates are written shows the next fetch.
+        :raises InvalidArgumentError: the state was never initialized.
+        :raises RetriesExhaustedError: there was no answer. The next fetch shows whether the updates were
+            written.
         """
         return await self._call(self._twin.update, generate)
 
     async def update_unconditionally(self, updates: Sequence[U]) -> None:
-        """Write updates that are right for any state; they show with the next fetch."""
+        """Write updates that are valid for any state. They are visible after the next fetch."""
         await self._call(self._twin.update_unconditionally, updates)
 
     async def compact(self, summarize: Callable[[S], I | None]) -> None:
-        """Write the state as a new beginning, and drop what nobody needs any more.
+        """Write the state as a new initial state, and delete the records that are no longer needed.
 
-        What is before the *previous* beginning is truncated, so that a process that is about to read
-        from there is not cut off.
+        Only records before the *previous* initial state are truncated, so that a process that is about to
+        read from there still can.
 
-        :param summarize: the initial state that makes this state, or None to leave things as they are; called
-            again when others write meanwhile.
-        :raises InvalidArgumentError: nobody has initialized the state.
+        :param summarize: returns the initial state that describes this state, or None to change nothing. It
+            is called again if another process writes in between.
+        :raises InvalidArgumentError: the state was never initialized.
         """
         await self._call(self._twin.compact, summarize)
 
     async def bytes_since_compaction(self) -> int:
-        """Bytes a process that joins now has to read."""
+        """Return the number of bytes that a process has to read if it joins now."""
         return await self._call(self._twin.bytes_since_compaction)
 
     async def aclose(self) -> None:
-        """Give the connection back; tasks that wait in a call get :class:`ClosedError`."""
+        """Release the connection. Tasks that wait in a call get :class:`ClosedError`."""
         await self._end(self._twin.aclose)
 
 

@@ -1,4 +1,4 @@
-"""Stream cuts of now, and reading what lies between two cuts."""
+"""The head and tail of a stream, and reading the data between two cuts."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _TAIL_ATTEMPTS = 3
 async def segment_infos(
     core: ClientCore, stream: ScopedStream, segment_ids: Sequence[int]
 ) -> dict[int, StreamSegmentInfo | None]:
-    """Lengths and start offsets of segments, by id; None for one that does not exist."""
+    """Lengths and start offsets of segments, by id; None for a segment that does not exist."""
 
     async def look_up(segment_id: int) -> StreamSegmentInfo | None:
         target = core.target(stream, segment_id, Access.READ)
@@ -72,7 +72,7 @@ async def head(core: ClientCore, stream: ScopedStream) -> StreamCut:
 
 
 async def tail(core: ClientCore, stream: ScopedStream) -> StreamCut:
-    """The position after the newest event; of a sealed stream, its end."""
+    """The position after the newest event. For a sealed stream it is the stream's end."""
     for _ in range(_TAIL_ATTEMPTS):
         segments = await core.controller.get_current_segments(stream.scope, stream.name)
         ids = [segment.segment_id for segment in segments]
@@ -82,18 +82,20 @@ async def tail(core: ClientCore, stream: ScopedStream) -> StreamCut:
         offsets = {segment_id: info.write_offset for segment_id, info in infos.items() if info is not None}
         if len(offsets) == len(infos):
             return StreamCut(stream, offsets)
-        # Replaced, and truncated away, since the controller has named it: without it the cut is incomplete.
+        # A segment was replaced and truncated away since the controller listed it. Without it the cut would
+        # be incomplete, so list the segments again.
     missing = sorted(segment_id for segment_id in infos if segment_id not in offsets)
     raise StreamChangingError(
-        f"stream {stream}: its tail was asked for {_TAIL_ATTEMPTS} times, and each time segments were gone "
-        f"that the controller had just named (the last time {', '.join(map(str, missing))}); try again",
+        f"the tail of stream {stream} could not be fetched: in each of {_TAIL_ATTEMPTS} attempts, segments "
+        f"that the controller had just listed were already deleted (most recently "
+        f"{', '.join(map(str, missing))}). Try again",
         scope=stream.scope,
         stream=stream.name,
     )
 
 
 async def last_segments(core: ClientCore, stream: ScopedStream) -> list[int]:
-    """Segments of the last epoch of a sealed stream."""
+    """Ids of the segments in the last epoch of a sealed stream."""
     oldest = await core.controller.get_segments(stream.scope, stream.name)
     between = await core.controller.get_segments_between(stream.scope, stream.name, dict(oldest), {})
     last_epoch = max(map(epoch_of, between))
@@ -104,7 +106,7 @@ async def last_segments(core: ClientCore, stream: ScopedStream) -> list[int]:
 async def segments_of_epochs(
     core: ClientCore, stream: ScopedStream, epochs: Sequence[int]
 ) -> dict[int, SegmentWithRange]:
-    """The segments that were there in these epochs, by id."""
+    """The segments that were active in these epochs, by id."""
 
     async def segments_of(epoch: int) -> list[SegmentWithRange]:
         return await core.controller.get_epoch_segments(stream.scope, stream.name, epoch)
@@ -119,7 +121,7 @@ async def stream_layout(core: ClientCore, stream: ScopedStream) -> StreamLayout:
     newest = [each.segment_id for each in await controller.get_current_segments(stream.scope, stream.name)]
     if not newest:
         newest = await last_segments(core, stream)
-    # Each epoch has at least one segment that was made in it.
+    # Each epoch has at least one segment that was created in it.
     epochs = max(map(epoch_of, newest)) + 1
 
     segments = await segments_of_epochs(core, stream, range(epochs))
@@ -138,7 +140,10 @@ async def stream_layout(core: ClientCore, stream: ScopedStream) -> StreamLayout:
 
 
 async def resolve_bound(core: ClientCore, stream: ScopedStream, bound: Bound, default: str) -> StreamCut:
-    """The cut that a bound means now."""
+    """The cut that a bound means now.
+
+    :raises InvalidStreamCutError: the cut belongs to another stream.
+    """
     if isinstance(bound, StreamCut):
         cut = bound
     else:
@@ -152,7 +157,7 @@ async def resolve_bound(core: ClientCore, stream: ScopedStream, bound: Bound, de
         cut = StreamCut.from_text(word)
     if cut.stream != stream:
         raise InvalidStreamCutError(
-            f"the cut {cut} is of stream {cut.stream}, not of {stream}",
+            f"the cut {cut} belongs to stream {cut.stream}, not to {stream}",
             scope=stream.scope,
             stream=stream.name,
         )
@@ -170,7 +175,7 @@ async def segment_ranges(
 ) -> list[SegmentRange]:
     """See :meth:`PravegaClient.segment_ranges`.
 
-    :param reader: the party that skips what is truncated, for the log; None when nobody will read the ranges.
+    :param reader: the party that skips truncated data, for the log; None if nothing will read the ranges.
     """
     check_on_truncated(on_truncated)
     start_cut = await resolve_bound(core, stream, start, "earliest")
@@ -198,7 +203,7 @@ async def segment_ranges(
 async def _ranges_of(
     core: ClientCore, start: StreamCut, end: StreamCut, ids: Sequence[int], on_truncated: OnTruncated
 ) -> tuple[list[SegmentRange], list[SkippedPart]]:
-    """What lies between two cuts in these segments, and what is skipped."""
+    """The data between two cuts in these segments, and the parts that are skipped."""
     stream = start.stream
     infos = await segment_infos(core, stream, ids)
     ranges = []
@@ -221,11 +226,11 @@ async def _ranges_of(
 async def _ranges_by_layout(
     core: ClientCore, start: StreamCut, end: StreamCut, on_truncated: OnTruncated, refusal: ControllerError
 ) -> tuple[list[SegmentRange], list[SkippedPart]]:
-    """What lies between two cuts that a controller does not answer for, and what is skipped.
+    """The data between two cuts that a controller rejected, and the parts that are skipped.
 
-    A 0.13.0 controller says UNKNOWN, or that it has no such stream, without saying why: because a cut is
-    impossible, because the end is not after the start (also where the start is the head, and the end was
-    truncated away), or because something of its own has failed, in which case there are ranges.
+    A 0.13.0 controller answers UNKNOWN, or that the stream does not exist, without a reason. The cut may be
+    impossible; the end may not be after the start (also if the start is the head, and the end was truncated
+    away); or something failed inside the controller, in which case there is data between the cuts.
     """
     stream = start.stream
     about: dict[str, Any] = {"scope": stream.scope, "stream": stream.name}
@@ -233,21 +238,23 @@ async def _ranges_by_layout(
         layout = await stream_layout(core, stream)
     except AuthError as error:
         raise InvalidStreamCutError(
-            f"the controller finds nothing between {start} and {end}: they are impossible, truncated away or "
-            f"in the wrong order, and these credentials do not allow to find out which ({error.message})",
+            f"the controller found nothing between {start} and {end}: they are impossible, truncated away or "
+            f"in the wrong order. These credentials do not allow finding out which ({error.message})",
             **about,
         ) from refusal
     try:
         lengths = {each.segment_id: each.length for each in layout.segments}
         for segment_id, offset in (*start.positions.items(), *end.positions.items()):
             name = core.target(stream, segment_id, Access.READ).name
-            # The layout is newer than the cuts: what it does not have does not exist.
+            # The layout is newer than the cuts, so a segment that it does not have never existed.
             if segment_id not in lengths:
-                raise InvalidStreamCutError(f"there is no segment {name}", segment=name, **about)
+                raise InvalidStreamCutError(
+                    f"the cut has segment {name}, which does not exist", segment=name, **about
+                )
             length = lengths[segment_id]
             if length is not None and offset > length:
                 raise InvalidStreamCutError(
-                    f"the cut names offset {offset} of segment {name}, which is only {length} bytes long",
+                    f"the cut has offset {offset} of segment {name}, which is only {length} bytes long",
                     segment=name,
                     **about,
                 )
@@ -258,7 +265,7 @@ async def _ranges_by_layout(
             start, end = layout.join(start, oldest), layout.join(end, oldest)
         elif start == oldest and layout.join(end, oldest) != layout.join(end):
             raise DataLossError(
-                f"what comes before {end} was truncated away: stream {stream} begins at {oldest}",
+                f"all data before {end} was truncated: stream {stream} begins at {oldest}",
                 start_offset=None,
                 offset=None,
                 **about,
@@ -268,7 +275,7 @@ async def _ranges_by_layout(
         name = error.segment or ""
         if lengths[parse_segment_name(name)[2]] is None:
             raise DataLossError(
-                f"segment {name} between the two cuts was truncated away and deleted",
+                f"segment {name}, between the two cuts, was truncated and deleted",
                 segment=name,
                 start_offset=None,
                 offset=max(0, start.positions.get(parse_segment_name(name)[2], 0)),
@@ -280,14 +287,14 @@ async def _ranges_by_layout(
 
 
 def _skipped(layout: StreamLayout, start: StreamCut, end: StreamCut) -> list[SkippedPart]:
-    """What was truncated between two cuts."""
+    """The truncated parts between two cuts."""
     try:
         return layout.skipped_between(start, end)
     except InvalidStreamCutError:
         # The end is before the start.
         return []
     except UndecidableCutError:
-        # Lengths of deleted segments are missing. What the start names is gone all the same.
+        # The lengths of deleted segments are missing, but the segments that the start has are gone.
         lost = []
         for segment in layout.segments:
             offset = start.positions.get(segment.segment_id, SEGMENT_READ)
@@ -298,9 +305,10 @@ def _skipped(layout: StreamLayout, start: StreamCut, end: StreamCut) -> list[Ski
 
 
 async def _with_lengths(core: ClientCore, cut: StreamCut) -> StreamCut:
-    """An end cut that says where a segment ends, not only that it was read to its end.
+    """An end cut with the length of each segment that was read to its end.
 
-    A 0.13.0 controller takes the latter for a segment that has not begun, and finds the cut impossible.
+    In an end cut, a 0.13.0 controller takes the mark "read to its end" for a segment that has not begun, and
+    rejects the cut.
     """
     read = [segment_id for segment_id, offset in cut.positions.items() if offset < 0]
     if not read:
@@ -324,12 +332,12 @@ async def fetch_event(core: ClientCore, pointer: EventPointer) -> bytes:
     scope, stream, segment_id, _ = parse_segment_name(pointer.segment)
     target = core.target(ScopedStream(scope, stream), segment_id, Access.READ)
     end = pointer.start_offset + pointer.length
-    missing = InvalidArgumentError(f"there is no event at {pointer}")
+    missing = InvalidArgumentError(f"no event is stored at {pointer}")
     try:
         info = await SegmentMetadata(core.stores, target).info()
     except NoSuchSegmentError as error:
         raise DataLossError(
-            f"the event at {pointer} is gone, with its segment",
+            f"the event at {pointer} is gone: its segment was deleted",
             segment=pointer.segment,
             start_offset=None,
             offset=pointer.start_offset,
@@ -349,9 +357,16 @@ async def fetch_event(core: ClientCore, pointer: EventPointer) -> bytes:
 class StreamReader:
     """The events between two cuts, range after range: ``async for batch in reader``.
 
-    Ranges come in the order of their segment ids, so the events of one routing key are in order. Made by
-    :meth:`PravegaClient.read_events`. Close it (``aclose`` or ``async with``) when it is not read to the end.
-    One task at a time.
+    Made by :meth:`PravegaClient.read_events`. Ranges are read in the order of their segment ids, so the
+    events of a routing key are in order. Close the reader (``aclose`` or ``async with``) if you stop before
+    the end. Only one task may use it at a time.
+
+    Example::
+
+        async with client.read_events("demo/readings") as batches:
+            async for batch in batches:
+                for event in batch:
+                    print(event)
     """
 
     def __init__(self, core: ClientCore, find: Callable[[], Awaitable[Sequence[SegmentRange]]]) -> None:
@@ -380,16 +395,17 @@ class StreamReader:
 
     @property
     def at_hand(self) -> bool:
-        """Whether the next batch needs no waiting."""
+        """Whether the next batch is available without waiting."""
         return self._current is not None and self._current.at_hand
 
     async def next_batch(self) -> EventBatch | None:
-        """The next events (at least one), or None after the last.
+        """Return the next events (at least one), or None after the last.
 
-        The first call finds out what lies between the cuts, with the errors of
-        :meth:`PravegaClient.segment_ranges`; others as those of reading one range.
+        The first call looks up the ranges between the cuts, and raises the errors of
+        :meth:`PravegaClient.segment_ranges`.
 
-        :raises ClosedError: the reader is closed, or was closed meanwhile.
+        :raises DataLossError: data was truncated before it was read.
+        :raises ClosedError: the reader was closed before or during this call.
         :raises ConcurrentUseError: another task is reading.
         """
         with self._alone:
@@ -411,7 +427,7 @@ class StreamReader:
                 self._current = None
 
     async def aclose(self) -> None:
-        """Give the connection back; a task that is reading gets :class:`ClosedError`."""
+        """Release the connection. A task that is reading gets :class:`ClosedError`."""
         self._close()
         await trio.lowlevel.checkpoint()
 
@@ -426,5 +442,5 @@ class StreamReader:
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         self._close()
         if kind is None:
-            # An exception leaves as it is: no cancellation takes its place.
+            # After an exception there is no checkpoint: a cancellation would replace the exception.
             await trio.lowlevel.checkpoint()

@@ -1,4 +1,4 @@
-"""Reader groups: see :class:`ReaderGroup`."""
+"""Reader groups; see :class:`ReaderGroup`."""
 
 from __future__ import annotations
 
@@ -84,9 +84,10 @@ _WITHDRAW_SECONDS: Final = 10.0
 
 
 class _Withdrawn(NamedTuple):
-    """What became of taking a checkpoint back.
+    """The result of withdrawing a checkpoint.
 
-    :ivar sure: whether it is not outstanding any more. :ivar waiting_for: readers that had not answered.
+    :ivar sure: whether the checkpoint is known to be no longer outstanding.
+    :ivar waiting_for: the readers that had not answered.
     """
 
     sure: bool
@@ -101,13 +102,13 @@ async def create(core: ClientCore, group: ScopedStream, config: ReaderGroupConfi
     )
     if stored != config:
         raise ReaderGroupError(
-            f"reader group {group} exists already, with another configuration: {_differences(stored, config)}"
+            f"reader group {group} already exists with another configuration: {_differences(stored, config)}"
         )
     if stored.generation > 0:
         return False
     log = await RevisionedStream.open(core, state_stream(group), BytesSerializer())
     async with StateSynchronizer(log, GroupStateFormat(), run=in_place) as synchronizer:
-        # Whoever comes second finds the state written, by the same configuration.
+        # If another process created the group first, it wrote this state with the same configuration.
         return await synchronizer.initialize(await initial_state(core, stored))
 
 
@@ -149,11 +150,20 @@ async def exists(core: ClientCore, group: ScopedStream) -> bool:
 
 
 class ReaderGroup:
-    """Readers that share the segments of some streams, each segment read by one of them.
+    """A group of readers that share the segments of some streams. One reader at a time reads each segment.
 
-    Readers may be in any number of processes, in Python and in Java. Made by
-    :meth:`PravegaClient.reader_group`; close it (``aclose`` or ``async with``). Properties tell what was
-    known at the last :meth:`refresh`, or the last call that had to ask.
+    Made by :meth:`PravegaClient.reader_group`; close it (``aclose`` or ``async with``). The readers may be in
+    any number of processes, in Python and in Java. Properties return the group's state as of the last
+    :meth:`refresh`, or of the last method that fetched it.
+
+    Example::
+
+        await client.create_reader_group("demo/dashboard", ["demo/readings"])
+        async with client.reader_group("demo/dashboard") as group:
+            async with group.reader("reader-1") as reader:
+                async for event in reader:
+                    print(event.value)
+                    break
     """
 
     def __init__(self, link: GroupLink) -> None:
@@ -170,20 +180,23 @@ class ReaderGroup:
 
     @property
     def name(self) -> str:
-        """Full name, ``scope/group``."""
+        """The full name, ``scope/group``."""
         return str(self._link.group)
 
     @limited("fetching the state of reader group {self.name}")
     async def refresh(self) -> None:
-        """Look what the readers have done."""
+        """Refresh the cached group state."""
         await self._link.fetch()
 
     async def _change(self, generate: Generate) -> None:
-        """Write what the present state asks for: on an old one there may seem to be nothing to do."""
+        """Fetch the state, then write the updates for it.
+
+        For an outdated state there may seem to be nothing to do.
+        """
         await self._link.fetch()
         await self._link.change(Change(generate))
 
-    # --- what is known --------------------------------------------------------------------------
+    # --- state ----------------------------------------------------------------------------------
 
     @property
     def config(self) -> ReaderGroupConfig:
@@ -192,25 +205,25 @@ class ReaderGroup:
 
     @property
     def streams(self) -> tuple[ScopedStream, ...]:
-        """The streams that are read."""
+        """The streams that the group reads."""
         return self.config.streams
 
     @property
     def online_readers(self) -> OnlineReaders:
-        """Names of the readers that are in the group, with what each holds and when it last moved."""
+        """Names of the readers in the group, with the segments of each and when it last moved."""
         return self._link.online_readers()
 
     @property
     def outstanding_checkpoints(self) -> tuple[OutstandingCheckpoint, ...]:
         """The checkpoints that are not complete, oldest first, with the readers that have not answered.
 
-        Those that readers begin by themselves and those of :meth:`generate_stream_cuts` are among them.
+        They include automatic checkpoints and those of :meth:`generate_stream_cuts`.
         """
         return self._link.outstanding_checkpoints()
 
     @property
     def segment_distribution(self) -> dict[str, tuple[str, ...]]:
-        """Reader to the full names of its segments."""
+        """The full names of each reader's segments, by reader."""
         return {reader: tuple(owned) for reader, owned in self._link.state.assigned.items()}
 
     @property
@@ -218,9 +231,9 @@ class ReaderGroup:
         """Full names of the segments that no reader has at the moment."""
         return tuple(self._link.state.unassigned)
 
-    @limited("asking for the metrics of reader group {self.name}")
+    @limited("fetching the metrics of reader group {self.name}")
     async def metrics(self) -> ReaderGroupMetrics:
-        """How the group does now."""
+        """Return the group's current metrics."""
         state = await self._link.fetch()
         return ReaderGroupMetrics(
             {reader: len(owned) for reader, owned in state.assigned.items()},
@@ -229,11 +242,12 @@ class ReaderGroup:
             await self._unread(state),
         )
 
-    @limited("asking for the unread bytes of reader group {self.name}")
+    @limited("computing the unread bytes of reader group {self.name}")
     async def unread_bytes(self) -> int:
-        """Bytes from the last complete checkpoint (without one: from the known positions) to the end.
+        """Return the number of bytes from the last complete checkpoint to the end.
 
-        The end is that of the configuration, or what is stored now; 8 bytes of header count for each event.
+        Without a checkpoint it counts from the known positions. The end is that of the configuration, or of
+        the data stored now. Each event counts with 8 bytes of header.
         """
         return await self._unread(await self._link.fetch())
 
@@ -245,10 +259,10 @@ class ReaderGroup:
             try:
                 ranges = await batch.segment_ranges(core, cut.stream, cut, end, "skip_to_head", reader=None)
             except StreamNotFoundError:
-                # Deleted since: nothing of it will be read.
+                # The stream was deleted: nothing of it will be read.
                 continue
             except InvalidStreamCutError:
-                # Perhaps deleted and created again: then nothing is left of the segments that were read.
+                # If the stream was deleted and created again, none of the segments that were read is left.
                 infos = await batch.segment_infos(core, cut.stream, list(cut.positions))
                 if any(info is not None for info in infos.values()):
                     raise
@@ -256,21 +270,26 @@ class ReaderGroup:
             total += sum(each.length for each in ranges)
         return total
 
-    @limited("asking for the stream cuts of reader group {self.name}")
+    @limited("fetching the stream cuts of reader group {self.name}")
     async def stream_cuts(self) -> dict[ScopedStream, StreamCut]:
-        """Where the group is, by what the readers have told: up to a refresh and a checkpoint old."""
+        """Return the group's position in each stream, as last reported by its readers.
+
+        It may be as old as the last checkpoint of a reader plus the refresh interval.
+        """
         state = await self._link.fetch()
         return {cut.stream: cut for cut in await self._link.complete(cuts_of(state.positions()))}
 
-    @limited("asking for the last checkpoint of reader group {self.name}")
+    @limited("fetching the last checkpoint of reader group {self.name}")
     async def last_checkpoint(self) -> dict[ScopedStream, StreamCut] | None:
-        """The cuts of the last complete checkpoint, automatic ones too; None before the first."""
+        """Return the cuts of the last complete checkpoint, automatic ones included; None before the first."""
         last = (await self._link.fetch()).checkpoints.last
         return {cut.stream: cut for cut in await self._link.complete(cuts_of(last))} if last else None
 
-    @limited("asking for the time window of {} in {self.name}")
+    @limited("fetching the time window of stream {} in reader group {self.name}")
     async def time_window(self, stream: ScopedStream | str) -> TimeWindow:
-        """The event times the group is at in a stream, by watermarks (:meth:`EventWriter.note_time`).
+        """Return the event times that the group has reached in a stream, by watermarks.
+
+        Watermarks come from the times that writers report; see :meth:`EventWriter.note_time`.
 
         :raises InvalidArgumentError: the group does not read the stream.
         """
@@ -313,11 +332,13 @@ class ReaderGroup:
         on_checkpoint: Callable[[str], Awaitable[object] | object] | None = None,
         max_buffered_bytes: int = DEFAULT_BUFFERED_BYTES,
     ) -> EventReader[Any]:
-        """A reader of the group: ``async with group.reader("one") as reader``.
+        """Create a reader of the group: ``async with group.reader("one") as reader``.
 
-        :param reader_id: unique in the group. :param serializer: of the events; default: they are bytes.
-            For the others see :class:`EventReader`.
-        :raises InvalidArgumentError: illegal name, or a number out of its range.
+        See :class:`EventReader` for the parameters that are not listed here.
+
+        :param reader_id: the reader's name, unique in the group.
+        :param serializer: deserializes the events. By default they are bytes.
+        :raises InvalidArgumentError: the name is invalid, or a number is out of range.
         """
         validate_user_name("reader", reader_id)
         return EventReader(
@@ -333,23 +354,23 @@ class ReaderGroup:
 
     @limited("taking reader {} of {self.name} offline")
     async def reader_offline(self, reader_id: str, position: Position | None = None) -> None:
-        """Declare a reader dead: others take its segments.
+        """Declare a reader dead. The other readers take over its segments.
 
-        :param position: where it has read to, if that is known. Without it the others read on from its last
-            checkpoint, or from where it took its segments: some events are then read again.
-        :raises ReaderGroupError: no reader of this name is in the group.
+        :param position: the position it has read to, if known. Otherwise the others continue from its last
+            checkpoint, or from where it acquired its segments, so some events are read again.
+        :raises ReaderGroupError: the group has no reader of this name.
         """
         remove = remove_reader(reader_id, {} if position is None else position.offsets)
         present = False
 
         def generate(state: GroupState) -> Sequence[GroupUpdate] | None:
             nonlocal present
-            # One that somebody else takes out at the same time was there.
+            # The reader was in the group even if another process removes it at the same time.
             present = present or state.is_online(reader_id)
             if not present:
                 online = ", ".join(sorted(state.assigned)) or "none"
                 raise ReaderGroupError(
-                    f"reader {reader_id} is not in reader group {self.name}; its readers: {online}"
+                    f"reader {reader_id} is not in reader group {self.name}, whose readers are: {online}"
                 )
             return remove(state)
 
@@ -358,32 +379,37 @@ class ReaderGroup:
     # --- checkpoints ----------------------------------------------------------------------------
 
     async def checkpoint(self, name: str | None = None, *, timeout: float | None = None) -> Checkpoint:
-        """Ask every reader where it is, and wait for their answers.
+        """Ask every reader for its position, and wait for all answers.
 
-        A reader gives the checkpoint to its user between two events, and counts as having reached it when it
-        is asked for the next one. A reader that is not asked for events never answers. When this call is
-        cancelled or out of time the checkpoint is withdrawn: readers that wait for the others continue, and
-        other checkpoints are not affected.
+        A reader hands the checkpoint to its user between two events. It counts as having reached the
+        checkpoint when it is asked for the next event. A reader that is not asked for events never answers.
+        If this call is cancelled or times out, the checkpoint is withdrawn: readers that wait for the others
+        continue, and other checkpoints are not affected.
 
-        :param name: default: a random one. :param timeout: seconds; default: as long as it takes.
-        :raises CheckpointTimeoutError: not all readers have answered in time; it names those.
-        :raises CheckpointError: too many are outstanding, the name is taken, or it was cancelled.
+        :param name: the checkpoint's name. The default is a random one.
+        :param timeout: seconds. The default is no limit.
+        :raises CheckpointTimeoutError: not all readers answered in time; the error names those that did not.
+        :raises CheckpointError: too many checkpoints are outstanding, the name is taken, or the checkpoint
+            was cancelled.
+        :raises InvalidArgumentError: the name or the timeout is invalid.
         """
         if name is None:
             name = str(uuid4())
         if not name or SILENT in name:
-            raise InvalidArgumentError(f"{name!r} is no name for a checkpoint")
+            raise InvalidArgumentError(
+                f"{name!r} is not a valid checkpoint name: it must not be empty or contain {SILENT!r}"
+            )
 
         def begin(state: GroupState) -> Sequence[GroupUpdate]:
             outstanding, limit = len(state.checkpoints.outstanding), state.config.max_outstanding_checkpoints
             if name in state.checkpoints.checkpoints or name in state.checkpoints.positions:
-                raise CheckpointError(f"reader group {self.name} has a checkpoint {name!r} already")
+                raise CheckpointError(f"reader group {self.name} already has a checkpoint {name!r}")
             if outstanding >= limit:
                 which = "; ".join(str(each) for each in self.outstanding_checkpoints if not each.silent)
                 raise CheckpointError(
-                    f"reader group {self.name} has {outstanding} outstanding checkpoints of at most {limit}: "
-                    f"{which}. Wait for them, cancel them (cancel_outstanding_checkpoints), or take out a "
-                    "reader that is dead (reader_offline)"
+                    f"reader group {self.name} has {outstanding} outstanding checkpoints, and the limit is "
+                    f"{limit}: {which}. Wait for them, cancel them (cancel_outstanding_checkpoints), or "
+                    "remove a dead reader (reader_offline)"
                 )
             return [CreateCheckpoint(name)]
 
@@ -391,9 +417,9 @@ class ReaderGroup:
         return Checkpoint(name, tuple(await self._link.complete(cuts_of(positions))))
 
     async def _answers(self, name: str, begin: Generate, timeout: float | None) -> Mapping[str, int]:
-        """Begin a checkpoint and wait until all readers have answered; withdraw it if that is broken off."""
+        """Begin a checkpoint and wait until all readers have answered. Withdraw it on any failure."""
         if timeout is not None and not timeout > 0:
-            raise InvalidArgumentError(f"timeout is a positive number of seconds or None, not {timeout}")
+            raise InvalidArgumentError(f"timeout must be a positive number of seconds or None, not {timeout}")
         asked = begun = False
 
         def generate(state: GroupState) -> Sequence[GroupUpdate] | None:
@@ -409,7 +435,7 @@ class ReaderGroup:
                     begun = True
                     await self._completed(name, found)
             except CheckpointError:
-                # Refused, or given up by somebody else: it is not outstanding.
+                # It was refused, or another process cancelled it: it is not outstanding.
                 raise
             except BaseException:
                 if asked and name not in found:
@@ -425,20 +451,23 @@ class ReaderGroup:
     async def _time_out(
         self, name: str, found: Mapping[str, object], timeout: float, *, asked: bool, begun: bool
     ) -> None:
-        """Withdraw a checkpoint that was not complete in time, and say why; nothing if it is complete now."""
+        """Withdraw a checkpoint that was not complete in time, and raise the error for it.
+
+        Does nothing if the checkpoint is complete now.
+        """
         withdrawn = await self._withdraw(name, begun=begun) if asked else _Withdrawn(True, ())
         if name in found:
-            # The last answer came meanwhile.
+            # The last answer has just arrived.
             return
-        what = "a request for stream cuts" if SILENT in name else f"checkpoint {name!r}"
+        what = "the request for stream cuts" if SILENT in name else f"checkpoint {name!r}"
         if begun:
-            why = f"was not answered in {timeout:g} s by {listed(withdrawn.waiting_for)}"
+            why = f"was not answered within {timeout:g} s by {listed(withdrawn.waiting_for)}"
         else:
-            why = f"could not be written in {timeout:g} s"
-        now = "it is withdrawn" if withdrawn.sure else "it may still be outstanding"
+            why = f"could not be written within {timeout:g} s"
+        now = "It was withdrawn" if withdrawn.sure else "It may still be outstanding"
         raise CheckpointTimeoutError(
-            f"{what} of reader group {self.name} {why}; {now}. A reader answers only while its program asks "
-            "it for events; reader_offline takes out one that is dead",
+            f"{what} of reader group {self.name} {why}. {now}. A reader answers only while its program asks "
+            "it for events. Remove a dead reader with reader_offline",
             scope=self._link.group.scope,
             checkpoint=name,
             waiting_for={each.name: each.last_moved for each in withdrawn.waiting_for},
@@ -447,9 +476,9 @@ class ReaderGroup:
         )
 
     async def _withdraw(self, name: str, *, begun: bool) -> _Withdrawn:
-        """Take back a checkpoint of ours, also when the caller was cancelled.
+        """Withdraw a checkpoint of this object, even if the caller was cancelled.
 
-        :param begun: whether it is known to be in the state.
+        :param begun: whether the checkpoint is known to be in the state.
         """
         waiting: tuple[OnlineReader, ...] = ()
         withdraw = withdraw_checkpoint(name)
@@ -460,47 +489,48 @@ class ReaderGroup:
             waiting = found[0].waiting_for if found else waiting
             return withdraw(state)
 
-        reason: object = f"no answer in {_WITHDRAW_SECONDS:g} s"
+        reason: object = f"no answer within {_WITHDRAW_SECONDS:g} s"
         with trio.move_on_after(_WITHDRAW_SECONDS, shield=True):
             try:
                 if not begun:
-                    # Its record may be stored or not, or come to be stored after this has looked. It was made
-                    # for the end of the state's stream as it was: once anything else is written there, it is
-                    # in the state or never will be. What is written here clears nothing.
+                    # The checkpoint's record may be stored, or not, or be stored after the state was fetched
+                    # here. Its write is conditional on the former end of the state's stream: once anything
+                    # else is written there, the record is in the state or never will be. So write an update
+                    # that clears nothing.
                     await self._link.announce([ClearCheckpointsBefore(str(uuid4()))])
                 await self._change(generate)
                 return _Withdrawn(True, waiting)
             except PravegaError as error:
                 reason = error
         log.warning(
-            "checkpoint %s of reader group %s may have stayed outstanding, which "
-            "cancel_outstanding_checkpoints ends: %s", name, self.name, reason,
+            "checkpoint %s of reader group %s could not be withdrawn and may still be outstanding; cancel it "
+            "with cancel_outstanding_checkpoints. The reason: %s", name, self.name, reason,
         )  # fmt: skip
         return _Withdrawn(False, waiting)
 
     async def _completed(self, name: str, found: Mapping[str, Mapping[str, int]]) -> None:
         """Wait until a checkpoint is complete.
 
-        :param found: what is noted as updates arrive: see :meth:`GroupLink.watch`.
+        :param found: the positions recorded as updates arrive; see :meth:`GroupLink.watch`.
         """
         state = await self._link.fetch()
         while name not in found:
             if state.checkpoints.is_complete(name):
                 raise CheckpointError(
-                    f"checkpoint {name!r} of reader group {self.name} was given up: it was cancelled, or the "
-                    "group was reset"
+                    f"checkpoint {name!r} of reader group {self.name} was not completed: it was cancelled, "
+                    "or the group was reset"
                 )
             state = await self._link.wait_for_updates()
 
     async def generate_stream_cuts(self, *, timeout: float | None = None) -> dict[ScopedStream, StreamCut]:
-        """Ask every reader where it is now, without their users noticing.
+        """Ask every reader for its present position, without involving the readers' users.
 
-        Each answers when it is asked for its next event. What is said of waiting, time and cancellation at
-        :meth:`checkpoint` holds here as well.
+        Each reader answers when it is asked for its next event. Waiting, time limits and cancellation work as
+        for :meth:`checkpoint`.
 
-        :param timeout: seconds; default: as long as it takes.
-        :raises CheckpointTimeoutError: not all readers have answered in time; it names those.
-        :raises CheckpointError: the group was reset meanwhile.
+        :param timeout: seconds. The default is no limit.
+        :raises CheckpointTimeoutError: not all readers answered in time; the error names those that did not.
+        :raises CheckpointError: the request was cancelled, or the group was reset.
         """
         name = b64encode(secrets.token_bytes(32)).decode("ascii") + SILENT
         positions = await self._answers(name, lambda state: [CreateCheckpoint(name)], timeout)
@@ -508,7 +538,7 @@ class ReaderGroup:
 
     @limited("cancelling the checkpoints of reader group {self.name}")
     async def cancel_outstanding_checkpoints(self) -> None:
-        """Give up the checkpoints that are not complete: who waits for one gets :class:`CheckpointError`."""
+        """Cancel all incomplete checkpoints. Callers that wait for one get :class:`CheckpointError`."""
 
         def cancel(state: GroupState) -> Sequence[GroupUpdate]:
             return [RemoveOutstandingCheckpoints()] if state.checkpoints.outstanding else []
@@ -521,13 +551,15 @@ class ReaderGroup:
     async def reset(
         self, to: Checkpoint | ReaderGroupConfig | Iterable[StreamCut] | None = None
     ) -> ReaderGroupConfig:
-        """Begin again: readers fail with :class:`ReinitializationRequiredError`, and are to be made anew.
+        """Restart the group from another position, or with another configuration.
 
-        :param to: a checkpoint; cuts (streams without one begin at their heads); a configuration that
+        Its readers fail with :class:`ReinitializationRequiredError` and have to be created again.
+
+        :param to: a checkpoint; or cuts (streams without one begin at their heads); or a configuration that
             replaces the present one; or None for the last complete checkpoint (before the first: the same
             start).
         :returns: the new configuration.
-        :raises InvalidStreamCutError: a cut of a stream that the group does not read.
+        :raises InvalidStreamCutError: a cut belongs to a stream that the group does not read.
         :raises StreamNotFoundError: a stream of the new configuration does not exist.
         """
         while True:
@@ -569,10 +601,10 @@ class ReaderGroup:
         return state.config.starting_at(cuts)
 
     async def _replace(self, config: ReaderGroupConfig) -> bool:
-        """The second half of a reset; False when somebody else has changed the configuration meanwhile."""
+        """The second half of a reset. Returns False if another process changed the configuration first."""
         core, group = self._link.core, self._link.group
-        # First, because the controller takes a configuration with streams that do not exist, and then the
-        # group has no state that fits it.
+        # Compute the state first, because it fails if a stream does not exist. The controller would accept
+        # such a configuration, and the group would have no state for it.
         initial = await initial_state(core, config)
         accepted = True
         try:
@@ -581,8 +613,8 @@ class ReaderGroup:
         except ControllerError as error:
             if error.status != "INVALID_CONFIG":
                 raise
-            # Not the current generation: somebody else's is the configuration, or our own of an attempt whose
-            # answer was lost.
+            # The generation is outdated: another process changed the configuration, or this call did in an
+            # attempt whose answer was lost.
             stored = await load_config(core, group)
             accepted = stored == config and stored.generation == config.generation + 1
             if not accepted:
@@ -600,16 +632,16 @@ class ReaderGroup:
 
     @limited("updating the retention of reader group {self.name}")
     async def update_retention_stream_cut(self, cuts: Iterable[StreamCut]) -> None:
-        """Allow the streams to drop what is before these cuts.
+        """Allow the streams to delete everything before these cuts.
 
         :raises ReaderGroupError: the group's retention is not ``MANUAL_RELEASE_AT_USER_STREAM_CUT``.
-        :raises InvalidStreamCutError: a cut that is not one of the stream.
+        :raises InvalidStreamCutError: a cut is not valid for its stream.
         """
         config = self.config
         if config.retention is not RetentionType.MANUAL_RELEASE_AT_USER_STREAM_CUT:
             raise ReaderGroupError(
-                f"reader group {self.name} has retention {config.retention.name}; only with "
-                "MANUAL_RELEASE_AT_USER_STREAM_CUT its cuts are set by hand"
+                f"reader group {self.name} has retention {config.retention.name}; its cuts can be set only "
+                "with MANUAL_RELEASE_AT_USER_STREAM_CUT"
             )
         for cut in cuts:
             await self._link.core.controller.update_subscriber_stream_cut(
@@ -624,7 +656,7 @@ class ReaderGroup:
     # --- notifications --------------------------------------------------------------------------
 
     async def segment_counts(self) -> AsyncGenerator[int, None]:
-        """The number of segments that are being read or may be: now, and whenever it changes."""
+        """Yield the number of segments that the group reads or will read: now, and after each change."""
         link = await GroupLink.open(self._link.core, self._link.group)
         try:
             last = -1
@@ -639,16 +671,16 @@ class ReaderGroup:
                 await link.aclose()
 
     async def wait_for_end_of_data(self) -> None:
-        """Wait until everything was read that the group will ever read (end cuts, sealed streams)."""
+        """Wait until the group has read everything it will ever read (up to end cuts, or sealed streams)."""
         async with aclosing(self.segment_counts()) as counts:
             async for count in counts:
                 if count == 0 and (await self._link.fetch()).end_of_data:
                     return
 
-    # --- the end --------------------------------------------------------------------------------
+    # --- closing --------------------------------------------------------------------------------
 
     async def aclose(self) -> None:
-        """Give the connections back. Readers have their own."""
+        """Release the connections. Readers have their own and stay open."""
         self._closed = True
         await self._link.aclose()
 

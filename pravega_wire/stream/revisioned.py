@@ -37,22 +37,30 @@ __all__ = ["RevisionReader", "RevisionedStream"]
 T = TypeVar("T")
 
 MARK_ATTRIBUTE = UUID("7df9a874-246c-c9d6-9397-cdd19ead68c5")
-"""Segment attribute of the mark: the hash of "RevisionStreamClientMark" (client formats v0.13.0)."""
+"""Segment attribute of the mark: the hash of "RevisionStreamClientMark", as in Pravega 0.13.0."""
 
 _READ_BYTES = 256 * 1024
 
 _NEWS_SECONDS = 1.0
-# So long a value that is on its way is waited for before its loss is thought of.
+"""Seconds to wait for a value that was just written before assuming that the answer is lost."""
 
 
 class RevisionedStream(Generic[T]):
-    """Values in order, each appended only if the writer had seen everything before it.
+    """An ordered stream of values, each appended only if its writer had seen all earlier ones.
 
-    A :class:`Revision` is the offset after the value that produced it. Made by
-    :meth:`PravegaClient.revisioned_stream`; the same format as the Java class of that name.
+    Made by :meth:`PravegaClient.revisioned_stream`. A :class:`Revision` is the offset after the value that
+    produced it. The format is that of the Java class of the same name.
 
-    Any number of tasks may use one. Once it is closed every method raises :class:`ClosedError`, also in tasks
-    that are waiting at that time; a value that was being written may be stored.
+    Any number of tasks may share an object. Once it is closed, every method raises :class:`ClosedError`, also
+    in tasks that are waiting at that time. A value that was being written then may or may not be stored.
+
+    Example::
+
+        async with client.revisioned_stream("demo/settings") as stream:
+            latest = await stream.fetch_latest_revision()
+            revision = await stream.write_conditionally(latest, b"limit=10")
+            if revision is None:
+                print("another process has written in between")
     """
 
     def __init__(
@@ -65,7 +73,7 @@ class RevisionedStream(Generic[T]):
         self._metadata = SegmentMetadata(core.stores, self._target)
         self._appender = ConditionalAppender(core.stores, self._target)
         self._waiters = Waiters(
-            f"revisioned stream {stream} is closed; what a call was writing at that time may be stored"
+            f"revisioned stream {stream} is closed; a value that was being written may be stored"
         )
 
     def __repr__(self) -> str:
@@ -81,19 +89,19 @@ class RevisionedStream(Generic[T]):
     ) -> RevisionedStream[T]:
         """Find the stream's segment.
 
-        :raises StreamNotFoundError: no such stream.
-        :raises InvalidArgumentError: it has more than one segment.
+        :raises StreamNotFoundError: the stream does not exist or is sealed.
+        :raises InvalidArgumentError: the stream has more than one segment.
         """
         segments = await core.controller.get_current_segments(stream.scope, stream.name)
         if not segments:
             raise StreamNotFoundError(
-                f"stream {stream} has no active segment (it is sealed or does not exist)",
+                f"stream {stream} has no active segment: it is sealed or does not exist",
                 scope=stream.scope,
                 stream=stream.name,
             )
         if len(segments) != 1:
             raise InvalidArgumentError(
-                f"stream {stream} has {len(segments)} segments; a revisioned stream has one",
+                f"stream {stream} has {len(segments)} segments; a revisioned stream must have exactly one",
                 scope=stream.scope,
                 stream=stream.name,
             )
@@ -105,18 +113,18 @@ class RevisionedStream(Generic[T]):
     def _offset(self, revision: Revision) -> int:
         if revision.segment != self._target.name:
             raise InvalidArgumentError(
-                f"revision {revision.to_text()} is of another segment than {self._target.name}"
+                f"revision {revision.to_text()} does not belong to segment {self._target.name}"
             )
         return revision.offset
 
-    @limited("asking for the newest revision of {self.stream}")
+    @limited("fetching the newest revision of {self.stream}")
     async def fetch_latest_revision(self) -> Revision:
-        """The revision after the newest value."""
+        """Return the revision after the newest value."""
         return self._revision((await self._info()).write_offset)
 
-    @limited("asking for the oldest revision of {self.stream}")
+    @limited("fetching the oldest revision of {self.stream}")
     async def fetch_oldest_revision(self) -> Revision:
-        """The revision that reading everything starts from."""
+        """Return the revision before the oldest value: reading from it reads everything."""
         return self._revision((await self._info()).start_offset)
 
     async def _info(self) -> c.StreamSegmentInfo:
@@ -126,9 +134,10 @@ class RevisionedStream(Generic[T]):
     @opening
     @limited("preparing to read {self.stream}")
     async def read_from(self, start: Revision) -> RevisionReader[T]:
-        """Values after ``start``, up to the newest at the time of this call.
+        """Read the values after ``start``, up to the newest one at the time of this call.
 
         :raises DataLossError: values after ``start`` were truncated.
+        :raises InvalidArgumentError: ``start`` belongs to another stream.
         """
         first = self._offset(start)
         info = await self._info()
@@ -137,23 +146,26 @@ class RevisionedStream(Generic[T]):
     @opening
     @limited("preparing to read {self.stream}")
     async def read_range(self, start: Revision, end: Revision) -> RevisionReader[T]:
-        """Values after ``start`` up to and with the one that produced ``end``.
+        """Read the values after ``start``, up to and including the one that produced ``end``.
 
         :raises DataLossError: values after ``start`` were truncated.
+        :raises InvalidArgumentError: a revision belongs to another stream, or ``end`` is beyond the stream's
+            end.
         """
         first, last = self._offset(start), self._offset(end)
         info = await self._info()
         if first >= info.start_offset and last > info.write_offset:
             raise InvalidArgumentError(
-                f"revision {end.to_text()} is beyond the end ({info.write_offset}) of the stream"
+                f"revision {end.to_text()} is beyond the end of {self._target.name}, offset "
+                f"{info.write_offset}"
             )
         return self._read(first, last, info)
 
     def _read(self, first: int, last: int, info: c.StreamSegmentInfo) -> RevisionReader[T]:
         if first < info.start_offset:
             raise DataLossError(
-                f"{self._target.name}: values from offset {first} were truncated, the oldest "
-                f"revision is {info.start_offset}",
+                f"{self._target.name}: values from offset {first} were truncated; the oldest "
+                f"revision is at offset {info.start_offset}",
                 segment=self._target.name,
                 start_offset=info.start_offset,
                 offset=first,
@@ -164,13 +176,13 @@ class RevisionedStream(Generic[T]):
         return RevisionReader(EventRangeReader(reader), self._target.name, self._serializer)
 
     async def read_news(self, revision: Revision) -> list[tuple[Revision, T]] | None:
-        """All values after ``revision``, by a single question, where somebody is known to have written more.
+        """Read all values after ``revision`` in one request, after another writer was faster.
 
-        The store answers a conditional append that came too late before the value that was faster can be
-        read; it holds this question until then.
+        A store rejects a conditional append that lost the race before the winning value can be read. It holds
+        this request until then.
 
-        :returns: values with the revisions they produced; None when one answer does not have them all, or
-            there was none: :meth:`read_from` reads them in any case, and says what is wrong.
+        :returns: values with the revisions they produced. None if one reply does not contain all of them, or
+            if no reply arrived: in these cases use :meth:`read_from`, which also reports errors.
         """
         offset = self._offset(revision)
         with self._waiters.waiting(), trio.move_on_after(_NEWS_SECONDS):
@@ -198,10 +210,10 @@ class RevisionedStream(Generic[T]):
         return self._revision(offset + HEADER_BYTES + len(payload)), self._serializer.deserialize(payload)
 
     async def wait_beyond(self, revision: Revision) -> None:
-        """Wait until there is a value after ``revision``, or what was there is truncated.
+        """Wait until a value after ``revision`` is stored, or until the place is truncated.
 
-        :raises SealedStateError: the stream was sealed, so there will be none.
-        :raises ClosedError: this object is closed, or was closed meanwhile.
+        :raises SealedStateError: the stream was sealed, so there will be no more values.
+        :raises ClosedError: this object was closed before or during this call.
         """
         reader = FollowingReader(
             self._core.stores, self._target, self._offset(revision), chunk_bytes=HEADER_BYTES
@@ -218,16 +230,18 @@ class RevisionedStream(Generic[T]):
 
     def _sealed(self) -> SealedStateError:
         return SealedStateError(
-            f"revisioned stream {self.stream} was sealed", scope=self.stream.scope, stream=self.stream.name
+            f"revisioned stream {self.stream} is sealed and takes no more values",
+            scope=self.stream.scope,
+            stream=self.stream.name,
         )
 
     @limited("writing to revisioned stream {self.stream}")
     async def write_conditionally(self, latest: Revision, value: T) -> Revision | None:
         """Append ``value`` if ``latest`` is still the newest revision.
 
-        :returns: the new revision, or None when somebody else wrote meanwhile.
-        :raises SealedStateError: the stream was sealed.
-        :raises RetriesExhaustedError: no answer; whether the value is stored is not known.
+        :returns: the new revision, or None if another writer has appended in between.
+        :raises SealedStateError: the stream is sealed.
+        :raises RetriesExhaustedError: there was no answer. The value may or may not be stored.
         """
         payload = self._serializer.serialize(value)
         try:
@@ -239,8 +253,8 @@ class RevisionedStream(Generic[T]):
 
     @limited("writing to revisioned stream {self.stream}")
     async def write_unconditionally(self, value: T) -> Revision:
-        """Append ``value`` whatever was written before; returns its revision."""
-        # By the conditional path as well: it tells the revision, and never stores twice.
+        """Append ``value`` regardless of earlier values. Returns its revision."""
+        # The conditional append is used here too: it returns the revision and never stores a value twice.
         while True:
             revision = await self.write_conditionally(await self.fetch_latest_revision(), value)
             if revision is not None:
@@ -248,16 +262,17 @@ class RevisionedStream(Generic[T]):
 
     @limited("reading the mark of {self.stream}")
     async def get_mark(self) -> Revision | None:
-        """The mark, or None when none was set."""
+        """Return the mark, or None if none is set."""
         with self._waiters.waiting():
             value = await self._metadata.attribute(MARK_ATTRIBUTE)
         return None if value == NULL_ATTRIBUTE else self._revision(value)
 
     @limited("setting the mark of {self.stream}")
     async def compare_and_set_mark(self, expected: Revision | None, new: Revision | None) -> bool:
-        """Move the mark if it is still ``expected`` (None: not set); False when it is not.
+        """Set the mark to ``new`` if it is still ``expected``. Returns False if it differs.
 
-        When an answer was lost, a mark that is ``new`` counts as moved by this call.
+        None means that no mark is set. If an answer is lost and the mark is ``new`` afterwards, it counts as
+        set by this call.
         """
         before = NULL_ATTRIBUTE if expected is None else self._offset(expected)
         after = NULL_ATTRIBUTE if new is None else self._offset(new)
@@ -266,7 +281,7 @@ class RevisionedStream(Generic[T]):
 
     @limited("truncating {self.stream}")
     async def truncate_to(self, revision: Revision) -> None:
-        """Forget the values before ``revision``; nothing happens when they are gone already.
+        """Delete the values before ``revision``. Does nothing if they are already gone.
 
         :raises InvalidArgumentError: the revision is beyond the end of the stream.
         """
@@ -274,18 +289,19 @@ class RevisionedStream(Generic[T]):
         info = await self._info()
         if offset > info.write_offset:
             raise InvalidArgumentError(
-                f"revision {revision.to_text()} is beyond the end ({info.write_offset})"
+                f"revision {revision.to_text()} is beyond the end of {self._target.name}, offset "
+                f"{info.write_offset}"
             )
         if offset > info.start_offset:
             try:
                 with self._waiters.waiting():
                     await self._metadata.truncate(offset)
             except SegmentTruncatedError:
-                # Somebody else truncated further meanwhile.
+                # Another process has truncated further.
                 return
 
     async def aclose(self) -> None:
-        """Give the connection back; tasks that wait in a call get :class:`ClosedError`."""
+        """Release the connection. Tasks that wait in a call get :class:`ClosedError`."""
         self._waiters.close()
         self._appender.close()
 
@@ -297,7 +313,18 @@ class RevisionedStream(Generic[T]):
 
 
 class RevisionReader(Generic[T]):
-    """``async for revision, value in reader``; values in order."""
+    """Reads values in order: ``async for revision, value in reader``.
+
+    Made by :meth:`RevisionedStream.read_from` and :meth:`RevisionedStream.read_range`.
+
+    Example::
+
+        async with client.revisioned_stream("demo/settings") as stream:
+            oldest = await stream.fetch_oldest_revision()
+            async with stream.read_from(oldest) as reader:
+                async for revision, value in reader:
+                    print(revision.offset, value)
+    """
 
     def __init__(self, reader: EventRangeReader, segment: str, serializer: Serializer[T]) -> None:
         self._reader = reader
@@ -325,9 +352,9 @@ class RevisionReader(Generic[T]):
         await self.aclose()
 
     async def next_value(self) -> tuple[Revision, T] | None:
-        """The next value with the revision it produced, or None after the last.
+        """Return the next value with the revision it produced, or None after the last.
 
-        :raises ClosedError: the reader is closed, or was closed meanwhile.
+        :raises ClosedError: the reader was closed before or during this call.
         """
         if self._closed:
             raise ClosedError(f"the reader of {self._segment} is closed")
@@ -344,7 +371,10 @@ class RevisionReader(Generic[T]):
         return revision, self._serializer.deserialize(payload)
 
     async def next_values(self) -> list[tuple[Revision, T]]:
-        """The next values with their revisions, as many as have arrived; an empty list after the last."""
+        """Return the next values with their revisions, as many as have arrived; an empty list after the last.
+
+        :raises ClosedError: the reader was closed before or during this call.
+        """
         first = await self.next_value()
         if first is None:
             return []
@@ -354,6 +384,6 @@ class RevisionReader(Generic[T]):
         return values
 
     async def aclose(self) -> None:
-        """Give the connection back."""
+        """Release the connection."""
         self._closed = True
         await self._reader.aclose()

@@ -1,8 +1,8 @@
 """Appending to the segments of a stream by routing key.
 
-:class:`RoutedWriter` is the base of the event writer, transactions and staging writers. It maps routing
-    positions to segment appenders, applies back-pressure across them and decides what happens when a segment
-    takes no more events.
+The base of the event writer, transactions and staging writers is :class:`RoutedWriter`. It maps routing
+positions to segment appenders, applies back-pressure across them and decides what happens when a segment
+takes no more events.
 """
 
 from __future__ import annotations

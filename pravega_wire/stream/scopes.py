@@ -1,7 +1,7 @@
-"""Deleting scopes, and what a scope that has lost its own tables does (docs/architecture.md).
+"""Deleting scopes, and detecting scopes that have lost their tables (see ``docs/architecture.md``).
 
-A 0.13.0 controller that refuses to delete a scope because it is not empty has by then removed those of the
-scope's own tables that were empty: of reader groups, of key-value tables, of tags.
+A 0.13.0 controller that refuses to delete a scope because it is not empty has by then already removed those
+of the scope's own tables that were empty: of reader groups, of key-value tables, of tags.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ __all__ = ["delete", "delete_recursively", "update_stream"]
 T = TypeVar("T")
 
 _NAMED: Final = 5
-"""As many of the things in a scope a message names."""
+"""The number of a scope's contents that a message lists."""
 
 _LOOK_EVERY: Final = 3.0
 _UNFINISHED_SECONDS: Final = 6.0
 _STUCK_SECONDS: Final = 60.0
-"""The controller tries for 33 s to seal a stream that cannot be sealed; a busy one may be slow."""
+"""The controller tries for 33 s to seal a stream that cannot be sealed, and a busy one may take longer."""
 
 _TAGS_SECONDS: Final = 10.0
 
@@ -51,13 +51,15 @@ async def delete(core: ClientCore, scope: str) -> bool:
     if found:
         more = " and more" if len(found) > _NAMED else ""
         raise ScopeNotEmptyError(
-            f"scope {scope} is not empty: it has {', '.join(found[:_NAMED])}{more}", scope=scope
+            f"scope {scope} is not empty: it has {', '.join(found[:_NAMED])}{more}. Delete them first, or "
+            "use recursive=True",
+            scope=scope,
         )
     return await core.controller.delete_scope(scope)
 
 
 async def delete_recursively(core: ClientCore, scope: str) -> bool:
-    """Delete a scope with what is in it; see :meth:`PravegaClient.delete_scope`."""
+    """Delete a scope and its contents; see :meth:`PravegaClient.delete_scope`."""
     return await _watched(
         lambda: core.controller.delete_scope_recursive(scope), lambda: _watch_deletion(core, scope)
     )
@@ -76,7 +78,7 @@ async def update_stream(core: ClientCore, name: ScopedStream, configuration: Str
 
 
 async def _watched(call: Callable[[], Awaitable[T]], watch: Callable[[], Awaitable[PravegaError]]) -> T:
-    """What ``call`` comes to, or the error that ``watch`` finds while nothing is answered."""
+    """Return the result of ``call``, or raise the error that ``watch`` finds before ``call`` is answered."""
     answer: list[T] = []
     failure: list[PravegaError] = []
     with lone_errors():
@@ -90,7 +92,7 @@ async def _watched(call: Callable[[], Awaitable[T]], watch: Callable[[], Awaitab
             try:
                 answer.append(await call())
             except PravegaError as error:
-                # Out of the nursery as it was raised.
+                # Raised outside the nursery, so that it does not leave in a group.
                 failure.insert(0, error)
             nursery.cancel_scope.cancel()
     if answer:
@@ -99,9 +101,9 @@ async def _watched(call: Callable[[], Awaitable[T]], watch: Callable[[], Awaitab
 
 
 async def _contents(core: ClientCore, scope: str, most: int | None = None) -> list[str]:
-    """What a scope holds, at most so much of it.
+    """List the contents of a scope, at most ``most`` of them.
 
-    :raises ScopeNotFoundError: no such scope.
+    :raises ScopeNotFoundError: the scope does not exist.
     """
     found: list[str] = []
     marks: list[str] = []
@@ -121,12 +123,12 @@ async def _contents(core: ClientCore, scope: str, most: int | None = None) -> li
                     found.append(f"{kind} {name}")
                 if most is not None and len(found) >= most:
                     return found
-    # Those belong to streams, and count only where they were left behind.
+    # Mark streams belong to other streams. They count only if they were left behind.
     return found or marks
 
 
 async def _watch_deletion(core: ClientCore, scope: str) -> PravegaError:
-    """Help a deletion on; returns the error when that is of no use."""
+    """Support a deletion that is in progress. Returns an error if it makes no progress."""
     left: list[str] = []
     since = trio.current_time()
     helped = False
@@ -135,29 +137,29 @@ async def _watch_deletion(core: ClientCore, scope: str) -> PravegaError:
         try:
             now = await _contents(core, scope)
         except PravegaError:
-            # It is gone, or the deletion's own call tells what is wrong.
+            # The scope is gone, or the deletion itself will report what is wrong.
             continue
         if now != left:
             left, since, helped = now, trio.current_time(), False
-            # However much there is to delete.
+            # The time limit applies to each step, however much there is to delete.
             note_progress()
             continue
         idle = trio.current_time() - since
         if idle >= _STUCK_SECONDS:
             return ScopeBrokenError(
-                f"the controller has made no progress with deleting scope {scope} for {idle:.0f} s; it "
-                f"still has {', '.join(left[:_NAMED])}. An earlier attempt to delete the scope has probably "
-                "removed tables that are needed for it. If another attempt fails as well, leave the scope",
+                f"the controller has made no progress in deleting scope {scope} for {idle:.0f} s. The scope "
+                f"still has {', '.join(left[:_NAMED])}. An earlier attempt to delete it has probably removed "
+                "tables that the deletion needs. If another attempt fails as well, abandon the scope",
                 scope=scope,
             )
         if idle >= _UNFINISHED_SECONDS and not helped:
-            # Once: again and again it would keep the controller from its own work on these streams.
+            # Only once: repeated requests would keep the controller from its own work on these streams.
             helped = True
             await _delete_unfinished(core, scope)
 
 
 async def _delete_unfinished(core: ClientCore, scope: str) -> None:
-    """Delete the streams that cannot be sealed, as their creation was not finished; others are left alone."""
+    """Delete the streams that cannot be sealed, because their creation was not finished."""
     try:
         async with aclosing(cast("Any", core.controller.list_streams(scope))) as listed:
             names = [name async for name in listed if not name.startswith("_")]
@@ -167,12 +169,12 @@ async def _delete_unfinished(core: ClientCore, scope: str) -> None:
         try:
             await core.controller.delete_stream(scope, name)
         except PravegaError:
-            # Not sealed: the controller will do it.
+            # The stream is not sealed. The controller will seal and delete it.
             continue
 
 
 async def _watch_tags(core: ClientCore, name: ScopedStream, tag: str) -> PravegaError:
-    """Returns the error when the controller has changed the configuration, and cannot enter the tags."""
+    """Return an error once the controller has changed the configuration but cannot record the tags."""
     await trio.sleep(_TAGS_SECONDS)
     seen = 0
     while True:
@@ -187,9 +189,9 @@ async def _watch_tags(core: ClientCore, name: ScopedStream, tag: str) -> Pravega
         seen = 0 if entered else seen + 1
         if seen > 1:
             return ScopeBrokenError(
-                f"the controller does not enter the tags of stream {name}: scope {name.scope} has lost "
-                "its table of tags, probably by an attempt to delete it. The stream can be written and read, "
-                "but no longer changed, sealed or deleted: copy what is needed to another scope",
+                f"the controller does not record the tags of stream {name}: scope {name.scope} has lost its "
+                "table of tags, probably in an attempt to delete the scope. The stream can be written and "
+                "read, but no longer changed, sealed or deleted: copy the data you need to another scope",
                 scope=name.scope,
                 stream=name.name,
             )

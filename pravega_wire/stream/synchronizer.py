@@ -1,4 +1,4 @@
-"""State that many processes share by optimistic concurrency: see :class:`StateSynchronizer`."""
+"""A state shared by many processes with optimistic concurrency; see :class:`StateSynchronizer`."""
 
 from __future__ import annotations
 
@@ -26,33 +26,42 @@ U = TypeVar("U")
 
 
 class Synchronized(Protocol[S, I, U]):
-    """How a state is made and changed, and how the changes are written.
+    """Defines how a state is created and updated, and how initial states and updates are serialized.
 
     States are values: ``create`` and ``apply`` return new ones and have no side effects. Every process that
-    shares a state must apply an update in the same way.
+    shares a state must apply updates in the same way.
     """
 
     @property
     def initial_serializer(self) -> Serializer[I]:
-        """Of initial states."""
+        """Serializer for initial states."""
 
     @property
     def update_serializer(self) -> Serializer[U]:
-        """Of updates."""
+        """Serializer for updates."""
 
     def create(self, initial: I, revision: Revision) -> S:
-        """The state that an initial state describes."""
+        """Return the state that an initial state describes."""
 
     def apply(self, state: S, update: U, revision: Revision) -> S:
-        """The state after an update."""
+        """Return the state after an update."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateFormat(Generic[S, U]):
-    """The simple way: a state is its own initial state, and one function applies updates.
+    """The simple :class:`Synchronized`: one function applies updates to a state.
 
-    :param serializer: of states.
-    :param updates: serializer of updates.
+    A state is its own initial state.
+
+    Example::
+
+        from pravega_wire import StateFormat
+        from pravega_wire.serializers import JsonSerializer
+
+        counter = StateFormat(JsonSerializer(), JsonSerializer(), lambda state, update: state + update)
+
+    :param serializer: serializer for states.
+    :param updates: serializer for updates.
     :param step: ``(state, update) -> state``, without side effects.
     """
 
@@ -80,18 +89,28 @@ class StateFormat(Generic[S, U]):
 
 
 _Known = tuple[S | None, Revision | None]
-"""A state, and up to where it has everything."""
+"""A state, and the revision up to which it includes everything."""
 
 
 class StateSynchronizer(Generic[S, I, U]):
-    """A state, known to every process that has a synchronizer on the same stream.
+    """A state shared by all processes that have a synchronizer on the same stream.
 
-    Updates are appended to a stream of one segment on condition that the writer had seen all earlier ones,
-    so all processes apply the same updates in the same order. Made by
-    :meth:`PravegaClient.state_synchronizer`; the same format and algorithm as the Java class of that name.
+    Made by :meth:`PravegaClient.state_synchronizer`. Each update is appended to a stream of one segment on
+    condition that its writer had seen all earlier ones, so all processes apply the same updates in the same
+    order. The format and the algorithm are those of the Java class of the same name.
 
-    Several tasks may use one: each record is applied once, whoever reads it first. Once it is closed every
-    method raises :class:`ClosedError`, also in tasks that are waiting at that time.
+    Several tasks may share an object; each record is applied once. Once it is closed, every method raises
+    :class:`ClosedError`, also in tasks that are waiting at that time.
+
+    Example::
+
+        from pravega_wire import StateFormat
+        from pravega_wire.serializers import JsonSerializer
+
+        counter = StateFormat(JsonSerializer(), JsonSerializer(), lambda state, update: state + update)
+        async with client.state_synchronizer("demo/counter", counter) as synchronizer:
+            await synchronizer.initialize(0)
+            print(await synchronizer.update(lambda state: [1]))
     """
 
     def __init__(
@@ -106,7 +125,8 @@ class StateSynchronizer(Generic[S, I, U]):
         self._format = format
         self._run = run
         self._state: S | None = None
-        # None with a state known: truncation has passed the place, and the next initial state is looked for.
+        # None although a state is known: truncation has passed its revision, and the next initial state has
+        # to be found.
         self._revision: Revision | None = None
         self._reading = trio.Lock()
         self._reading_for: CallingThread | None = None
@@ -123,24 +143,24 @@ class StateSynchronizer(Generic[S, I, U]):
 
     @property
     def state(self) -> S | None:
-        """The state as of the last fetch or update; None before anybody has initialized it."""
+        """The state as of the last fetch or update; None before it was initialized."""
         return self._state
 
     @property
     def revision(self) -> Revision | None:
-        """Up to where :attr:`state` has everything."""
+        """The revision up to which :attr:`state` includes everything."""
         return self._revision
 
     # --- reading --------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:
-        """While no other task reads."""
+        """Keep other tasks from reading."""
         thread = calling_thread.get()
         if thread is not None and self._reading_for is not None and thread.is_within(self._reading_for):
-            # It would wait for itself.
+            # The call would wait for itself.
             raise InvalidArgumentError(
-                f"a function of the state on {self.stream} uses the synchronizer that it is called by"
+                f"a function of the state on {self.stream} must not use the synchronizer that called it"
             )
         async with self._reading:
             self._reading_for = thread
@@ -151,9 +171,9 @@ class StateSynchronizer(Generic[S, I, U]):
 
     @limited("fetching the state of {self.stream}")
     async def fetch_updates(self) -> S | None:
-        """Apply what others wrote; returns the state, None when nobody has initialized it.
+        """Apply the updates of other processes. Returns the state, or None if it was never initialized.
 
-        :raises CorruptedStateError: the stream holds something else than a state's records.
+        :raises CorruptedStateError: the stream contains something other than a state's records.
         """
         async with self._alone():
             while True:
@@ -166,34 +186,34 @@ class StateSynchronizer(Generic[S, I, U]):
                     try:
                         while batch := await reader.next_values():
                             await self._take(batch)
-                            # There may be any number of them.
+                            # The time limit applies to each batch, because there may be any number of them.
                             note_progress()
                     finally:
                         self._readers.discard(reader)
                         await reader.aclose()
                 except DataLossError:
-                    # Somebody compacted and cut off what this one has not read: a newer initial state is
-                    # there. What is known meanwhile stays until it is found.
+                    # Another process compacted the state and truncated records that were not read here. So
+                    # the stream has a newer initial state. The known state stays until that is found.
                     self._revision = None
                     continue
                 if self._state is not None and self._revision is None:
                     raise CorruptedStateError(
-                        f"stream {self.stream} was truncated, and no initial state is left in it",
+                        f"stream {self.stream} was truncated and contains no initial state",
                         scope=self.stream.scope,
                         stream=self.stream.name,
                     )
                 return self._state
 
     async def wait_for_updates(self) -> S | None:
-        """Wait until there is more than was fetched, and fetch it; returns the state.
+        """Wait until another process has written an update, then fetch it. Returns the state.
 
-        The store holds the question until something is written, so it comes at once.
+        The store holds the request until something is written, so there is no polling delay.
 
-        :raises ClosedError: this object is closed, or was closed meanwhile.
+        :raises ClosedError: this object was closed before or during this call.
         """
         known = self._revision
         if known is None:
-            # Asked for first: what is written from now on is beyond it.
+            # Fetched first, so that everything written from now on is beyond it.
             known = await self._log.fetch_latest_revision()
             if await self.fetch_updates() is not None:
                 return self._state
@@ -201,14 +221,14 @@ class StateSynchronizer(Generic[S, I, U]):
         return await self.fetch_updates()
 
     async def _beginning(self) -> Revision:
-        """Where one who knows nothing starts to read."""
+        """The revision to start reading from without any prior state."""
         mark = await self._log.get_mark()
         oldest = await self._log.fetch_oldest_revision()
-        # Truncation that was not a compaction's may have passed the mark.
+        # A truncation outside a compaction may have passed the mark.
         return oldest if mark is None or mark < oldest else mark
 
     async def _take(self, records: Sequence[tuple[Revision, bytes]]) -> None:
-        """Make the state what it is after these records as well."""
+        """Apply these records to the state."""
 
         failures: list[Exception] = []
 
@@ -232,17 +252,17 @@ class StateSynchronizer(Generic[S, I, U]):
                     break
             return known
 
-        # What comes before a record that fails counts.
+        # The records before one that fails are applied.
         await self._advance(after)
         if failures:
             raise failures[0]
 
     async def _advance(self, step: Callable[[_Known[S]], _Known[S]]) -> None:
-        """Change the state by a function of it, which runs where functions of the user do."""
+        """Change the state by a function of it, which runs where the user's functions run."""
         while True:
             known = self._state, self._revision
             state, revision = await self._run(step, known)
-            # Another thread's call may have been faster. Then from what that has made of it.
+            # If another thread's call changed the state first, repeat the step with that state.
             if self._state is known[0] and self._revision is known[1]:
                 self._state, self._revision = state, revision
                 return
@@ -259,7 +279,7 @@ class StateSynchronizer(Generic[S, I, U]):
         return known
 
     def _after_updates(self, known: _Known[S], updates: Sequence[U], revision: Revision) -> _Known[S]:
-        """Apply those of a record's updates that the state does not have yet."""
+        """Apply those updates of a record that the state does not include yet."""
         state, last = known
         if state is None or last is None:
             return known
@@ -267,16 +287,16 @@ class StateSynchronizer(Generic[S, I, U]):
             each = Revision(revision.segment, revision.offset, index)
             if last < each:
                 state, last = self._format.apply(state, update, each), each
-        # A record without updates moves the state on as well: the next write comes after it.
+        # A record without updates also advances the revision: the next write is conditional on it.
         return state, revision if last < revision else last
 
     # --- writing --------------------------------------------------------------------------------
 
     @limited("initializing the state of {self.stream}")
     async def initialize(self, initial: I) -> bool:
-        """Write the first state; False, with the state fetched, when somebody has done that before.
+        """Write the first state. Returns False, with the state fetched, if it was already initialized.
 
-        :raises CorruptedStateError: the stream holds updates, and no state that they are for.
+        :raises CorruptedStateError: the stream contains updates without an initial state.
         """
         if await self.fetch_updates() is not None:
             return False
@@ -284,11 +304,11 @@ class StateSynchronizer(Generic[S, I, U]):
         start = await self._log.fetch_oldest_revision()
         revision = await self._log.write_conditionally(start, record.encode())
         if revision is None:
-            # The store refuses what came too late before the faster value can be read: this waits for it.
+            # The store rejects an append that lost the race before the winning value can be read: wait.
             await self._log.wait_beyond(start)
             if await self.fetch_updates() is None:
                 raise CorruptedStateError(
-                    f"stream {self.stream} holds records and no initial state",
+                    f"stream {self.stream} contains records but no initial state",
                     scope=self.stream.scope,
                     stream=self.stream.name,
                 )
@@ -305,23 +325,27 @@ class StateSynchronizer(Generic[S, I, U]):
     async def _current(self) -> tuple[S, Revision]:
         """The state, and the revision that a write for exactly this state is conditional on.
 
-        They belong together: while a function of the user runs in its own thread, another thread's call may
-        move both on.
+        They are taken together: while a function of the user runs in its own thread, a call from another
+        thread may change both.
         """
         while self._state is None or self._revision is None:
             if await self.fetch_updates() is None:
-                raise InvalidArgumentError(f"the state on {self.stream} has not been initialized")
+                raise InvalidArgumentError(
+                    f"the state on {self.stream} has not been initialized: call initialize() first"
+                )
         return self._state, Revision(self._revision.segment, self._revision.offset, 0)
 
     @limited("updating the state of {self.stream}")
     async def update(self, generate: Callable[[S], Sequence[U] | None]) -> S:
-        """Change the state by updates that were made for exactly this state.
+        """Change the state with updates that were generated for exactly the current state.
 
-        :param generate: gives the updates for a state, or nothing (None, empty) when there is nothing to do.
-            Called again with the newer state whenever somebody else was faster, so it has no side effects.
+        :param generate: returns the updates for a state, or None or an empty sequence if there is nothing to
+            do. It is called again with the newer state whenever another process was faster, so it must have
+            no side effects.
         :returns: the state after the updates.
-        :raises InvalidArgumentError: nobody has initialized the state.
-        :raises RetriesExhaustedError: no answer; whether the updates are written shows the next fetch.
+        :raises InvalidArgumentError: the state was never initialized.
+        :raises RetriesExhaustedError: there was no answer. The next fetch shows whether the updates were
+            written.
         """
         while True:
             state, known = await self._current()
@@ -345,17 +369,17 @@ class StateSynchronizer(Generic[S, I, U]):
         return UpdateRecord([serializer.serialize(update) for update in updates]).encode()
 
     async def _write(self, payload: bytes, known: Revision) -> Revision | None:
-        """Append to exactly this revision's state; None, with newer records read, when there are some."""
+        """Append on condition of this revision. If there are newer records, read them and return None."""
         revision = await self._log.write_conditionally(known, payload)
         if revision is None:
             await self._catch_up(known)
         return revision
 
     async def _catch_up(self, known: Revision) -> None:
-        """Read what somebody else has written, or is about to have written, after ``known``."""
+        """Read the records after ``known`` that another process has just written."""
         async with self._alone():
             if self._revision is not None and self._revision.offset > known.offset:
-                # Another task has read it meanwhile.
+                # Another task has already read them.
                 return
             news = await self._log.read_news(known) if self._revision is not None else None
             if news:
@@ -365,20 +389,20 @@ class StateSynchronizer(Generic[S, I, U]):
 
     @limited("updating the state of {self.stream}")
     async def update_unconditionally(self, updates: Sequence[U]) -> None:
-        """Write updates that are right for any state; they show with the next fetch."""
+        """Write updates that are valid for any state. They are visible after the next fetch."""
         if updates:
             await self._log.write_unconditionally(await self._run(self._record, updates))
 
     @limited("compacting the state of {self.stream}")
     async def compact(self, summarize: Callable[[S], I | None]) -> None:
-        """Write the state as a new beginning, and drop what nobody needs any more.
+        """Write the state as a new initial state, and delete the records that are no longer needed.
 
-        What is before the *previous* beginning is truncated, so that a process that is about to read
-        from there is not cut off.
+        Only records before the *previous* initial state are truncated, so that a process that is about to
+        read from there still can.
 
-        :param summarize: the initial state that makes this state, or None to leave things as they are; called
-            again when others write meanwhile.
-        :raises InvalidArgumentError: nobody has initialized the state.
+        :param summarize: returns the initial state that describes this state, or None to change nothing. It
+            is called again if another process writes in between.
+        :raises InvalidArgumentError: the state was never initialized.
         """
         while True:
             state, start = await self._current()
@@ -387,7 +411,7 @@ class StateSynchronizer(Generic[S, I, U]):
                 return
             written = await self._write(payload, start)
             if written is not None:
-                # The state itself is the same: only the place to read on from has moved.
+                # The state is the same; only the revision to continue from has changed.
                 if self._revision is not None and self._revision < written:
                     self._revision = written
                 break
@@ -403,14 +427,14 @@ class StateSynchronizer(Generic[S, I, U]):
             return None
         return InitialRecord(self._format.initial_serializer.serialize(initial)).encode()
 
-    @limited("asking for the length of {self.stream}")
+    @limited("fetching the length of {self.stream}")
     async def bytes_since_compaction(self) -> int:
-        """Bytes a process that joins now has to read."""
+        """Return the number of bytes that a process has to read if it joins now."""
         begin = await self._beginning()
         return (await self._log.fetch_latest_revision()).offset - begin.offset
 
     async def aclose(self) -> None:
-        """Give the connection back; tasks that wait in a call get :class:`ClosedError`."""
+        """Release the connection. Tasks that wait in a call get :class:`ClosedError`."""
         await self._log.aclose()
         for reader in list(self._readers):
             await reader.aclose()

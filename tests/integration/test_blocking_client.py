@@ -443,7 +443,7 @@ def test_a_function_that_would_wait_for_itself_is_refused(config: PravegaConfig)
             return state + update
 
         with client.state_synchronizer("s", StateFormat(text, text, step)) as again:
-            with pytest.raises(InvalidArgumentError, match="uses the synchronizer"):
+            with pytest.raises(InvalidArgumentError, match="must not use the synchronizer"):
                 again.fetch_updates()
             assert again.state == "a"
 

@@ -237,7 +237,7 @@ async def test_pointers_to_nothing(config: PravegaConfig) -> None:
         segment = f"{config.default_scope}/s/0.#epoch.0"
         length = await client.segment_length("s", 0)
         for start, size in [(3, 20), (0, 5), (length - 4, 4), (length, 30), (10**9, 30)]:
-            with pytest.raises(InvalidArgumentError, match="no event at"):
+            with pytest.raises(InvalidArgumentError, match="no event is stored at"):
                 await client.fetch_event(EventPointer(segment, start, size))
         await client.truncate_stream("s", StreamCut(config.resolve("s"), {0: length}))
         with pytest.raises(DataLossError):
@@ -513,7 +513,7 @@ async def test_a_checkpoint_withdrawn_without_a_server(
                 fault_proxy.pause()
                 nursery.cancel_scope.cancel()
             fault_proxy.resume()
-            [record] = [each for each in caplog.records if "may have stayed outstanding" in each.message]
+            [record] = [each for each in caplog.records if "may still be outstanding" in each.message]
             assert record.levelname == "WARNING"
             assert "checkpoint c of reader group" in record.message
             await group.refresh()
@@ -592,7 +592,9 @@ async def test_readers_that_die(config: PravegaConfig) -> None:
                     with pytest.raises(ReinitializationRequiredError, match="heir"):
                         while True:
                             await heir.read_event(1)
-                with pytest.raises(ReaderGroupError, match=r"nobody is not in .*; its readers: ") as missing:
+                with pytest.raises(
+                    ReaderGroupError, match=r"nobody is not in .*, whose readers are: "
+                ) as missing:
                     await group.reader_offline("nobody")
                 assert "heir" not in str(missing.value)
 

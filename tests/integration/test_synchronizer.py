@@ -401,9 +401,9 @@ async def test_streams_without_a_beginning_are_named(config: PravegaConfig) -> N
         async with client.revisioned_stream("beheaded") as log:
             await log.truncate_to(await log.fetch_latest_revision())
         for _ in range(2):
-            with pytest.raises(CorruptedStateError, match="no initial state is left"):
+            with pytest.raises(CorruptedStateError, match="contains no initial state"):
                 await other.fetch_updates()
-            with pytest.raises(CorruptedStateError, match="no initial state is left"):
+            with pytest.raises(CorruptedStateError, match="contains no initial state"):
                 await other.update(lambda state: [Add(1)])
         # One that has everything can make a new beginning, also for the others.
         await shared.compact(lambda state: state)
