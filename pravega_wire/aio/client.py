@@ -1873,98 +1873,113 @@ class RevisionReader(RevisionReaderBase[T]):
 class ByteStreamWriter(ByteStreamWriterBase):
     """Appends bytes to a stream of one segment. Made by :meth:`PravegaClient.byte_stream_writer`.
 
-    Bytes are stored in order, each once, through lost connections and stores that die. They carry no event
-    headers: such a stream is read by a :class:`ByteStreamReader` (here or in Java) only.
+    Bytes are stored in order and exactly once, through lost connections and failing stores. They have no
+    event headers, so only a :class:`ByteStreamReader` (here or in Java) can read such a stream.
 
-    One task writes at a time: a second one gets :class:`ConcurrentUseError`, and none of its bytes are taken.
-    Other tasks may call :meth:`flush` and :meth:`aclose` at any time.
+    Only one task may write at a time: a second one gets :class:`ConcurrentUseError`, and none of its bytes
+    are accepted. Other tasks may call :meth:`flush` and :meth:`aclose` at any time.
+
+    Example::
+
+        async with client.byte_stream_writer("demo/images") as writer:
+            await writer.write(b"first part, ")
+            await writer.write(b"second part")
     """
 
     _twin: AsyncByteStreamWriter
 
     async def write(self, data: bytes | bytearray | memoryview) -> int:
-        """Append bytes; returns their number once they are accepted (see :meth:`flush`).
+        """Append bytes. Returns their number as soon as they are accepted; see :meth:`flush`.
 
-        Waits only while ``max_outstanding_bytes`` are unacknowledged. Where this fails, or is cancelled while
-        it waits, a beginning of the bytes may have been accepted.
+        The call waits only while more than ``max_outstanding_bytes`` are unacknowledged. If it fails, or is
+        cancelled while it waits, the first part of the bytes may have been accepted.
 
-        :raises StreamSealedError: the stream was sealed. :raises PravegaError: the writer failed.
-        :raises ConcurrentUseError: another task is writing. :raises ClosedError: the writer is closed, or was
-            closed meanwhile.
+        :raises StreamSealedError: the stream is sealed.
+        :raises PravegaError: the writer has failed, for the reason given in the error.
+        :raises ConcurrentUseError: another task is writing.
+        :raises ClosedError: the writer was closed before or during this call.
         """
         return await self._call(self._twin.write, data)
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """:meth:`write`, as a :class:`trio.abc.SendStream`: with trio's errors.
+        """Append bytes like :meth:`write`, with the errors of :class:`trio.abc.SendStream`.
 
-        :raises BrokenStreamError: the writer has failed (also a :class:`trio.BrokenResourceError`); its
-            ``__cause__`` is what :meth:`write` would raise.
-        :raises ConcurrentUseError: also a :class:`trio.BusyResourceError`.
-        :raises ClosedError: also a :class:`trio.ClosedResourceError`.
+        :raises BrokenStreamError: the writer has failed (also a :class:`trio.BrokenResourceError`). Its
+            ``__cause__`` is the error that :meth:`write` would raise.
+        :raises ConcurrentUseError: another task is writing (also a :class:`trio.BusyResourceError`).
+        :raises ClosedError: the writer is closed (also a :class:`trio.ClosedResourceError`).
         """
         await self._call(self._twin.send_all, data)
 
     async def wait_send_all_might_not_block(self) -> None:
-        """Wait until there is room. Errors as those of :meth:`send_all`."""
+        """Wait until the writer accepts bytes without waiting. The errors are those of :meth:`send_all`."""
         await self._call(self._twin.wait_send_all_might_not_block)
 
     async def flush(self) -> None:
-        """Wait until everything accepted so far is stored.
+        """Wait until all bytes accepted so far are stored.
 
-        :raises StreamSealedError: the stream was sealed. :raises PravegaError: the writer failed.
-        :raises ClosedError: the writer is closed, or was closed before all was stored.
+        :raises StreamSealedError: the stream is sealed.
+        :raises PravegaError: the writer failed.
+        :raises ClosedError: the writer was closed before all bytes were stored.
         """
         await self._call(self._twin.flush)
 
     async def seal(self) -> None:
-        """Flush, and allow no more appends; readers come to an end.
+        """Flush and seal the stream. It takes no more bytes, and its readers reach an end.
 
-        :raises ConcurrentUseError: another task is writing: it would be cut off in the middle.
+        :raises ConcurrentUseError: another task is writing, and would be interrupted.
         """
         await self._call(self._twin.seal)
 
     async def send_eof(self) -> None:
-        """:meth:`seal` and :meth:`aclose`, for :class:`trio.StapledStream`: with trio's errors.
+        """Seal the stream and close the writer, for :class:`trio.StapledStream`, with trio's errors.
 
-        Closing alone does not end the stream for its readers: other writers may go on. Harmless when done
-        again.
+        Closing alone does not end the stream for its readers, because other writers may continue. Repeating
+        the call does nothing.
         """
         await self._call(self._twin.send_eof)
 
     async def truncate(self, offset: int) -> None:
-        """Drop the bytes before ``offset``.
+        """Delete the bytes before ``offset``.
 
-        :raises InvalidArgumentError: beyond the end. :raises SegmentTruncatedError: dropped already.
+        :raises InvalidArgumentError: the offset is negative or beyond the end.
+        :raises SegmentTruncatedError: another process has truncated further at the same time.
         """
         await self._call(self._twin.truncate, offset)
 
     async def fetch_head(self) -> int:
-        """The first offset that can be read, in bytes."""
+        """Return the first offset that can be read, in bytes."""
         return await self._call(self._twin.fetch_head)
 
     async def fetch_tail(self) -> int:
-        """The offset after the last stored byte."""
+        """Return the offset after the last stored byte."""
         return await self._call(self._twin.fetch_tail)
 
     async def aclose(self) -> None:
-        """Flush and end. Cancelled, it ends without flushing.
+        """Flush and close. If this is cancelled, the writer closes without flushing.
 
-        From the beginning nothing more is accepted: a task that waits in :meth:`write` gets
-        :class:`ClosedError`, with what it had accepted by then flushed.
+        Nothing is accepted from the start of this call: a task that waits in :meth:`write` gets
+        :class:`ClosedError`. The bytes it had accepted by then are flushed.
 
-        :raises PravegaError: not everything accepted was stored, and no call before has said so.
+        :raises PravegaError: some accepted bytes were not stored, and no earlier call has reported that.
         """
         await self._end(self._twin.aclose)
 
     def metrics(self) -> WriterMetrics:
-        """Counters and latencies since the writer was opened; its events are none."""
+        """Counters and latencies since the writer was opened. The number of events is always 0."""
         return self._twin.metrics()
 
 
 class ByteStreamReader(ByteStreamReaderBase):
     """Reads the bytes of a stream of one segment. Made by :meth:`PravegaClient.byte_stream_reader`.
 
-    One task receives or seeks at a time: a second one gets :class:`ConcurrentUseError`.
+    Only one task may receive or seek at a time: a second one gets :class:`ConcurrentUseError`.
+
+    Example::
+
+        async with client.byte_stream_reader("demo/images", follow=False) as reader:
+            while data := await reader.receive_some():
+                print(len(data), "bytes")
     """
 
     _twin: AsyncByteStreamReader
@@ -1975,38 +1990,39 @@ class ByteStreamReader(ByteStreamReaderBase):
         return self._twin.offset
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        """The next bytes, as soon as there are some; empty at the end.
+        """Return the next bytes as soon as there are some; ``b""`` at the end.
 
-        The end is that of a sealed stream; a reader that does not follow ends where the stream ended when it
-        was opened or sought.
+        The end is that of a sealed stream. With ``follow=False`` it is the length of the stream when the
+        reader was opened or last sought.
 
-        :param max_bytes: at most this many, positive; default 64 KiB.
-        :raises DataLossError: the bytes here were truncated; :meth:`seek` to :meth:`fetch_head`.
+        :param max_bytes: the most bytes to return, at least 1. The default is 64 KiB.
+        :raises DataLossError: the bytes at this offset were truncated. Continue with :meth:`seek` to
+            :meth:`fetch_head`.
         :raises ConcurrentUseError: another task is receiving or seeking (also a
             :class:`trio.BusyResourceError`).
-        :raises ClosedError: the reader is closed, or was closed meanwhile (also a
+        :raises ClosedError: the reader was closed before or during this call (also a
             :class:`trio.ClosedResourceError`).
         """
         return await self._receive_some(max_bytes)
 
     async def seek(self, offset: int) -> None:
-        """Go on reading at ``offset`` (bytes from the stream's beginning, truncated ones included).
+        """Continue reading at ``offset``, in bytes from the stream's beginning (truncated bytes included).
 
-        :raises InvalidArgumentError: negative, or beyond the end.
+        :raises InvalidArgumentError: the offset is negative or beyond the end.
         :raises ConcurrentUseError: another task is receiving or seeking.
         """
         return await self._seek(offset)
 
     async def fetch_head(self) -> int:
-        """The first offset that can be read."""
+        """Return the first offset that can be read."""
         return await self._call(self._twin.fetch_head)
 
     async def fetch_tail(self) -> int:
-        """The offset after the last stored byte."""
+        """Return the offset after the last stored byte."""
         return await self._call(self._twin.fetch_tail)
 
     async def aclose(self) -> None:
-        """Give the connection back; a task that waits for bytes gets :class:`ClosedError`."""
+        """Release the connection. A task that waits for bytes gets :class:`ClosedError`."""
         await self._end(self._twin.aclose)
 
 
@@ -2105,55 +2121,67 @@ class StateSynchronizer(Closable, Generic[S, I, U]):
 
 
 class KeyValueTable(KeyValueTableBase, Generic[P, S, V]):
-    """A key-value table. Made by :meth:`PravegaClient.key_value_table`.
+    """A table of keys and values on the server. Made by :meth:`PravegaClient.key_value_table`.
 
-    A key is a pair ``(primary, secondary)``, or the primary key alone in a table without secondary keys. As
-    bytes they have exactly the lengths that the table was created with.
+    A key is a pair ``(primary, secondary)``, or the primary key alone in a table without secondary keys.
+    Serialized keys must have exactly the lengths that the table was created with.
 
-    A connection that is lost never makes an update happen twice. Where reading back does not tell whether it
-    happened once, it raises :class:`TableOutcomeUnknownError`.
+    An update never happens twice because of a lost connection. If it cannot be determined whether it happened
+    at all, the method raises :class:`TableOutcomeUnknownError`.
+
+    Example::
+
+        from pravega_wire import KeyValueTableConfiguration
+        from pravega_wire.serializers import Utf8Serializer
+
+        await client.create_key_value_table("demo/limits", KeyValueTableConfiguration(4, 8, 0))
+        table = await client.key_value_table("demo/limits", Utf8Serializer())
+        version = await table.put(b"sensor-7", "20..30")
+        await table.put(b"sensor-7", "20..35", version)
+        async for entry in table.entries():
+            print(entry.key.primary, entry.value)
     """
 
     _twin: AsyncKeyValueTable[P, S, V]
 
     @property
     def name(self) -> ScopedStream:
-        """Scope and name of the table."""
+        """The scope and name of the table."""
         return self._twin.name
 
     @property
     def configuration(self) -> KeyValueTableConfiguration:
-        """Number of partitions and lengths of the keys."""
+        """The number of partitions and the key lengths."""
         return self._twin.configuration
 
     async def get(self, key: P | tuple[P, S]) -> TableEntry[P, S, V] | None:
-        """The entry of a key, None when there is none.
+        """Return the entry of a key, or None if it does not exist.
 
         :raises KeyValueTableNotFoundError: the table was deleted.
-        :raises TableKeyLengthError: the key does not have the table's length.
+        :raises TableKeyLengthError: the key does not have the table's key length.
         """
         return await self._call(self._twin.get, key)
 
     async def get_many(self, keys: Iterable[P | tuple[P, S]]) -> list[TableEntry[P, S, V] | None]:
-        """The entries of keys, in their order; None for those that have none.
+        """Return the entries of several keys, in their order; None for keys that do not exist.
 
-        Each entry is as it was at some moment during the call, not all at the same.
+        This is not a snapshot: each entry is as it was at some moment during the call.
         """
         return await self._call(self._twin.get_many, listed(keys))
 
     async def exists(self, key: P | tuple[P, S]) -> bool:
-        """Whether there is an entry of this key; its value is not fetched."""
+        """Return whether a key exists, without fetching its value."""
         return await self._call(self._twin.exists, key)
 
     async def estimated_size(self) -> int:
-        """Number of entries as the segments count them: it lags behind what was written."""
+        """Return the number of entries as counted by the segments, which lags behind recent updates."""
         return await self._call(self._twin.estimated_size)
 
     async def insert(self, key: P | tuple[P, S], value: V) -> KeyValueVersion:
-        """Add an entry, if there is none of this key; returns its version.
+        """Add an entry if its key does not exist yet. Returns its version.
 
-        :raises TableKeyBadVersionError: there is one.
-        :raises TableOutcomeUnknownError: the answer was lost, and whether it was added is not known.
+        :raises TableKeyBadVersionError: the key already exists.
+        :raises TableOutcomeUnknownError: the answer was lost, and it is unknown whether the entry was added.
         :raises TableValueTooLargeError: the value has more than 1 040 384 bytes.
         """
         return await self._call(self._twin.insert, key, value)
@@ -2161,58 +2189,60 @@ class KeyValueTable(KeyValueTableBase, Generic[P, S, V]):
     async def put(
         self, key: P | tuple[P, S], value: V, version: KeyValueVersion | None = None
     ) -> KeyValueVersion:
-        """Set the value of a key, whether it exists or not; returns the new version.
+        """Set the value of a key, whether it exists or not. Returns the new version.
 
-        :param version: only if it has this version.
-        :raises TableKeyBadVersionError: it has another.
-        :raises TableOutcomeUnknownError: the answer was lost, and whether it was set is not known. Without
-            ``version`` it may be called again at once.
+        :param version: set the value only if the entry has this version.
+        :raises TableKeyBadVersionError: the entry has another version.
+        :raises TableOutcomeUnknownError: the answer was lost, and it is unknown whether the value was set.
+            Without ``version`` you can simply call this again.
         :raises TableValueTooLargeError: the value has more than 1 040 384 bytes.
         """
         return await self._call(self._twin.put, key, value, version)
 
     async def replace(self, key: P | tuple[P, S], value: V) -> KeyValueVersion:
-        """Set the value of a key that exists, whatever version it has; returns the new version.
+        """Set the value of an existing key, whatever its version. Returns the new version.
 
-        :raises TableKeyDoesNotExistError: it does not exist.
-        :raises TableOutcomeUnknownError: the answer was lost, and whether it was set is not known.
+        :raises TableKeyDoesNotExistError: the key does not exist.
+        :raises TableOutcomeUnknownError: the answer was lost, and it is unknown whether the value was set.
         """
         return await self._call(self._twin.replace, key, value)
 
     async def remove(self, key: P | tuple[P, S], version: KeyValueVersion | None = None) -> None:
-        """Remove a key; without ``version`` it may be missing already.
+        """Remove a key. Without ``version``, a key that does not exist is not an error.
 
-        :param version: only if it has this version.
-        :raises TableKeyBadVersionError: it has another, or does not exist.
-        :raises TableOutcomeUnknownError: the answer was lost, and whether it was removed is not known.
+        :param version: remove the key only if the entry has this version.
+        :raises TableKeyBadVersionError: the entry has another version, or does not exist.
+        :raises TableOutcomeUnknownError: the answer was lost, and it is unknown whether the key was removed.
         """
         await self._call(self._twin.remove, key, version)
 
     async def update_many(
         self, modifications: Iterable[Modification[P | tuple[P, S], V]]
     ) -> list[KeyValueVersion | None]:
-        """Make changes to entries of one primary key, all of them or none.
+        """Change several entries of one primary key atomically: all changes are made, or none.
 
-        :param modifications: at most 256: :class:`Insert` and :class:`Put` in any mixture, or only
-            :class:`Remove`; each key once.
+        :param modifications: at most 256, either any mix of :class:`Insert` and :class:`Put`, or only
+            :class:`Remove`. Each key may occur once.
         :returns: the new versions, in order; None for each removal.
-        :raises MixedPrimaryKeysError: more than one primary key.
-        :raises TableKeyBadVersionError: a condition does not hold; nothing was changed.
-        :raises TableOutcomeUnknownError: the answer was lost, and whether it was made is not known.
+        :raises MixedPrimaryKeysError: the keys have different primary keys.
+        :raises TableKeyBadVersionError: a condition does not hold. Nothing was changed.
+        :raises TableOutcomeUnknownError: the answer was lost, and it is unknown whether the changes were
+            made.
         """
         return await self._call(self._twin.update_many, listed(modifications))
 
     async def put_many(self, items: Iterable[tuple[P | tuple[P, S], V]]) -> None:
-        """Set the values of any number of keys, many with each request and without conditions.
+        """Set the values of any number of keys, with many keys in each request and without conditions.
 
-        Not atomic: after an error, any of them may have been set. Of a key that comes twice, the last holds.
+        This is not atomic: after an error, any of the values may have been set. If a key occurs twice, its
+        last value is used.
         """
         await self._call(self._twin.put_many, listed(items))
 
     async def remove_many(self, keys: Iterable[P | tuple[P, S]]) -> None:
-        """Remove any number of keys, many with each request and without conditions.
+        """Remove any number of keys, with many keys in each request and without conditions.
 
-        Not atomic: after an error, any of them may have been removed.
+        This is not atomic: after an error, any of the keys may have been removed.
         """
         await self._call(self._twin.remove_many, listed(keys))
 
@@ -2227,7 +2257,10 @@ class KeyValueTable(KeyValueTableBase, Generic[P, S, V]):
         after: bytes | None = None,
         page_size: int = DEFAULT_PAGE_SIZE,
     ) -> TableIterator[TableKey[P, S]]:
-        """Keys in unsigned byte order: ``async for key in table.keys()``. Arguments as :meth:`entries`."""
+        """Keys in unsigned byte order: ``async for key in table.keys()``.
+
+        The parameters are those of :meth:`entries`.
+        """
         return TableIterator(
             self._portal,
             self._twin.keys(
@@ -2254,15 +2287,17 @@ class KeyValueTable(KeyValueTableBase, Generic[P, S, V]):
     ) -> TableIterator[TableEntry[P, S, V]]:
         """Entries in unsigned byte order of their keys: ``async for entry in table.entries()``.
 
-        All partitions are merged. Entries that are changed meanwhile come as they were before or after.
+        All partitions are merged. Entries that change during the iteration are returned as they were before
+        or after the change.
 
         :param primary: only this primary key.
-        :param between: first and last primary key, both inclusive, None for no bound.
+        :param between: the first and last primary key, both inclusive; None for no bound.
         :param prefix: only primary keys that begin with these bytes.
-        :param secondary_between: with ``primary``: first and last secondary key, both inclusive.
+        :param secondary_between: with ``primary``: the first and last secondary key, both inclusive.
         :param secondary_prefix: with ``primary``: only secondary keys that begin with these bytes.
-        :param after: go on after this :attr:`TableIterator.position`, of an iterator with the same choice.
-        :param page_size: entries fetched at a time from each partition.
+        :param after: continue after this :attr:`TableIterator.position` of an iterator with the same
+            selection.
+        :param page_size: the number of entries fetched at a time from each partition.
         """
         return TableIterator(
             self._portal,
@@ -2278,47 +2313,68 @@ class KeyValueTable(KeyValueTableBase, Generic[P, S, V]):
         )
 
     def family(self, primary: P) -> TableFamily[P, S, V]:
-        """All entries of one primary key, by their secondary keys.
+        """Return all entries of one primary key, as an object to access them by secondary key.
 
         :raises InvalidArgumentError: the table has no secondary keys.
         """
         return TableFamily(self._portal, self._twin.family(primary))
 
     def mapping(self) -> TableMapping[P, V]:
-        """The table as a mapping from primary key to value.
+        """Return the table as a mapping from primary key to value.
 
-        :raises InvalidArgumentError: the table has secondary keys: see :meth:`mapping_of_pairs` and
+        :raises InvalidArgumentError: the table has secondary keys; use :meth:`mapping_of_pairs` or
             :meth:`family`.
         """
         return TableMapping(self._portal, self._twin.mapping())
 
     def mapping_of_pairs(self) -> TableMapping[TableKey[P, S], V]:
-        """The table as a mapping from :class:`TableKey` (any pair will do) to value."""
+        """Return the table as a mapping from :class:`TableKey` (or any pair) to value."""
         return TableMapping(self._portal, self._twin.mapping_of_pairs())
 
 
 class TableIterator(TableIteratorBase[T]):
-    """``async for item in iterator``; items in unsigned byte order of their keys, over all partitions.
+    """Iterates over a table: ``async for item in iterator``.
 
-    For one task at a time. After an error or a cancellation it goes on with the next item it has not given.
+    Made by :meth:`KeyValueTable.keys` and :meth:`KeyValueTable.entries`. Items are in unsigned byte order of
+    their keys, over all partitions. Only one task may use it at a time. After an error or a cancellation it
+    continues with the next item it has not returned.
+
+    Example::
+
+        table = await client.key_value_table("demo/limits")
+        entries = table.entries(prefix=b"sensor", page_size=100)
+        async for entry in entries:
+            print(entry.key.primary, entry.value)
+        print(entries.position)
     """
 
     _twin: AsyncTableIterator[T]
 
     @property
     def position(self) -> bytes | None:
-        """Where to go on after what was given out so far: give it to another iterator as ``after``."""
+        """Where to continue after the items returned so far: pass it to another iterator as ``after``."""
         return self._twin.position
 
     async def next_page(self) -> list[T]:
-        """The next items, as many as are at hand; an empty list after the last."""
+        """Return the next items, as many as one fetch brings; an empty list after the last."""
         return await self._next_page()
 
 
 class TableFamily(Handle, Generic[P, S, V]):
-    """The entries of one primary key, by secondary key. They lie together and can change together.
+    """The entries of one primary key, by secondary key. They can be changed together, atomically.
 
-    Made by :meth:`KeyValueTable.family`. Errors are those of the table's methods.
+    Made by :meth:`KeyValueTable.family`. Its errors are those of the table's methods.
+
+    Example::
+
+        from pravega_wire import KeyValueTableConfiguration
+
+        await client.create_key_value_table("demo/states", KeyValueTableConfiguration(4, 8, 4))
+        table = await client.key_value_table("demo/states")
+        family = table.family(b"sensor-7")
+        await family.put_all({b"mode": b"auto", b"rate": b"10 s"})
+        async for entry in family.entries():
+            print(entry.key.secondary, entry.value)
     """
 
     _twin: AsyncTableFamily[P, S, V]
@@ -2329,43 +2385,46 @@ class TableFamily(Handle, Generic[P, S, V]):
         return self._twin.primary
 
     async def get(self, secondary: S) -> TableEntry[P, S, V] | None:
-        """The entry of a secondary key, None when there is none."""
+        """Return the entry of a secondary key, or None if it does not exist."""
         return await self._call(self._twin.get, secondary)
 
     async def get_many(self, secondaries: Iterable[S]) -> list[TableEntry[P, S, V] | None]:
-        """The entries of secondary keys, in their order; None for those that have none."""
+        """Return the entries of several secondary keys, in their order; None for keys that do not exist."""
         return await self._call(self._twin.get_many, listed(secondaries))
 
     async def exists(self, secondary: S) -> bool:
-        """Whether there is an entry of this secondary key."""
+        """Return whether a secondary key exists."""
         return await self._call(self._twin.exists, secondary)
 
     async def insert(self, secondary: S, value: V) -> KeyValueVersion:
-        """Add an entry, if there is none of this secondary key."""
+        """Add an entry if its secondary key does not exist yet. Returns its version."""
         return await self._call(self._twin.insert, secondary, value)
 
     async def put(self, secondary: S, value: V, version: KeyValueVersion | None = None) -> KeyValueVersion:
-        """Set a value, on the condition of a version where one is given."""
+        """Set a value, optionally on condition of the entry's version. Returns the new version."""
         return await self._call(self._twin.put, secondary, value, version)
 
     async def replace(self, secondary: S, value: V) -> KeyValueVersion:
-        """Set the value of a secondary key that exists."""
+        """Set the value of an existing secondary key. Returns the new version."""
         return await self._call(self._twin.replace, secondary, value)
 
     async def remove(self, secondary: S, version: KeyValueVersion | None = None) -> None:
-        """Remove an entry, on the condition of a version where one is given."""
+        """Remove an entry, optionally on condition of its version."""
         await self._call(self._twin.remove, secondary, version)
 
     async def update_many(self, modifications: Iterable[Modification[S, V]]) -> list[KeyValueVersion | None]:
-        """Make changes all together or not at all; their keys are secondary keys."""
+        """Make several changes atomically. The keys of the modifications are secondary keys.
+
+        See :meth:`KeyValueTable.update_many`.
+        """
         return await self._call(self._twin.update_many, listed(modifications))
 
     async def put_all(self, items: Mapping[S, V]) -> None:
-        """Set the values of at most 256 secondary keys, all together or not at all."""
+        """Set the values of at most 256 secondary keys, all of them or none."""
         await self._call(self._twin.put_all, items)
 
     async def clear(self) -> None:
-        """Remove every entry, many with each request; not atomic."""
+        """Remove every entry, with many keys in each request. This is not atomic."""
         await self._call(self._twin.clear)
 
     def keys(
@@ -2376,7 +2435,7 @@ class TableFamily(Handle, Generic[P, S, V]):
         after: bytes | None = None,
         page_size: int = DEFAULT_PAGE_SIZE,
     ) -> TableIterator[TableKey[P, S]]:
-        """Keys in the order of the secondary ones. Arguments as :meth:`entries`."""
+        """Keys in unsigned byte order of the secondary keys. The parameters are those of :meth:`entries`."""
         return TableIterator(
             self._portal, self._twin.keys(between=between, prefix=prefix, after=after, page_size=page_size)
         )
@@ -2391,38 +2450,50 @@ class TableFamily(Handle, Generic[P, S, V]):
     ) -> TableIterator[TableEntry[P, S, V]]:
         """Entries in unsigned byte order of their secondary keys.
 
-        :param between: first and last secondary key, both inclusive, None for no bound.
+        :param between: the first and last secondary key, both inclusive; None for no bound.
         :param prefix: only secondary keys that begin with these bytes.
-        :param after: go on after this position. :param page_size: entries fetched at a time.
+        :param after: continue after this :attr:`TableIterator.position`.
+        :param page_size: the number of entries fetched at a time.
         """
         return TableIterator(
             self._portal, self._twin.entries(between=between, prefix=prefix, after=after, page_size=page_size)
         )
 
     def mapping(self) -> TableMapping[S, V]:
-        """The family as a mapping from secondary key to value."""
+        """Return the family as a mapping from secondary key to value."""
         return TableMapping(self._portal, self._twin.mapping())
 
 
 class TableMapping(TableMappingBase[K, V]):
-    """A table or family with the methods of a mapping, each of which asks the server.
+    """A table or family with the methods of a mapping. Each method makes requests to the server.
 
-    Iterating goes in unsigned byte order of the keys. Where a mapping's method changes what it has read, as
-    :meth:`pop` does, nobody else's change is lost in between.
+    Made by :meth:`KeyValueTable.mapping` and :meth:`TableFamily.mapping`. Iteration is in unsigned byte order
+    of the keys. Methods that read a value and then change it, such as :meth:`pop`, never overwrite the change
+    of another writer in between.
+
+    Example::
+
+        table = await client.key_value_table("demo/limits")
+        limits = table.mapping()
+        await limits.setitem(b"sensor-8", b"15..25")
+        print(await limits.get(b"sensor-8"))
     """
 
     _twin: AsyncTableMapping[K, V]
 
     def listing(self, page_size: int = DEFAULT_PAGE_SIZE) -> TableIterator[TableKey[Any, Any]]:
-        """The table's keys that the mapping has."""
+        """The keys of the table that belong to the mapping."""
         return TableIterator(self._portal, self._twin.listing(page_size))
 
     def entries(self, page_size: int = DEFAULT_PAGE_SIZE) -> TableIterator[TableEntry[Any, Any, V]]:
-        """The table's entries that the mapping has, with their versions."""
+        """The entries of the table that belong to the mapping, with their versions."""
         return TableIterator(self._portal, self._twin.entries(page_size))
 
     async def getitem(self, key: K) -> V:
-        """The value of a key. :raises KeyError: there is none."""
+        """Return the value of a key.
+
+        :raises KeyError: the key does not exist.
+        """
         return await self._call(self._twin.getitem, key)
 
     async def setitem(self, key: K, value: V) -> None:
@@ -2430,53 +2501,62 @@ class TableMapping(TableMappingBase[K, V]):
         await self._call(self._twin.setitem, key, value)
 
     async def delitem(self, key: K) -> None:
-        """Remove a key. :raises KeyError: it does not exist."""
+        """Remove a key.
+
+        :raises KeyError: the key does not exist.
+        """
         await self._call(self._twin.delitem, key)
 
     async def contains(self, key: K) -> bool:
-        """Whether the key exists."""
+        """Return whether the key exists."""
         return await self._call(self._twin.contains, key)
 
     async def length(self) -> int:
-        """Number of keys; every key is listed for that."""
+        """Return the number of keys. This lists every key."""
         return await self._call(self._twin.length)
 
     async def empty(self) -> bool:
-        """Whether there is no key at all."""
+        """Return whether the mapping has no keys."""
         return await self._call(self._twin.empty)
 
     async def get(self, key: K, default: T | None = None) -> V | T | None:
-        """The value of a key, or the default."""
+        """Return the value of a key, or the default if the key does not exist."""
         return await self._call(self._twin.get, key, default)
 
     async def setdefault(self, key: K, default: V) -> V:
-        """The value of a key; where there is none, the default becomes it."""
+        """Return the value of a key. If the key does not exist, first set it to the default."""
         return await self._call(self._twin.setdefault, key, default)
 
     async def pop(self, key: K, default: Any = _MISSING) -> Any:
-        """Remove a key and return its value. :raises KeyError: it does not exist, and there is no default."""
+        """Remove a key and return its value.
+
+        :raises KeyError: the key does not exist and no default was given.
+        """
         return await self._call(self._twin.pop, key, default)
 
     async def popitem(self) -> tuple[K, V]:
-        """Remove the first key and return it with its value. :raises KeyError: there are no keys."""
+        """Remove the first key and return it with its value.
+
+        :raises KeyError: there are no keys.
+        """
         return await self._call(self._twin.popitem)
 
     async def update(self, other: Mapping[K, V] | Iterable[tuple[K, V]] = ()) -> None:
-        """Set the values of many keys, many with each request; not atomic."""
+        """Set the values of many keys, with many keys in each request. This is not atomic."""
         await self._call(self._twin.update, listed(other))
 
     async def clear(self) -> None:
-        """Remove all keys, many with each request; not atomic."""
+        """Remove all keys, with many keys in each request. This is not atomic."""
         await self._call(self._twin.clear)
 
     def keys(self) -> AsyncGenerator[K, None]:
-        """``async for key in mapping.keys()``."""
+        """The keys, in order: ``async for key in mapping.keys()``."""
         return self._keys()
 
     def values(self) -> AsyncGenerator[V, None]:
-        """``async for value in mapping.values()``."""
+        """The values, in the order of their keys: ``async for value in mapping.values()``."""
         return self._values()
 
     def items(self) -> AsyncGenerator[tuple[K, V], None]:
-        """``async for key, value in mapping.items()``."""
+        """The keys and values, in the order of the keys: ``async for key, value in mapping.items()``."""
         return self._items()

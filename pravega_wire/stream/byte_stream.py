@@ -1,4 +1,4 @@
-"""A stream as a sequence of bytes, without events: :class:`ByteStreamWriter`, :class:`ByteStreamReader`."""
+"""Streams of plain bytes, without events: :class:`ByteStreamWriter` and :class:`ByteStreamReader`."""
 
 from __future__ import annotations
 
@@ -36,14 +36,15 @@ from pravega_wire.types import ScopedStream
 __all__ = ["ByteStreamReader", "ByteStreamWriter"]
 
 _READ_BYTES = 64 * 1024
-# To the bytes after which a caller lets the connection's tasks run, a call adds this much to its own.
+
 _CALL_BYTES = 512
+"""Added to the size of each write when deciding whether to let other tasks run, as calls also take time."""
 
 
 def _count(max_bytes: object) -> int:
-    # True would pass for 1.
+    # True would be taken as 1.
     if isinstance(max_bytes, bool) or not isinstance(max_bytes, SupportsIndex):
-        raise ArgumentTypeError(f"max_bytes is an int, not {type(max_bytes).__name__}")
+        raise ArgumentTypeError(f"max_bytes must be an int, not {type(max_bytes).__name__}")
     count = operator.index(max_bytes)
     if count < 1:
         raise InvalidArgumentError(f"max_bytes must be at least 1, not {count}")
@@ -53,14 +54,15 @@ def _count(max_bytes: object) -> int:
 async def _only_segment(core: ClientCore, stream: ScopedStream) -> int:
     """The one segment of a stream, sealed or not.
 
-    :raises StreamNotFoundError: no such stream. :raises InvalidArgumentError: it has more than one.
+    :raises StreamNotFoundError: the stream does not exist.
+    :raises InvalidArgumentError: the stream has more than one segment.
     """
     head = await core.controller.get_segments(stream.scope, stream.name)
     if not head:
         raise StreamNotFoundError(f"stream {stream} has no segment", scope=stream.scope, stream=stream.name)
     if len(head) != 1:
         raise InvalidArgumentError(
-            f"stream {stream} has {len(head)} segments; a byte stream has one",
+            f"stream {stream} has {len(head)} segments; a byte stream must have exactly one",
             scope=stream.scope,
             stream=stream.name,
         )
@@ -70,11 +72,17 @@ async def _only_segment(core: ClientCore, stream: ScopedStream) -> int:
 class ByteStreamWriter(trio.abc.SendStream):
     """Appends bytes to a stream of one segment. Made by :meth:`PravegaClient.byte_stream_writer`.
 
-    Bytes are stored in order, each once, through lost connections and stores that die. They carry no event
-    headers: such a stream is read by a :class:`ByteStreamReader` (here or in Java) only.
+    Bytes are stored in order and exactly once, through lost connections and failing stores. They have no
+    event headers, so only a :class:`ByteStreamReader` (here or in Java) can read such a stream.
 
-    One task writes at a time: a second one gets :class:`ConcurrentUseError`, and none of its bytes are taken.
-    Other tasks may call :meth:`flush` and :meth:`aclose` at any time.
+    Only one task may write at a time: a second one gets :class:`ConcurrentUseError`, and none of its bytes
+    are accepted. Other tasks may call :meth:`flush` and :meth:`aclose` at any time.
+
+    Example::
+
+        async with client.byte_stream_writer("demo/images") as writer:
+            await writer.write(b"first part, ")
+            await writer.write(b"second part")
     """
 
     def __init__(
@@ -100,15 +108,16 @@ class ByteStreamWriter(trio.abc.SendStream):
         self._eof_sent = False
         self._opening = OneAtATime(f"another task is opening the writer of byte stream {stream}")
         self._writing = OneAtATime(f"another task is writing to byte stream {stream}")
-        # Closed as soon as closing begins: what was accepted is still flushed then.
+        # Closed as soon as closing begins. Accepted bytes are still flushed then.
         self._waiters = Waiters(f"the writer of byte stream {stream} is closed")
 
     async def open(self) -> Self:
-        """Find the segment; done by ``async with``.
+        """Find the segment; ``async with`` does this.
 
-        :raises StreamNotFoundError: no such stream. :raises StreamSealedError: it is sealed.
-        :raises InvalidArgumentError: it has more than one segment.
-        :raises ClosedError: the writer or the client is closed, or was closed meanwhile.
+        :raises StreamNotFoundError: the stream does not exist.
+        :raises StreamSealedError: the stream is sealed.
+        :raises InvalidArgumentError: the stream has more than one segment.
+        :raises ClosedError: the writer or the client was closed before or during this call.
         """
         with self._opening, self._waiters.waiting():
             if self._appender is None:
@@ -122,7 +131,7 @@ class ByteStreamWriter(trio.abc.SendStream):
         self._metadata = SegmentMetadata(self._core.stores, target)
         if (await self._metadata.info()).is_sealed:
             raise self._sealed()
-        # The client may have been closed meanwhile.
+        # The client may have been closed in between.
         self._core.check_open()
         self._appender = SegmentAppender(self._core.stores, target, self)
         self._counts.begin(self._written)
@@ -130,7 +139,7 @@ class ByteStreamWriter(trio.abc.SendStream):
 
     def _sealed(self) -> StreamSealedError:
         return StreamSealedError(
-            f"byte stream {self.stream} is sealed: nothing can be appended",
+            f"byte stream {self.stream} is sealed and takes no more bytes",
             scope=self.stream.scope,
             stream=self.stream.name,
         )
@@ -139,7 +148,10 @@ class ByteStreamWriter(trio.abc.SendStream):
         self._waiters.check()
         self._check()
         if self._appender is None or self._metadata is None:
-            raise ClosedError(f"the writer of byte stream {self.stream} is not open")
+            raise ClosedError(
+                f"the writer of byte stream {self.stream} is not open: enter it as a context manager or "
+                "await it first"
+            )
         return self._appender, self._metadata
 
     def _check(self) -> None:
@@ -150,14 +162,15 @@ class ByteStreamWriter(trio.abc.SendStream):
     # --- writing --------------------------------------------------------------------------------
 
     async def write(self, data: bytes | bytearray | memoryview) -> int:
-        """Append bytes; returns their number once they are accepted (see :meth:`flush`).
+        """Append bytes. Returns their number as soon as they are accepted; see :meth:`flush`.
 
-        Waits only while ``max_outstanding_bytes`` are unacknowledged. Where this fails, or is cancelled while
-        it waits, a beginning of the bytes may have been accepted.
+        The call waits only while more than ``max_outstanding_bytes`` are unacknowledged. If it fails, or is
+        cancelled while it waits, the first part of the bytes may have been accepted.
 
-        :raises StreamSealedError: the stream was sealed. :raises PravegaError: the writer failed.
-        :raises ConcurrentUseError: another task is writing. :raises ClosedError: the writer is closed, or was
-            closed meanwhile.
+        :raises StreamSealedError: the stream is sealed.
+        :raises PravegaError: the writer has failed, for the reason given in the error.
+        :raises ConcurrentUseError: another task is writing.
+        :raises ClosedError: the writer was closed before or during this call.
         """
         with self._writing:
             return await self._write(data)
@@ -165,25 +178,25 @@ class ByteStreamWriter(trio.abc.SendStream):
     async def _write(self, data: bytes | bytearray | memoryview) -> int:
         appender, _ = self._opened()
         try:
-            # Accepted bytes are resent after a lost connection, so the caller's buffer cannot be kept.
+            # Accepted bytes are resent after a lost connection, so copy them from the caller's buffer.
             view = memoryview(bytes(memoryview(data)))
         except TypeError as error:
             raise ArgumentTypeError(
-                f"byte stream {self.stream} takes bytes, not {type(data).__name__}"
+                f"data for byte stream {self.stream} must be bytes, not {type(data).__name__}"
             ) from error
         total = len(view)
         while view:
             block = appender.appends.room(1)
             room = BLOCK_BYTES - block.size
             piece, view = view[:room], view[room:]
-            # One number for each block is enough: it is stored whole or not at all.
+            # One number for each block is enough, because a block is stored as a whole or not at all.
             block.put([piece], (), len(piece), 1 - block.count)
             self._outstanding += len(piece)
             self._bytes_written += len(piece)
             appender.pump()
             if self._outstanding > self._limit:
                 await self._wait_for_room()
-        # Many small ones take their time as well.
+        # Many small writes take time as well.
         self._since_yield += total + _CALL_BYTES
         if self._since_yield > YIELD_BYTES:
             self._since_yield = 0
@@ -202,7 +215,7 @@ class ByteStreamWriter(trio.abc.SendStream):
 
     @contextmanager
     def _as_trio(self) -> Iterator[None]:
-        """A writer that has failed is broken for good, which trio has an error for."""
+        """Raise errors that break the writer as trio's error for a broken stream."""
         try:
             yield
         except (ClosedError, ConcurrentUseError, InvalidArgumentError):
@@ -217,19 +230,19 @@ class ByteStreamWriter(trio.abc.SendStream):
             ) from error
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """:meth:`write`, as a :class:`trio.abc.SendStream`: with trio's errors.
+        """Append bytes like :meth:`write`, with the errors of :class:`trio.abc.SendStream`.
 
-        :raises BrokenStreamError: the writer has failed (also a :class:`trio.BrokenResourceError`); its
-            ``__cause__`` is what :meth:`write` would raise.
-        :raises ConcurrentUseError: also a :class:`trio.BusyResourceError`.
-        :raises ClosedError: also a :class:`trio.ClosedResourceError`.
+        :raises BrokenStreamError: the writer has failed (also a :class:`trio.BrokenResourceError`). Its
+            ``__cause__`` is the error that :meth:`write` would raise.
+        :raises ConcurrentUseError: another task is writing (also a :class:`trio.BusyResourceError`).
+        :raises ClosedError: the writer is closed (also a :class:`trio.ClosedResourceError`).
         """
         with self._as_trio(), self._writing:
             await trio.lowlevel.checkpoint()
             await self._write(data)
 
     async def wait_send_all_might_not_block(self) -> None:
-        """Wait until there is room. Errors as those of :meth:`send_all`."""
+        """Wait until the writer accepts bytes without waiting. The errors are those of :meth:`send_all`."""
         with self._as_trio(), self._writing:
             await trio.lowlevel.checkpoint()
             self._opened()
@@ -237,10 +250,11 @@ class ByteStreamWriter(trio.abc.SendStream):
                 await self._wait_for_room()
 
     async def flush(self) -> None:
-        """Wait until everything accepted so far is stored.
+        """Wait until all bytes accepted so far are stored.
 
-        :raises StreamSealedError: the stream was sealed. :raises PravegaError: the writer failed.
-        :raises ClosedError: the writer is closed, or was closed before all was stored.
+        :raises StreamSealedError: the stream is sealed.
+        :raises PravegaError: the writer failed.
+        :raises ClosedError: the writer was closed before all bytes were stored.
         """
         self._opened()
         await self._flush()
@@ -254,9 +268,9 @@ class ByteStreamWriter(trio.abc.SendStream):
             raise
 
     async def seal(self) -> None:
-        """Flush, and allow no more appends; readers come to an end.
+        """Flush and seal the stream. It takes no more bytes, and its readers reach an end.
 
-        :raises ConcurrentUseError: another task is writing: it would be cut off in the middle.
+        :raises ConcurrentUseError: another task is writing, and would be interrupted.
         """
         with self._writing:
             await self._seal()
@@ -267,10 +281,10 @@ class ByteStreamWriter(trio.abc.SendStream):
             await self._core.controller.seal_stream(self.stream.scope, self.stream.name)
 
     async def send_eof(self) -> None:
-        """:meth:`seal` and :meth:`aclose`, for :class:`trio.StapledStream`: with trio's errors.
+        """Seal the stream and close the writer, for :class:`trio.StapledStream`, with trio's errors.
 
-        Closing alone does not end the stream for its readers: other writers may go on. Harmless when done
-        again.
+        Closing alone does not end the stream for its readers, because other writers may continue. Repeating
+        the call does nothing.
         """
         if self._eof_sent:
             await trio.lowlevel.checkpoint()
@@ -282,9 +296,10 @@ class ByteStreamWriter(trio.abc.SendStream):
         await self.aclose()
 
     async def truncate(self, offset: int) -> None:
-        """Drop the bytes before ``offset``.
+        """Delete the bytes before ``offset``.
 
-        :raises InvalidArgumentError: beyond the end. :raises SegmentTruncatedError: dropped already.
+        :raises InvalidArgumentError: the offset is negative or beyond the end.
+        :raises SegmentTruncatedError: another process has truncated further at the same time.
         """
         _, metadata = self._opened()
         with self._waiters.waiting():
@@ -298,24 +313,24 @@ class ByteStreamWriter(trio.abc.SendStream):
                 await metadata.truncate(offset)
 
     async def fetch_head(self) -> int:
-        """The first offset that can be read, in bytes."""
+        """Return the first offset that can be read, in bytes."""
         _, metadata = self._opened()
         with self._waiters.waiting():
             return (await metadata.info()).start_offset
 
     async def fetch_tail(self) -> int:
-        """The offset after the last stored byte."""
+        """Return the offset after the last stored byte."""
         _, metadata = self._opened()
         with self._waiters.waiting():
             return (await metadata.info()).write_offset
 
     async def aclose(self) -> None:
-        """Flush and end. Cancelled, it ends without flushing.
+        """Flush and close. If this is cancelled, the writer closes without flushing.
 
-        From the beginning nothing more is accepted: a task that waits in :meth:`write` gets
-        :class:`ClosedError`, with what it had accepted by then flushed.
+        Nothing is accepted from the start of this call: a task that waits in :meth:`write` gets
+        :class:`ClosedError`. The bytes it had accepted by then are flushed.
 
-        :raises PravegaError: not everything accepted was stored, and no call before has said so.
+        :raises PravegaError: some accepted bytes were not stored, and no earlier call has reported that.
         """
         self._waiters.close()
         try:
@@ -353,13 +368,13 @@ class ByteStreamWriter(trio.abc.SendStream):
             await trio.lowlevel.checkpoint()
 
     def metrics(self) -> WriterMetrics:
-        """Counters and latencies since the writer was opened; its events are none."""
+        """Counters and latencies since the writer was opened. The number of events is always 0."""
         return self._counts.metrics(str(self.stream), *self._written())
 
     def _written(self) -> tuple[int, int, int]:
         return 0, self._bytes_written, self._outstanding
 
-    # --- what the appender calls ----------------------------------------------------------------
+    # --- called by the appender -----------------------------------------------------------------
 
     def acknowledged(self, size: int, count: int, seconds: float) -> None:
         """See :class:`AppenderOwner`."""
@@ -397,9 +412,15 @@ class ByteStreamWriter(trio.abc.SendStream):
 class ByteStreamReader(trio.abc.ReceiveStream):
     """Reads the bytes of a stream of one segment. Made by :meth:`PravegaClient.byte_stream_reader`.
 
-    One task receives or seeks at a time: a second one gets :class:`ConcurrentUseError`.
+    Only one task may receive or seek at a time: a second one gets :class:`ConcurrentUseError`.
 
-    :ivar offset: of the next byte.
+    Example::
+
+        async with client.byte_stream_reader("demo/images", follow=False) as reader:
+            while data := await reader.receive_some():
+                print(len(data), "bytes")
+
+    :ivar offset: the offset of the next byte.
     """
 
     def __init__(self, core: ClientCore, stream: ScopedStream, start: int, *, follow: bool) -> None:
@@ -414,11 +435,11 @@ class ByteStreamReader(trio.abc.ReceiveStream):
         self._waiters = Waiters(f"the reader of byte stream {stream} is closed")
 
     async def open(self) -> Self:
-        """Find the segment; done by ``async with``, and by the first read.
+        """Find the segment; ``async with`` does this, and so does the first read.
 
-        :raises StreamNotFoundError: no such stream.
-        :raises InvalidArgumentError: it has more than one segment, or ends before ``start``.
-        :raises ClosedError: the reader or the client is closed, or was closed meanwhile.
+        :raises StreamNotFoundError: the stream does not exist.
+        :raises InvalidArgumentError: the stream has more than one segment, or ends before ``start``.
+        :raises ClosedError: the reader or the client was closed before or during this call.
         """
         with self._alone, self._waiters.waiting():
             await self._open()
@@ -458,16 +479,17 @@ class ByteStreamReader(trio.abc.ReceiveStream):
         return self._start if self._reader is None else self._reader.offset - len(self._rest)
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        """The next bytes, as soon as there are some; empty at the end.
+        """Return the next bytes as soon as there are some; ``b""`` at the end.
 
-        The end is that of a sealed stream; a reader that does not follow ends where the stream ended when it
-        was opened or sought.
+        The end is that of a sealed stream. With ``follow=False`` it is the length of the stream when the
+        reader was opened or last sought.
 
-        :param max_bytes: at most this many, positive; default 64 KiB.
-        :raises DataLossError: the bytes here were truncated; :meth:`seek` to :meth:`fetch_head`.
+        :param max_bytes: the most bytes to return, at least 1. The default is 64 KiB.
+        :raises DataLossError: the bytes at this offset were truncated. Continue with :meth:`seek` to
+            :meth:`fetch_head`.
         :raises ConcurrentUseError: another task is receiving or seeking (also a
             :class:`trio.BusyResourceError`).
-        :raises ClosedError: the reader is closed, or was closed meanwhile (also a
+        :raises ClosedError: the reader was closed before or during this call (also a
             :class:`trio.ClosedResourceError`).
         """
         size = _READ_BYTES if max_bytes is None else _count(max_bytes)
@@ -489,9 +511,9 @@ class ByteStreamReader(trio.abc.ReceiveStream):
         return bytes(piece)
 
     async def seek(self, offset: int) -> None:
-        """Go on reading at ``offset`` (bytes from the stream's beginning, truncated ones included).
+        """Continue reading at ``offset``, in bytes from the stream's beginning (truncated bytes included).
 
-        :raises InvalidArgumentError: negative, or beyond the end.
+        :raises InvalidArgumentError: the offset is negative or beyond the end.
         :raises ConcurrentUseError: another task is receiving or seeking.
         """
         with self._alone, self._waiters.waiting():
@@ -499,11 +521,11 @@ class ByteStreamReader(trio.abc.ReceiveStream):
             await self._begin(offset)
 
     async def fetch_head(self) -> int:
-        """The first offset that can be read."""
+        """Return the first offset that can be read."""
         return (await self._info()).start_offset
 
     async def fetch_tail(self) -> int:
-        """The offset after the last stored byte."""
+        """Return the offset after the last stored byte."""
         return (await self._info()).write_offset
 
     async def _info(self) -> StreamSegmentInfo:
@@ -514,7 +536,7 @@ class ByteStreamReader(trio.abc.ReceiveStream):
             return await self._metadata.info()
 
     async def aclose(self) -> None:
-        """Give the connection back; a task that waits for bytes gets :class:`ClosedError`."""
+        """Release the connection. A task that waits for bytes gets :class:`ClosedError`."""
         self._waiters.close()
         if self._reader is not None:
             self._reader.close()

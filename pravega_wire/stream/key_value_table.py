@@ -1,7 +1,6 @@
-"""Key-value tables: entries with versions, changed on conditions, read by key and in order.
+"""Key-value tables: entries with versions, updated on conditions, read by key or in order.
 
-The same tables as the Java class ``KeyValueTable`` (client formats v0.13.0, "Key-value tables and
-serializers").
+The tables are those of the Java class ``io.pravega.client.tables.KeyValueTable``, 0.13.0.
 """
 
 from __future__ import annotations
@@ -85,16 +84,16 @@ V_co = TypeVar("V_co", covariant=True)
 
 DEFAULT_PAGE_SIZE: Final = 100
 _AT_ONCE: Final = 8
-# Requests that one call has under way at the same time.
+"""The number of requests that one call has in flight at the same time."""
 
 _MISSING: Final = object()
 
 _OWN_SERIALIZERS: Final = {BytesSerializer, JavaStringSerializer, JsonSerializer, Utf8Serializer}
-# They need nothing of the user's, so they may run anywhere.
+"""These run none of the user's code, so they may run in any thread."""
 
 
 class TableKey(NamedTuple, Generic[P, S]):
-    """A primary key and a secondary key; in a table without secondary keys the latter is ``b""``."""
+    """A primary key and a secondary key. In a table without secondary keys the latter is ``b""``."""
 
     primary: P
     secondary: S
@@ -102,7 +101,12 @@ class TableKey(NamedTuple, Generic[P, S]):
 
 @dataclass(frozen=True, slots=True)
 class TableEntry(Generic[P, S, V]):
-    """An entry as it was read."""
+    """An entry as it was read.
+
+    :ivar key: the entry's key.
+    :ivar value: the entry's value.
+    :ivar version: the entry's version, for conditional updates.
+    """
 
     key: TableKey[P, S]
     value: V
@@ -111,7 +115,11 @@ class TableEntry(Generic[P, S, V]):
 
 @dataclass(frozen=True, slots=True)
 class Insert(Generic[K_co, V_co]):
-    """Part of an update: a key that must not exist yet, and its value."""
+    """Part of an update: add an entry whose key must not exist yet.
+
+    :ivar key: the key.
+    :ivar value: its value.
+    """
 
     key: K_co
     value: V_co
@@ -119,7 +127,12 @@ class Insert(Generic[K_co, V_co]):
 
 @dataclass(frozen=True, slots=True)
 class Put(Generic[K_co, V_co]):
-    """Part of an update: a key's new value, on the condition of a version where one is given."""
+    """Part of an update: set the value of a key, optionally on condition of its version.
+
+    :ivar key: the key.
+    :ivar value: its new value.
+    :ivar version: the version that the entry must have. None sets the value unconditionally.
+    """
 
     key: K_co
     value: V_co
@@ -128,7 +141,11 @@ class Put(Generic[K_co, V_co]):
 
 @dataclass(frozen=True, slots=True)
 class Remove(Generic[K_co]):
-    """Part of an update: a key to remove, on the condition of a version where one is given."""
+    """Part of an update: remove a key, optionally on condition of its version.
+
+    :ivar key: the key.
+    :ivar version: the version that the entry must have. None removes the key unconditionally.
+    """
 
     key: K_co
     version: KeyValueVersion | None = None
@@ -139,7 +156,7 @@ Modification = Insert[K, V] | Put[K, V] | Remove[K]
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """Whole keys from ``first`` to ``last``, both inclusive, in unsigned byte order."""
+    """All whole keys from ``first`` to ``last``, both inclusive, in unsigned byte order."""
 
     first: bytes
     last: bytes
@@ -157,7 +174,7 @@ class _Segment:
 
 
 def check_configuration(name: ScopedStream, configuration: KeyValueTableConfiguration) -> None:
-    """Refuse what a controller would take and a segment store would not.
+    """Check the values that a controller would accept and a segment store would reject.
 
     :raises InvalidArgumentError: a number is out of range.
     """
@@ -170,14 +187,14 @@ def check_configuration(name: ScopedStream, configuration: KeyValueTableConfigur
         check_count(f"key-value table {name}: {field}", getattr(configuration, field), lowest, highest)
     if primary < 1 or secondary < 0 or primary + secondary > MAX_KEY_BYTES:
         raise InvalidArgumentError(
-            f"key-value table {name}: primary keys have at least 1 byte, secondary keys may have none, and "
-            f"together they have at most {MAX_KEY_BYTES}, not {primary} and {secondary}",
+            f"key-value table {name}: a primary key must have at least 1 byte, a secondary key at least 0, "
+            f"and both together at most {MAX_KEY_BYTES}, not {primary} and {secondary}",
             scope=name.scope,
         )
 
 
 def _following(key: bytes) -> bytes | None:
-    """The next key of the same length, None after the last."""
+    """The next key of the same length; None after the last."""
     number = int.from_bytes(key, "big") + 1
     if number >> (8 * len(key)):
         return None
@@ -185,7 +202,7 @@ def _following(key: bytes) -> bytes | None:
 
 
 def _batches(changes: Sequence[Change]) -> Iterator[list[Change]]:
-    """The changes in parts that are small enough for one request each."""
+    """Divide changes into parts that are each small enough for one request."""
     part: list[Change] = []
     size = batch_bytes(())
     for change in changes:
@@ -201,24 +218,36 @@ def _batches(changes: Sequence[Change]) -> Iterator[list[Change]]:
 
 
 def _text(key: bytes) -> str:
-    """A key for a message."""
+    """A key as text for a message."""
     return repr(key) if len(key) <= 40 else f"{key[:40]!r}... ({len(key)} bytes)"
 
 
 def _shown(changes: Sequence[Change]) -> str:
-    """The keys of an update for a message."""
+    """The keys of an update as text for a message."""
     first = _text(changes[0].key)
     return f"key {first}" if len(changes) == 1 else f"{len(changes)} keys, the first {first}"
 
 
 class KeyValueTable(Generic[P, S, V]):
-    """A key-value table. Made by :meth:`PravegaClient.key_value_table`.
+    """A table of keys and values on the server. Made by :meth:`PravegaClient.key_value_table`.
 
-    A key is a pair ``(primary, secondary)``, or the primary key alone in a table without secondary keys. As
-    bytes they have exactly the lengths that the table was created with.
+    A key is a pair ``(primary, secondary)``, or the primary key alone in a table without secondary keys.
+    Serialized keys must have exactly the lengths that the table was created with.
 
-    A connection that is lost never makes an update happen twice. Where reading back does not tell whether it
-    happened once, it raises :class:`TableOutcomeUnknownError`.
+    An update never happens twice because of a lost connection. If it cannot be determined whether it happened
+    at all, the method raises :class:`TableOutcomeUnknownError`.
+
+    Example::
+
+        from pravega_wire import KeyValueTableConfiguration
+        from pravega_wire.serializers import Utf8Serializer
+
+        await client.create_key_value_table("demo/limits", KeyValueTableConfiguration(4, 8, 0))
+        table = await client.key_value_table("demo/limits", Utf8Serializer())
+        version = await table.put(b"sensor-7", "20..30")
+        await table.put(b"sensor-7", "20..35", version)
+        async for entry in table.entries():
+            print(entry.key.primary, entry.value)
     """
 
     def __init__(
@@ -246,7 +275,7 @@ class KeyValueTable(Generic[P, S, V]):
         )
 
     async def _run(self, function: Callable[[Unpack[A]], T], *args: *A) -> T:
-        """Call what calls the serializers: where functions of the user run, if they are such."""
+        """Call a function that uses the serializers, in the user's thread if they are the user's."""
         return await in_caller(function, *args) if self._foreign else function(*args)
 
     @classmethod
@@ -262,16 +291,18 @@ class KeyValueTable(Generic[P, S, V]):
     ) -> KeyValueTable[P, S, V]:
         """Find the table's configuration and segments.
 
-        :raises KeyValueTableNotFoundError: no such table.
+        :raises KeyValueTableNotFoundError: the table does not exist.
         """
         check_flag("sole_writer", sole_writer)
         configuration = await core.controller.get_key_value_table_configuration(name.scope, name.name)
         found = await core.controller.get_current_segments_key_value_table(name.scope, name.name)
         if not found:
-            raise DecodeError(f"the controller names no segments of key-value table {name}", scope=name.scope)
+            raise DecodeError(
+                f"the controller returned no segments for key-value table {name}", scope=name.scope
+            )
         parts = name.name + TABLE_SUFFIX
-        # Segment stores compare a token's resource with the name of the segment as far as a "/": one for the
-        # table's own name is refused by a 0.13.0 store.
+        # Segment stores compare a token's resource with the segment's name up to a "/". So a 0.13.0 store
+        # refuses a token for the table's own name.
         token = core.tokens.source(name.scope, parts, Access.READ_WRITE)
         segments = []
         for each in found:
@@ -285,12 +316,12 @@ class KeyValueTable(Generic[P, S, V]):
 
     @property
     def name(self) -> ScopedStream:
-        """Scope and name of the table."""
+        """The scope and name of the table."""
         return self._name
 
     @property
     def configuration(self) -> KeyValueTableConfiguration:
-        """Number of partitions and lengths of the keys."""
+        """The number of partitions and the key lengths."""
         return self._configuration
 
     # --- keys and values as bytes ---------------------------------------------------------------
@@ -299,14 +330,14 @@ class KeyValueTable(Generic[P, S, V]):
         if isinstance(serializer, BytesSerializer) and not isinstance(value, bytes | bytearray | memoryview):
             # bytes(5) would be five zeros.
             raise InvalidArgumentError(
-                f"key-value table {self._name}: a {what} is bytes, not {type(value).__name__}",
+                f"key-value table {self._name}: a {what} must be bytes, not {type(value).__name__}",
                 scope=self._name.scope,
             )
         return serializer.serialize(value)
 
     def _checked(self, what: str, data: bytes, expected: int) -> bytes:
         if len(data) != expected:
-            raise self._wrong_length(f"a {what} has {expected} bytes, this one has", len(data), expected)
+            raise self._wrong_length(f"a {what} must have {expected} bytes, not", len(data), expected)
         return data
 
     def _wrong_length(self, what: str, length: int, expected: int) -> TableKeyLengthError:
@@ -329,7 +360,8 @@ class KeyValueTable(Generic[P, S, V]):
         if self._configuration.secondary_key_length:
             if not (isinstance(key, tuple) and len(key) == 2):
                 raise InvalidArgumentError(
-                    f"key-value table {self._name} has secondary keys: a key is a pair (primary, secondary)",
+                    f"key-value table {self._name} has secondary keys: a key must be a pair "
+                    "(primary, secondary)",
                     scope=self._name.scope,
                 )
             return self._primary_bytes(key[0]) + self._secondary_bytes(key[1])
@@ -357,11 +389,12 @@ class KeyValueTable(Generic[P, S, V]):
         length = self._configuration.primary_key_length
         if len(data) != length + self._configuration.secondary_key_length:
             raise DecodeError(
-                f"key-value table {self._name} has given a key of {len(data)} bytes", scope=self._name.scope
+                f"key-value table {self._name} returned a key of {len(data)} bytes, which is not its length",
+                scope=self._name.scope,
             )
         primary = self._primary_keys.deserialize(data[:length])
         if len(data) == length:
-            # Not every serializer has an object for no bytes.
+            # Not every serializer can deserialize zero bytes.
             return TableKey(primary, cast(S, b""))
         return TableKey(primary, self._secondary_keys.deserialize(data[length:]))
 
@@ -382,13 +415,13 @@ class KeyValueTable(Generic[P, S, V]):
 
     @contextmanager
     def _named(self) -> Iterator[None]:
-        """Errors that name a segment leave as errors that name the table."""
+        """Raise errors that name a segment as errors that name the table."""
         self._core.check_open()
         try:
             yield
         except NoSuchSegmentError as error:
             raise KeyValueTableNotFoundError(
-                f"key-value table {self._name} does not exist any more",
+                f"key-value table {self._name} no longer exists",
                 scope=self._name.scope,
                 segment=error.segment,
                 host=error.host,
@@ -409,8 +442,8 @@ class KeyValueTable(Generic[P, S, V]):
                 )
             )
             raise TableOutcomeUnknownError(
-                f"key-value table {self._name}: whether the update of {_shown(changes)} was made is not "
-                f"known; {error.message}",
+                f"key-value table {self._name}: it is unknown whether {_shown(changes)} was updated: "
+                f"{error.message}",
                 found=found,
                 scope=self._name.scope,
                 segment=error.segment,
@@ -421,8 +454,8 @@ class KeyValueTable(Generic[P, S, V]):
         self, changes: Sequence[Change], segment: _Segment, cause: PravegaError | None = None
     ) -> TableKeyBadVersionError:
         return TableKeyBadVersionError(
-            f"key-value table {self._name}: {_shown(changes)}: the condition does not hold, nothing was "
-            "changed",
+            f"key-value table {self._name}: the condition for {_shown(changes)} does not hold, so nothing "
+            "was changed",
             scope=self._name.scope,
             segment=segment.table.target.name,
             host=None if cause is None else cause.host,
@@ -431,10 +464,10 @@ class KeyValueTable(Generic[P, S, V]):
     # --- reading --------------------------------------------------------------------------------
 
     async def get(self, key: P | tuple[P, S]) -> TableEntry[P, S, V] | None:
-        """The entry of a key, None when there is none.
+        """Return the entry of a key, or None if it does not exist.
 
         :raises KeyValueTableNotFoundError: the table was deleted.
-        :raises TableKeyLengthError: the key does not have the table's length.
+        :raises TableKeyLengthError: the key does not have the table's key length.
         """
         data = await self._run(self._key_bytes, key)
         segment = self._segment_of_key(data)
@@ -443,9 +476,9 @@ class KeyValueTable(Generic[P, S, V]):
         return None if entry is None else await self._run(self._entry_of, segment, entry)
 
     async def get_many(self, keys: Iterable[P | tuple[P, S]]) -> list[TableEntry[P, S, V] | None]:
-        """The entries of keys, in their order; None for those that have none.
+        """Return the entries of several keys, in their order; None for keys that do not exist.
 
-        Each entry is as it was at some moment during the call, not all at the same.
+        This is not a snapshot: each entry is as it was at some moment during the call.
         """
         wanted = await in_caller(lambda: [self._key_bytes(key) for key in keys])
         by_segment: dict[_Segment, list[bytes]] = {}
@@ -464,7 +497,7 @@ class KeyValueTable(Generic[P, S, V]):
         return await self._run(entries)
 
     async def _read_all(self, wanted: Mapping[_Segment, Sequence[bytes]]) -> dict[bytes, c.TableEntry | None]:
-        """The entries of any number of keys; None for those that have none."""
+        """The entries of any number of keys; None for keys that do not exist."""
         found: dict[bytes, c.TableEntry | None] = {}
 
         def reading(segment: _Segment, part: Sequence[bytes]) -> Callable[[], Awaitable[None]]:
@@ -484,13 +517,13 @@ class KeyValueTable(Generic[P, S, V]):
         return found
 
     async def exists(self, key: P | tuple[P, S]) -> bool:
-        """Whether there is an entry of this key; its value is not fetched."""
+        """Return whether a key exists, without fetching its value."""
         data = await self._run(self._key_bytes, key)
         with self._named():
             return bool(await self._segment_of_key(data).table.read_keys(data, data, 1))
 
     async def estimated_size(self) -> int:
-        """Number of entries as the segments count them: it lags behind what was written."""
+        """Return the number of entries as counted by the segments, which lags behind recent updates."""
         total = 0
         with self._named():
             for segment in self._segments:
@@ -500,9 +533,9 @@ class KeyValueTable(Generic[P, S, V]):
     # --- one change -----------------------------------------------------------------------------
 
     def _condition(self, data: bytes, version: KeyValueVersion | None) -> int:
-        """The version to demand on the wire.
+        """The version to demand in the request.
 
-        :raises TableKeyBadVersionError: it is of another segment, so it cannot be the key's.
+        :raises TableKeyBadVersionError: the version belongs to another segment, so it cannot be the key's.
         """
         if version is None or version.version == KeyValueVersion.NO_VERSION:
             return ANY_VERSION
@@ -511,7 +544,7 @@ class KeyValueTable(Generic[P, S, V]):
             raise self._bad_version([Change(data, version.version, None)], segment)
         if version.version < NOT_EXISTS:
             raise InvalidArgumentError(
-                f"key-value table {self._name}: {version} is no version", scope=self._name.scope
+                f"key-value table {self._name}: {version} is not a valid version", scope=self._name.scope
             )
         return version.version
 
@@ -537,10 +570,10 @@ class KeyValueTable(Generic[P, S, V]):
         return KeyValueVersion(segment.segment_id, version)
 
     async def insert(self, key: P | tuple[P, S], value: V) -> KeyValueVersion:
-        """Add an entry, if there is none of this key; returns its version.
+        """Add an entry if its key does not exist yet. Returns its version.
 
-        :raises TableKeyBadVersionError: there is one.
-        :raises TableOutcomeUnknownError: the answer was lost, and whether it was added is not known.
+        :raises TableKeyBadVersionError: the key already exists.
+        :raises TableOutcomeUnknownError: the answer was lost, and it is unknown whether the entry was added.
         :raises TableValueTooLargeError: the value has more than 1 040 384 bytes.
         """
         return await self._single(Insert(key, value))
@@ -548,21 +581,21 @@ class KeyValueTable(Generic[P, S, V]):
     async def put(
         self, key: P | tuple[P, S], value: V, version: KeyValueVersion | None = None
     ) -> KeyValueVersion:
-        """Set the value of a key, whether it exists or not; returns the new version.
+        """Set the value of a key, whether it exists or not. Returns the new version.
 
-        :param version: only if it has this version.
-        :raises TableKeyBadVersionError: it has another.
-        :raises TableOutcomeUnknownError: the answer was lost, and whether it was set is not known. Without
-            ``version`` it may be called again at once.
+        :param version: set the value only if the entry has this version.
+        :raises TableKeyBadVersionError: the entry has another version.
+        :raises TableOutcomeUnknownError: the answer was lost, and it is unknown whether the value was set.
+            Without ``version`` you can simply call this again.
         :raises TableValueTooLargeError: the value has more than 1 040 384 bytes.
         """
         return await self._single(Put(key, value, version))
 
     async def replace(self, key: P | tuple[P, S], value: V) -> KeyValueVersion:
-        """Set the value of a key that exists, whatever version it has; returns the new version.
+        """Set the value of an existing key, whatever its version. Returns the new version.
 
-        :raises TableKeyDoesNotExistError: it does not exist.
-        :raises TableOutcomeUnknownError: the answer was lost, and whether it was set is not known.
+        :raises TableKeyDoesNotExistError: the key does not exist.
+        :raises TableOutcomeUnknownError: the answer was lost, and it is unknown whether the value was set.
         """
         data, payload = await self._run(lambda: (self._key_bytes(key), self._value_bytes(value)))
         segment = self._segment_of_key(data)
@@ -579,22 +612,22 @@ class KeyValueTable(Generic[P, S, V]):
             try:
                 [version] = await self._update(segment, [Change(data, found[0].version, payload)])
             except TableKeyBadVersionError:
-                # Somebody else was faster. Whoever comes too late for all that time is told.
+                # Another writer was faster. After losing for the whole time limit, report it.
                 if not await backoff.wait():
                     raise
             else:
                 return KeyValueVersion(segment.segment_id, version)
 
     def _backoff(self) -> Backoff:
-        """For what is tried again when somebody else was faster: whoever is for too long is told."""
+        """Pauses for updates that are repeated because another writer was faster, up to the time limit."""
         return Backoff(self._core.config.operation_timeout, longest=0.1)
 
     async def remove(self, key: P | tuple[P, S], version: KeyValueVersion | None = None) -> None:
-        """Remove a key; without ``version`` it may be missing already.
+        """Remove a key. Without ``version``, a key that does not exist is not an error.
 
-        :param version: only if it has this version.
-        :raises TableKeyBadVersionError: it has another, or does not exist.
-        :raises TableOutcomeUnknownError: the answer was lost, and whether it was removed is not known.
+        :param version: remove the key only if the entry has this version.
+        :raises TableKeyBadVersionError: the entry has another version, or does not exist.
+        :raises TableOutcomeUnknownError: the answer was lost, and it is unknown whether the key was removed.
         """
         await self._single(Remove(key, version))
 
@@ -603,14 +636,15 @@ class KeyValueTable(Generic[P, S, V]):
     async def update_many(
         self, modifications: Iterable[Modification[P | tuple[P, S], V]]
     ) -> list[KeyValueVersion | None]:
-        """Make changes to entries of one primary key, all of them or none.
+        """Change several entries of one primary key atomically: all changes are made, or none.
 
-        :param modifications: at most 256: :class:`Insert` and :class:`Put` in any mixture, or only
-            :class:`Remove`; each key once.
+        :param modifications: at most 256, either any mix of :class:`Insert` and :class:`Put`, or only
+            :class:`Remove`. Each key may occur once.
         :returns: the new versions, in order; None for each removal.
-        :raises MixedPrimaryKeysError: more than one primary key.
-        :raises TableKeyBadVersionError: a condition does not hold; nothing was changed.
-        :raises TableOutcomeUnknownError: the answer was lost, and whether it was made is not known.
+        :raises MixedPrimaryKeysError: the keys have different primary keys.
+        :raises TableKeyBadVersionError: a condition does not hold. Nothing was changed.
+        :raises TableOutcomeUnknownError: the answer was lost, and it is unknown whether the changes were
+            made.
         """
         changes = await in_caller(lambda: [self._change(modification) for modification in modifications])
         if not changes:
@@ -618,15 +652,15 @@ class KeyValueTable(Generic[P, S, V]):
         length = self._configuration.primary_key_length
         if len({change.key[:length] for change in changes}) > 1:
             raise MixedPrimaryKeysError(
-                f"key-value table {self._name}: the changes of one update have one primary key",
+                f"key-value table {self._name}: all changes of one update must have the same primary key",
                 scope=self._name.scope,
             )
         if len({change.key for change in changes}) < len(changes):
-            self._refuse("an update names a key twice")
+            self._refuse("an update must not change the same key twice")
         if len({change.value is None for change in changes}) > 1:
-            self._refuse("an update either sets values or removes keys")
+            self._refuse("an update must not mix setting values and removing keys")
         if len(changes) > MAX_BATCH_KEYS:
-            self._refuse(f"an update has at most {MAX_BATCH_KEYS} keys, this one {len(changes)}")
+            self._refuse(f"an update may have at most {MAX_BATCH_KEYS} keys, not {len(changes)}")
         size = batch_bytes(changes)
         if size > MAX_BATCH_BYTES:
             raise self._too_large("an update", size, MAX_BATCH_BYTES)
@@ -638,15 +672,16 @@ class KeyValueTable(Generic[P, S, V]):
 
     def _check_bytes(self, what: str, value: object) -> None:
         if not isinstance(value, bytes):
-            self._refuse(f"{what} is bytes, not {type(value).__name__}")
+            self._refuse(f"{what} must be bytes, not {type(value).__name__}")
 
     def _refuse(self, reason: str) -> NoReturn:
         raise InvalidArgumentError(f"key-value table {self._name}: {reason}", scope=self._name.scope)
 
     async def put_many(self, items: Iterable[tuple[P | tuple[P, S], V]]) -> None:
-        """Set the values of any number of keys, many with each request and without conditions.
+        """Set the values of any number of keys, with many keys in each request and without conditions.
 
-        Not atomic: after an error, any of them may have been set. Of a key that comes twice, the last holds.
+        This is not atomic: after an error, any of the values may have been set. If a key occurs twice, its
+        last value is used.
         """
 
         def changes() -> dict[bytes, Change]:
@@ -659,9 +694,9 @@ class KeyValueTable(Generic[P, S, V]):
         await self._in_batches((await in_caller(changes)).values())
 
     async def remove_many(self, keys: Iterable[P | tuple[P, S]]) -> None:
-        """Remove any number of keys, many with each request and without conditions.
+        """Remove any number of keys, with many keys in each request and without conditions.
 
-        Not atomic: after an error, any of them may have been removed.
+        This is not atomic: after an error, any of the keys may have been removed.
         """
         wanted = await in_caller(lambda: dict.fromkeys(map(self._key_bytes, keys)))
         await self._in_batches([Change(data, ANY_VERSION, None) for data in wanted])
@@ -699,7 +734,10 @@ class KeyValueTable(Generic[P, S, V]):
         after: bytes | None = None,
         page_size: int = DEFAULT_PAGE_SIZE,
     ) -> TableIterator[TableKey[P, S]]:
-        """Keys in unsigned byte order: ``async for key in table.keys()``. Arguments as :meth:`entries`."""
+        """Keys in unsigned byte order: ``async for key in table.keys()``.
+
+        The parameters are those of :meth:`entries`.
+        """
         chosen = self._range(primary, between, prefix, secondary_between, secondary_prefix)
 
         async def fetch(segment: _Segment, part: _Range) -> list[tuple[bytes, TableKey[P, S]]]:
@@ -724,15 +762,17 @@ class KeyValueTable(Generic[P, S, V]):
     ) -> TableIterator[TableEntry[P, S, V]]:
         """Entries in unsigned byte order of their keys: ``async for entry in table.entries()``.
 
-        All partitions are merged. Entries that are changed meanwhile come as they were before or after.
+        All partitions are merged. Entries that change during the iteration are returned as they were before
+        or after the change.
 
         :param primary: only this primary key.
-        :param between: first and last primary key, both inclusive, None for no bound.
+        :param between: the first and last primary key, both inclusive; None for no bound.
         :param prefix: only primary keys that begin with these bytes.
-        :param secondary_between: with ``primary``: first and last secondary key, both inclusive.
+        :param secondary_between: with ``primary``: the first and last secondary key, both inclusive.
         :param secondary_prefix: with ``primary``: only secondary keys that begin with these bytes.
-        :param after: go on after this :attr:`TableIterator.position`, of an iterator with the same choice.
-        :param page_size: entries fetched at a time from each partition.
+        :param after: continue after this :attr:`TableIterator.position` of an iterator with the same
+            selection.
+        :param page_size: the number of entries fetched at a time from each partition.
         """
         chosen = self._range(primary, between, prefix, secondary_between, secondary_prefix)
 
@@ -746,12 +786,12 @@ class KeyValueTable(Generic[P, S, V]):
         return self._iterator(chosen, after, page_size, fetch)
 
     async def _page(self, segment: _Segment, part: _Range, size: int) -> Sequence[c.TableEntry]:
-        """The first entries of a range; none at all when there are none left."""
+        """The first entries of a range; none at all at its end."""
         table = segment.table
         first: bytes | None = part.first
         while first is not None and first <= part.last:
-            # Not ReadTableEntries: a 0.13.0 store puts as many entries into a reply as were asked for, also
-            # more than a frame holds, and breaks the connection when one of them is removed meanwhile.
+            # Not ReadTableEntries: a 0.13.0 store puts all the requested entries into one reply, even if they
+            # exceed a frame, and closes the connection if one of them is removed at the same time.
             keys = [
                 key.data for key in await table.read_keys(first, part.last, min(size, MAX_KEYS_PER_LISTING))
             ]
@@ -761,7 +801,7 @@ class KeyValueTable(Generic[P, S, V]):
             found = [entry for entry in map(read.__getitem__, keys) if entry is not None]
             if found:
                 return found
-            # All of them have been removed meanwhile, which says nothing about what follows.
+            # All of these were removed since they were listed, but there may be later keys.
             first = _following(keys[-1])
         return ()
 
@@ -775,12 +815,12 @@ class KeyValueTable(Generic[P, S, V]):
     ) -> _Range:
         bounded = between != (None, None)
         if (primary is not None) + bounded + bool(prefix) > 1:
-            self._refuse("of primary, between and prefix, one is given at most")
+            self._refuse("at most one of primary, between and prefix may be given")
         secondary_bounded = secondary_between != (None, None)
         if (secondary_bounded or secondary_prefix) and primary is None:
-            self._refuse("a range of secondary keys is one of a single primary key")
+            self._refuse("a range of secondary keys needs a primary key (primary=)")
         if secondary_bounded and secondary_prefix:
-            self._refuse("of secondary_between and secondary_prefix, one is given at most")
+            self._refuse("at most one of secondary_between and secondary_prefix may be given")
         length = self._configuration.primary_key_length
         if primary is not None:
             first = last = self._primary_bytes(primary)
@@ -807,7 +847,9 @@ class KeyValueTable(Generic[P, S, V]):
     def _padded(self, what: str, prefix: bytes, length: int) -> tuple[bytes, bytes]:
         self._check_bytes(f"the prefix of a {what} key", prefix)
         if len(prefix) > length:
-            raise self._wrong_length(f"a {what} key has {length} bytes, its prefix", len(prefix), length)
+            raise self._wrong_length(
+                f"the prefix of a {what} key may have at most {length} bytes, not", len(prefix), length
+            )
         return prefix.ljust(length, b"\0"), prefix.ljust(length, b"\xff")
 
     def _iterator(
@@ -822,7 +864,9 @@ class KeyValueTable(Generic[P, S, V]):
         if after is not None:
             self._check_bytes("the position of an iterator", after)
             if len(after) != len(chosen.first):
-                self._refuse(f"{len(after)} bytes are no position of an iterator of this table")
+                self._refuse(
+                    f"the position of an iterator must have {len(chosen.first)} bytes, not {len(after)}"
+                )
             following = _following(after)
             first = None if following is None else max(chosen.first, following)
         length = self._configuration.primary_key_length
@@ -835,22 +879,22 @@ class KeyValueTable(Generic[P, S, V]):
         ]
         return TableIterator(str(self._name), cursors, fetch, after)
 
-    # --- other forms ----------------------------------------------------------------------------
+    # --- families and mappings ------------------------------------------------------------------
 
     def family(self, primary: P) -> TableFamily[P, S, V]:
-        """All entries of one primary key, by their secondary keys.
+        """Return all entries of one primary key, as an object to access them by secondary key.
 
         :raises InvalidArgumentError: the table has no secondary keys.
         """
         if not self._configuration.secondary_key_length:
-            self._refuse("it has no secondary keys, so there are no families")
+            self._refuse("it has no secondary keys, so it has no families")
         self._primary_bytes(primary)
         return TableFamily(self, primary)
 
     def mapping(self) -> TableMapping[P, V]:
-        """The table as a mapping from primary key to value.
+        """Return the table as a mapping from primary key to value.
 
-        :raises InvalidArgumentError: the table has secondary keys: see :meth:`mapping_of_pairs` and
+        :raises InvalidArgumentError: the table has secondary keys; use :meth:`mapping_of_pairs` or
             :meth:`family`.
         """
         if self._configuration.secondary_key_length:
@@ -858,17 +902,17 @@ class KeyValueTable(Generic[P, S, V]):
         return TableMapping(self, None, lambda key: key, lambda key: key.primary)
 
     def mapping_of_pairs(self) -> TableMapping[TableKey[P, S], V]:
-        """The table as a mapping from :class:`TableKey` (any pair will do) to value."""
+        """Return the table as a mapping from :class:`TableKey` (or any pair) to value."""
 
         def to_key(key: Any) -> Any:
-            # Anything else is refused where it is used, with an error that names the table.
+            # Any other key is rejected on use, with an error that names the table.
             return TableKey(*key) if isinstance(key, tuple) and len(key) == 2 else key
 
         return TableMapping(self, None, to_key, lambda key: key)
 
 
 class _Cursor:
-    """Where an iteration stands in one segment: what was fetched, and where the rest begins."""
+    """The position of an iteration in one segment: the fetched items, and where the rest begins."""
 
     __slots__ = ("first", "items", "last", "segment")
 
@@ -880,9 +924,19 @@ class _Cursor:
 
 
 class TableIterator(Generic[T]):
-    """``async for item in iterator``; items in unsigned byte order of their keys, over all partitions.
+    """Iterates over a table: ``async for item in iterator``.
 
-    For one task at a time. After an error or a cancellation it goes on with the next item it has not given.
+    Made by :meth:`KeyValueTable.keys` and :meth:`KeyValueTable.entries`. Items are in unsigned byte order of
+    their keys, over all partitions. Only one task may use it at a time. After an error or a cancellation it
+    continues with the next item it has not returned.
+
+    Example::
+
+        table = await client.key_value_table("demo/limits")
+        entries = table.entries(prefix=b"sensor", page_size=100)
+        async for entry in entries:
+            print(entry.key.primary, entry.value)
+        print(entries.position)
     """
 
     def __init__(
@@ -901,7 +955,7 @@ class TableIterator(Generic[T]):
 
     @property
     def position(self) -> bytes | None:
-        """Where to go on after what was given out so far: give it to another iterator as ``after``."""
+        """Where to continue after the items returned so far: pass it to another iterator as ``after``."""
         return self._position
 
     def __repr__(self) -> str:
@@ -917,16 +971,16 @@ class TableIterator(Generic[T]):
 
     @property
     def at_hand(self) -> bool:
-        """Whether there is an item that has been fetched."""
+        """Whether the next item is already fetched."""
         return bool(self._page)
 
     def take(self) -> T:
-        """The next item, where one is :attr:`at_hand`."""
+        """Return the next item; only if :attr:`at_hand`."""
         self._position, item = self._page.pop()
         return item
 
     async def next_page(self) -> list[T]:
-        """The next items, as many as are at hand; an empty list after the last."""
+        """Return the next items, as many as one fetch brings; an empty list after the last."""
         if not self._page and not await self.load():
             return []
         page = [item for _, item in reversed(self._page)]
@@ -935,7 +989,7 @@ class TableIterator(Generic[T]):
         return page
 
     async def load(self) -> bool:
-        """Fetch the next items; False when there are none left.
+        """Fetch the next items. Returns False if there are none left.
 
         :raises ConcurrentUseError: another task is fetching them.
         """
@@ -947,7 +1001,8 @@ class TableIterator(Generic[T]):
         self._cursors = [cursor for cursor in self._cursors if cursor.items]
         if not self._cursors:
             return False
-        # No later key comes before the smallest of those up to which a segment was read.
+        # Each unfinished segment was read up to its last fetched key. Keys up to the smallest of these are
+        # complete.
         bound = min(
             (cursor.items[-1][0] for cursor in self._cursors if cursor.first is not None), default=None
         )
@@ -972,7 +1027,7 @@ class TableIterator(Generic[T]):
             for key, _ in found:
                 if not cursor.first <= key <= cursor.last or (previous is not None and key <= previous):
                     raise DecodeError(
-                        f"key-value table {self._table}: the server has listed key {_text(key)} out of order",
+                        f"key-value table {self._table}: the server listed key {_text(key)} out of order",
                         segment=cursor.segment.table.target.name,
                     )
                 previous = key
@@ -984,9 +1039,20 @@ class TableIterator(Generic[T]):
 
 
 class TableFamily(Generic[P, S, V]):
-    """The entries of one primary key, by secondary key. They lie together and can change together.
+    """The entries of one primary key, by secondary key. They can be changed together, atomically.
 
-    Made by :meth:`KeyValueTable.family`. Errors are those of the table's methods.
+    Made by :meth:`KeyValueTable.family`. Its errors are those of the table's methods.
+
+    Example::
+
+        from pravega_wire import KeyValueTableConfiguration
+
+        await client.create_key_value_table("demo/states", KeyValueTableConfiguration(4, 8, 4))
+        table = await client.key_value_table("demo/states")
+        family = table.family(b"sensor-7")
+        await family.put_all({b"mode": b"auto", b"rate": b"10 s"})
+        async for entry in family.entries():
+            print(entry.key.secondary, entry.value)
     """
 
     def __init__(self, table: KeyValueTable[P, S, V], primary: P) -> None:
@@ -1005,35 +1071,38 @@ class TableFamily(Generic[P, S, V]):
         return TableKey(self._primary, secondary)
 
     async def get(self, secondary: S) -> TableEntry[P, S, V] | None:
-        """The entry of a secondary key, None when there is none."""
+        """Return the entry of a secondary key, or None if it does not exist."""
         return await self._table.get(self._key(secondary))
 
     async def get_many(self, secondaries: Iterable[S]) -> list[TableEntry[P, S, V] | None]:
-        """The entries of secondary keys, in their order; None for those that have none."""
+        """Return the entries of several secondary keys, in their order; None for keys that do not exist."""
         return await self._table.get_many([self._key(each) for each in secondaries])
 
     async def exists(self, secondary: S) -> bool:
-        """Whether there is an entry of this secondary key."""
+        """Return whether a secondary key exists."""
         return await self._table.exists(self._key(secondary))
 
     async def insert(self, secondary: S, value: V) -> KeyValueVersion:
-        """Add an entry, if there is none of this secondary key."""
+        """Add an entry if its secondary key does not exist yet. Returns its version."""
         return await self._table.insert(self._key(secondary), value)
 
     async def put(self, secondary: S, value: V, version: KeyValueVersion | None = None) -> KeyValueVersion:
-        """Set a value, on the condition of a version where one is given."""
+        """Set a value, optionally on condition of the entry's version. Returns the new version."""
         return await self._table.put(self._key(secondary), value, version)
 
     async def replace(self, secondary: S, value: V) -> KeyValueVersion:
-        """Set the value of a secondary key that exists."""
+        """Set the value of an existing secondary key. Returns the new version."""
         return await self._table.replace(self._key(secondary), value)
 
     async def remove(self, secondary: S, version: KeyValueVersion | None = None) -> None:
-        """Remove an entry, on the condition of a version where one is given."""
+        """Remove an entry, optionally on condition of its version."""
         await self._table.remove(self._key(secondary), version)
 
     async def update_many(self, modifications: Iterable[Modification[S, V]]) -> list[KeyValueVersion | None]:
-        """Make changes all together or not at all; their keys are secondary keys."""
+        """Make several changes atomically. The keys of the modifications are secondary keys.
+
+        See :meth:`KeyValueTable.update_many`.
+        """
         return await self._table.update_many([self._full(each) for each in modifications])
 
     def _full(self, modification: Modification[S, V]) -> Modification[P | tuple[P, S], V]:
@@ -1045,11 +1114,11 @@ class TableFamily(Generic[P, S, V]):
         return Remove(key, modification.version)
 
     async def put_all(self, items: Mapping[S, V]) -> None:
-        """Set the values of at most 256 secondary keys, all together or not at all."""
+        """Set the values of at most 256 secondary keys, all of them or none."""
         await self.update_many([Put(secondary, value) for secondary, value in items.items()])
 
     async def clear(self) -> None:
-        """Remove every entry, many with each request; not atomic."""
+        """Remove every entry, with many keys in each request. This is not atomic."""
         keys = self._table.keys(primary=self._primary, page_size=MAX_BATCH_KEYS)
         while page := await keys.next_page():
             await self._table.remove_many(page)
@@ -1062,7 +1131,7 @@ class TableFamily(Generic[P, S, V]):
         after: bytes | None = None,
         page_size: int = DEFAULT_PAGE_SIZE,
     ) -> TableIterator[TableKey[P, S]]:
-        """Keys in the order of the secondary ones. Arguments as :meth:`entries`."""
+        """Keys in unsigned byte order of the secondary keys. The parameters are those of :meth:`entries`."""
         return self._table.keys(
             primary=self._primary,
             secondary_between=between,
@@ -1081,9 +1150,10 @@ class TableFamily(Generic[P, S, V]):
     ) -> TableIterator[TableEntry[P, S, V]]:
         """Entries in unsigned byte order of their secondary keys.
 
-        :param between: first and last secondary key, both inclusive, None for no bound.
+        :param between: the first and last secondary key, both inclusive; None for no bound.
         :param prefix: only secondary keys that begin with these bytes.
-        :param after: go on after this position. :param page_size: entries fetched at a time.
+        :param after: continue after this :attr:`TableIterator.position`.
+        :param page_size: the number of entries fetched at a time.
         """
         return self._table.entries(
             primary=self._primary,
@@ -1094,15 +1164,23 @@ class TableFamily(Generic[P, S, V]):
         )
 
     def mapping(self) -> TableMapping[S, V]:
-        """The family as a mapping from secondary key to value."""
+        """Return the family as a mapping from secondary key to value."""
         return TableMapping(self._table, self._primary, self._key, lambda key: key.secondary)
 
 
 class TableMapping(Generic[K, V]):
-    """A table or family with the methods of a mapping, each of which asks the server.
+    """A table or family with the methods of a mapping. Each method makes requests to the server.
 
-    Iterating goes in unsigned byte order of the keys. Where a mapping's method changes what it has read, as
-    :meth:`pop` does, nobody else's change is lost in between.
+    Made by :meth:`KeyValueTable.mapping` and :meth:`TableFamily.mapping`. Iteration is in unsigned byte order
+    of the keys. Methods that read a value and then change it, such as :meth:`pop`, never overwrite the change
+    of another writer in between.
+
+    Example::
+
+        table = await client.key_value_table("demo/limits")
+        limits = table.mapping()
+        await limits.setitem(b"sensor-8", b"15..25")
+        print(await limits.get(b"sensor-8"))
     """
 
     def __init__(
@@ -1121,15 +1199,18 @@ class TableMapping(Generic[K, V]):
         return f"<TableMapping of {self._table.name}>"
 
     def listing(self, page_size: int = DEFAULT_PAGE_SIZE) -> TableIterator[TableKey[Any, Any]]:
-        """The table's keys that the mapping has."""
+        """The keys of the table that belong to the mapping."""
         return self._table.keys(primary=self._primary, page_size=page_size)
 
     def entries(self, page_size: int = DEFAULT_PAGE_SIZE) -> TableIterator[TableEntry[Any, Any, V]]:
-        """The table's entries that the mapping has, with their versions."""
+        """The entries of the table that belong to the mapping, with their versions."""
         return self._table.entries(primary=self._primary, page_size=page_size)
 
     async def getitem(self, key: K) -> V:
-        """The value of a key. :raises KeyError: there is none."""
+        """Return the value of a key.
+
+        :raises KeyError: the key does not exist.
+        """
         entry = await self._table.get(self._to_key(key))
         if entry is None:
             raise KeyError(key)
@@ -1140,15 +1221,18 @@ class TableMapping(Generic[K, V]):
         await self._table.put(self._to_key(key), value)
 
     async def delitem(self, key: K) -> None:
-        """Remove a key. :raises KeyError: it does not exist."""
+        """Remove a key.
+
+        :raises KeyError: the key does not exist.
+        """
         await self.pop(key)
 
     async def contains(self, key: K) -> bool:
-        """Whether the key exists."""
+        """Return whether the key exists."""
         return await self._table.exists(self._to_key(key))
 
     async def length(self) -> int:
-        """Number of keys; every key is listed for that."""
+        """Return the number of keys. This lists every key."""
         count = 0
         keys = self.listing(1000)
         while page := await keys.next_page():
@@ -1156,16 +1240,16 @@ class TableMapping(Generic[K, V]):
         return count
 
     async def empty(self) -> bool:
-        """Whether there is no key at all."""
+        """Return whether the mapping has no keys."""
         return not await self.listing(1).next_page()
 
     async def get(self, key: K, default: T | None = None) -> V | T | None:
-        """The value of a key, or the default."""
+        """Return the value of a key, or the default if the key does not exist."""
         entry = await self._table.get(self._to_key(key))
         return default if entry is None else entry.value
 
     async def setdefault(self, key: K, default: V) -> V:
-        """The value of a key; where there is none, the default becomes it."""
+        """Return the value of a key. If the key does not exist, first set it to the default."""
         backoff = self._table._backoff()
         while True:
             entry = await self._table.get(self._to_key(key))
@@ -1174,14 +1258,17 @@ class TableMapping(Generic[K, V]):
             try:
                 await self._table.insert(self._to_key(key), default)
             except TableKeyBadVersionError:
-                # Somebody else has inserted it meanwhile.
+                # Another writer has just inserted it.
                 if not await backoff.wait():
                     raise
                 continue
             return default
 
     async def pop(self, key: K, default: Any = _MISSING) -> Any:
-        """Remove a key and return its value. :raises KeyError: it does not exist, and there is no default."""
+        """Remove a key and return its value.
+
+        :raises KeyError: the key does not exist and no default was given.
+        """
         backoff = self._table._backoff()
         while True:
             entry = await self._table.get(self._to_key(key))
@@ -1198,7 +1285,10 @@ class TableMapping(Generic[K, V]):
             return entry.value
 
     async def popitem(self) -> tuple[K, V]:
-        """Remove the first key and return it with its value. :raises KeyError: there are no keys."""
+        """Remove the first key and return it with its value.
+
+        :raises KeyError: there are no keys.
+        """
         backoff = self._table._backoff()
         while True:
             async for entry in self.entries(1):
@@ -1210,31 +1300,31 @@ class TableMapping(Generic[K, V]):
                     break
                 return self.of_key(entry.key), entry.value
             else:
-                raise KeyError(f"key-value table {self._table.name} holds no keys")
+                raise KeyError(f"key-value table {self._table.name} has no keys")
 
     async def update(self, other: Mapping[K, V] | Iterable[tuple[K, V]] = ()) -> None:
-        """Set the values of many keys, many with each request; not atomic."""
+        """Set the values of many keys, with many keys in each request. This is not atomic."""
         items = other.items() if isinstance(other, Mapping) else other
         await self._table.put_many([(self._to_key(key), value) for key, value in items])
 
     async def clear(self) -> None:
-        """Remove all keys, many with each request; not atomic."""
+        """Remove all keys, with many keys in each request. This is not atomic."""
         keys = self.listing(MAX_BATCH_KEYS)
         while page := await keys.next_page():
             await self._table.remove_many(page)
 
     async def keys(self) -> AsyncIterator[K]:
-        """``async for key in mapping.keys()``."""
+        """The keys, in order: ``async for key in mapping.keys()``."""
         async for key in self.listing():
             yield self.of_key(key)
 
     async def values(self) -> AsyncIterator[V]:
-        """``async for value in mapping.values()``."""
+        """The values, in the order of their keys: ``async for value in mapping.values()``."""
         async for entry in self.entries():
             yield entry.value
 
     async def items(self) -> AsyncIterator[tuple[K, V]]:
-        """``async for key, value in mapping.items()``."""
+        """The keys and values, in the order of the keys: ``async for key, value in mapping.items()``."""
         async for entry in self.entries():
             yield self.of_key(entry.key), entry.value
 

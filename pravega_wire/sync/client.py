@@ -2336,43 +2336,55 @@ class StateSynchronizer(Closable, Generic[S, I, U]):
 
 
 class KeyValueTable(KeyValueTableBase, Generic[P, S, V]):
-    """A key-value table. Made by :meth:`PravegaClient.key_value_table`.
+    """A table of keys and values on the server. Made by :meth:`PravegaClient.key_value_table`.
 
-    A key is a pair ``(primary, secondary)``, or the primary key alone in a table without secondary keys. As
-    bytes they have exactly the lengths that the table was created with.
+    A key is a pair ``(primary, secondary)``, or the primary key alone in a table without secondary keys.
+    Serialized keys must have exactly the lengths that the table was created with.
 
-    A connection that is lost never makes an update happen twice. Where reading back does not tell whether it
-    happened once, it raises :class:`TableOutcomeUnknownError`.
+    An update never happens twice because of a lost connection. If it cannot be determined whether it happened
+    at all, the method raises :class:`TableOutcomeUnknownError`.
+
+    Example::
+
+        from pravega_wire import KeyValueTableConfiguration
+        from pravega_wire.serializers import Utf8Serializer
+
+        client.create_key_value_table("demo/limits", KeyValueTableConfiguration(4, 8, 0))
+        table = client.key_value_table("demo/limits", Utf8Serializer())
+        version = table.put(b"sensor-7", "20..30")
+        table.put(b"sensor-7", "20..35", version)
+        for entry in table.entries():
+            print(entry.key.primary, entry.value)
     """
 
     _twin: AsyncKeyValueTable[P, S, V]
 
     @property
     def name(self) -> ScopedStream:
-        """Scope and name of the table."""
+        """The scope and name of the table."""
         return self._twin.name
 
     @property
     def configuration(self) -> KeyValueTableConfiguration:
-        """Number of partitions and lengths of the keys."""
+        """The number of partitions and the key lengths."""
         return self._twin.configuration
 
     def get(self, key: P | tuple[P, S], *, timeout: float | None = None) -> TableEntry[P, S, V] | None:
-        """The entry of a key, None when there is none.
+        """Return the entry of a key, or None if it does not exist.
 
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
             None, the default, sets no limit.
         :raises KeyValueTableNotFoundError: the table was deleted.
-        :raises TableKeyLengthError: the key does not have the table's length.
+        :raises TableKeyLengthError: the key does not have the table's key length.
         """
         return self._call(timeout, self._twin.get, key)
 
     def get_many(
         self, keys: Iterable[P | tuple[P, S]], *, timeout: float | None = None
     ) -> list[TableEntry[P, S, V] | None]:
-        """The entries of keys, in their order; None for those that have none.
+        """Return the entries of several keys, in their order; None for keys that do not exist.
 
-        Each entry is as it was at some moment during the call, not all at the same.
+        This is not a snapshot: each entry is as it was at some moment during the call.
 
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
             None, the default, sets no limit.
@@ -2380,7 +2392,7 @@ class KeyValueTable(KeyValueTableBase, Generic[P, S, V]):
         return self._call(timeout, self._twin.get_many, listed(keys))
 
     def exists(self, key: P | tuple[P, S], *, timeout: float | None = None) -> bool:
-        """Whether there is an entry of this key; its value is not fetched.
+        """Return whether a key exists, without fetching its value.
 
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
             None, the default, sets no limit.
@@ -2388,7 +2400,7 @@ class KeyValueTable(KeyValueTableBase, Generic[P, S, V]):
         return self._call(timeout, self._twin.exists, key)
 
     def estimated_size(self, *, timeout: float | None = None) -> int:
-        """Number of entries as the segments count them: it lags behind what was written.
+        """Return the number of entries as counted by the segments, which lags behind recent updates.
 
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
             None, the default, sets no limit.
@@ -2396,12 +2408,12 @@ class KeyValueTable(KeyValueTableBase, Generic[P, S, V]):
         return self._call(timeout, self._twin.estimated_size)
 
     def insert(self, key: P | tuple[P, S], value: V, *, timeout: float | None = None) -> KeyValueVersion:
-        """Add an entry, if there is none of this key; returns its version.
+        """Add an entry if its key does not exist yet. Returns its version.
 
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
             None, the default, sets no limit.
-        :raises TableKeyBadVersionError: there is one.
-        :raises TableOutcomeUnknownError: the answer was lost, and whether it was added is not known.
+        :raises TableKeyBadVersionError: the key already exists.
+        :raises TableOutcomeUnknownError: the answer was lost, and it is unknown whether the entry was added.
         :raises TableValueTooLargeError: the value has more than 1 040 384 bytes.
         """
         return self._call(timeout, self._twin.insert, key, value)
@@ -2414,70 +2426,72 @@ class KeyValueTable(KeyValueTableBase, Generic[P, S, V]):
         *,
         timeout: float | None = None,
     ) -> KeyValueVersion:
-        """Set the value of a key, whether it exists or not; returns the new version.
+        """Set the value of a key, whether it exists or not. Returns the new version.
 
-        :param version: only if it has this version.
+        :param version: set the value only if the entry has this version.
         :param timeout: seconds. If the limit is reached, the change may still have been made; read the key
             to find out. The same holds for the other methods that change the table.
-        :raises TableKeyBadVersionError: it has another.
-        :raises TableOutcomeUnknownError: the answer was lost, and whether it was set is not known. Without
-            ``version`` it may be called again at once.
+        :raises TableKeyBadVersionError: the entry has another version.
+        :raises TableOutcomeUnknownError: the answer was lost, and it is unknown whether the value was set.
+            Without ``version`` you can simply call this again.
         :raises TableValueTooLargeError: the value has more than 1 040 384 bytes.
         """
         return self._call(timeout, self._twin.put, key, value, version)
 
     def replace(self, key: P | tuple[P, S], value: V, *, timeout: float | None = None) -> KeyValueVersion:
-        """Set the value of a key that exists, whatever version it has; returns the new version.
+        """Set the value of an existing key, whatever its version. Returns the new version.
 
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
             None, the default, sets no limit.
-        :raises TableKeyDoesNotExistError: it does not exist.
-        :raises TableOutcomeUnknownError: the answer was lost, and whether it was set is not known.
+        :raises TableKeyDoesNotExistError: the key does not exist.
+        :raises TableOutcomeUnknownError: the answer was lost, and it is unknown whether the value was set.
         """
         return self._call(timeout, self._twin.replace, key, value)
 
     def remove(
         self, key: P | tuple[P, S], version: KeyValueVersion | None = None, *, timeout: float | None = None
     ) -> None:
-        """Remove a key; without ``version`` it may be missing already.
+        """Remove a key. Without ``version``, a key that does not exist is not an error.
 
-        :param version: only if it has this version.
+        :param version: remove the key only if the entry has this version.
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
             None, the default, sets no limit.
-        :raises TableKeyBadVersionError: it has another, or does not exist.
-        :raises TableOutcomeUnknownError: the answer was lost, and whether it was removed is not known.
+        :raises TableKeyBadVersionError: the entry has another version, or does not exist.
+        :raises TableOutcomeUnknownError: the answer was lost, and it is unknown whether the key was removed.
         """
         self._call(timeout, self._twin.remove, key, version)
 
     def update_many(
         self, modifications: Iterable[Modification[P | tuple[P, S], V]], *, timeout: float | None = None
     ) -> list[KeyValueVersion | None]:
-        """Make changes to entries of one primary key, all of them or none.
+        """Change several entries of one primary key atomically: all changes are made, or none.
 
-        :param modifications: at most 256: :class:`Insert` and :class:`Put` in any mixture, or only
-            :class:`Remove`; each key once.
+        :param modifications: at most 256, either any mix of :class:`Insert` and :class:`Put`, or only
+            :class:`Remove`. Each key may occur once.
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
             None, the default, sets no limit.
         :returns: the new versions, in order; None for each removal.
-        :raises MixedPrimaryKeysError: more than one primary key.
-        :raises TableKeyBadVersionError: a condition does not hold; nothing was changed.
-        :raises TableOutcomeUnknownError: the answer was lost, and whether it was made is not known.
+        :raises MixedPrimaryKeysError: the keys have different primary keys.
+        :raises TableKeyBadVersionError: a condition does not hold. Nothing was changed.
+        :raises TableOutcomeUnknownError: the answer was lost, and it is unknown whether the changes were
+            made.
         """
         return self._call(timeout, self._twin.update_many, listed(modifications))
 
     def put_many(self, items: Iterable[tuple[P | tuple[P, S], V]], *, timeout: float | None = None) -> None:
-        """Set the values of any number of keys, many with each request and without conditions.
+        """Set the values of any number of keys, with many keys in each request and without conditions.
 
-        Not atomic: after an error, any of them may have been set. Of a key that comes twice, the last holds.
+        This is not atomic: after an error, any of the values may have been set. If a key occurs twice, its
+        last value is used.
 
         :param timeout: seconds. If the limit is reached, any of the entries may have been set.
         """
         self._call(timeout, self._twin.put_many, listed(items))
 
     def remove_many(self, keys: Iterable[P | tuple[P, S]], *, timeout: float | None = None) -> None:
-        """Remove any number of keys, many with each request and without conditions.
+        """Remove any number of keys, with many keys in each request and without conditions.
 
-        Not atomic: after an error, any of them may have been removed.
+        This is not atomic: after an error, any of the keys may have been removed.
 
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
             None, the default, sets no limit.
@@ -2495,7 +2509,10 @@ class KeyValueTable(KeyValueTableBase, Generic[P, S, V]):
         after: bytes | None = None,
         page_size: int = DEFAULT_PAGE_SIZE,
     ) -> TableIterator[TableKey[P, S]]:
-        """Keys in unsigned byte order: ``for key in table.keys()``. Arguments as :meth:`entries`."""
+        """Keys in unsigned byte order: ``for key in table.keys()``.
+
+        The parameters are those of :meth:`entries`.
+        """
         return TableIterator(
             self._portal,
             self._twin.keys(
@@ -2522,15 +2539,17 @@ class KeyValueTable(KeyValueTableBase, Generic[P, S, V]):
     ) -> TableIterator[TableEntry[P, S, V]]:
         """Entries in unsigned byte order of their keys: ``for entry in table.entries()``.
 
-        All partitions are merged. Entries that are changed meanwhile come as they were before or after.
+        All partitions are merged. Entries that change during the iteration are returned as they were before
+        or after the change.
 
         :param primary: only this primary key.
-        :param between: first and last primary key, both inclusive, None for no bound.
+        :param between: the first and last primary key, both inclusive; None for no bound.
         :param prefix: only primary keys that begin with these bytes.
-        :param secondary_between: with ``primary``: first and last secondary key, both inclusive.
+        :param secondary_between: with ``primary``: the first and last secondary key, both inclusive.
         :param secondary_prefix: with ``primary``: only secondary keys that begin with these bytes.
-        :param after: go on after this :attr:`TableIterator.position`, of an iterator with the same choice.
-        :param page_size: entries fetched at a time from each partition.
+        :param after: continue after this :attr:`TableIterator.position` of an iterator with the same
+            selection.
+        :param page_size: the number of entries fetched at a time from each partition.
         """
         return TableIterator(
             self._portal,
@@ -2546,40 +2565,50 @@ class KeyValueTable(KeyValueTableBase, Generic[P, S, V]):
         )
 
     def family(self, primary: P) -> TableFamily[P, S, V]:
-        """All entries of one primary key, by their secondary keys.
+        """Return all entries of one primary key, as an object to access them by secondary key.
 
         :raises InvalidArgumentError: the table has no secondary keys.
         """
         return TableFamily(self._portal, self._twin.family(primary))
 
     def mapping(self) -> TableMapping[P, V]:
-        """The table as a mapping from primary key to value.
+        """Return the table as a mapping from primary key to value.
 
-        :raises InvalidArgumentError: the table has secondary keys: see :meth:`mapping_of_pairs` and
+        :raises InvalidArgumentError: the table has secondary keys; use :meth:`mapping_of_pairs` or
             :meth:`family`.
         """
         return TableMapping(self._portal, self._twin.mapping())
 
     def mapping_of_pairs(self) -> TableMapping[TableKey[P, S], V]:
-        """The table as a mapping from :class:`TableKey` (any pair will do) to value."""
+        """Return the table as a mapping from :class:`TableKey` (or any pair) to value."""
         return TableMapping(self._portal, self._twin.mapping_of_pairs())
 
 
 class TableIterator(TableIteratorBase[T]):
-    """``for item in iterator``; items in unsigned byte order of their keys, over all partitions.
+    """Iterates over a table: ``for item in iterator``.
 
-    For one thread at a time. After an error or a cancellation it goes on with the next item it has not given.
+    Made by :meth:`KeyValueTable.keys` and :meth:`KeyValueTable.entries`. Items are in unsigned byte order of
+    their keys, over all partitions. Only one thread may use it at a time. After an error or a cancellation it
+    continues with the next item it has not returned.
+
+    Example::
+
+        table = client.key_value_table("demo/limits")
+        entries = table.entries(prefix=b"sensor", page_size=100)
+        for entry in entries:
+            print(entry.key.primary, entry.value)
+        print(entries.position)
     """
 
     _twin: AsyncTableIterator[T]
 
     @property
     def position(self) -> bytes | None:
-        """Where to go on after what was given out so far: give it to another iterator as ``after``."""
+        """Where to continue after the items returned so far: pass it to another iterator as ``after``."""
         return self._twin.position
 
     def next_page(self, *, timeout: float | None = None) -> list[T]:
-        """The next items, as many as are at hand; an empty list after the last.
+        """Return the next items, as many as one fetch brings; an empty list after the last.
 
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
             None, the default, sets no limit.
@@ -2588,9 +2617,20 @@ class TableIterator(TableIteratorBase[T]):
 
 
 class TableFamily(Handle, Generic[P, S, V]):
-    """The entries of one primary key, by secondary key. They lie together and can change together.
+    """The entries of one primary key, by secondary key. They can be changed together, atomically.
 
-    Made by :meth:`KeyValueTable.family`. Errors are those of the table's methods.
+    Made by :meth:`KeyValueTable.family`. Its errors are those of the table's methods.
+
+    Example::
+
+        from pravega_wire import KeyValueTableConfiguration
+
+        client.create_key_value_table("demo/states", KeyValueTableConfiguration(4, 8, 4))
+        table = client.key_value_table("demo/states")
+        family = table.family(b"sensor-7")
+        family.put_all({b"mode": b"auto", b"rate": b"10 s"})
+        for entry in family.entries():
+            print(entry.key.secondary, entry.value)
     """
 
     _twin: AsyncTableFamily[P, S, V]
@@ -2601,7 +2641,7 @@ class TableFamily(Handle, Generic[P, S, V]):
         return self._twin.primary
 
     def get(self, secondary: S, *, timeout: float | None = None) -> TableEntry[P, S, V] | None:
-        """The entry of a secondary key, None when there is none.
+        """Return the entry of a secondary key, or None if it does not exist.
 
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
             None, the default, sets no limit.
@@ -2611,7 +2651,7 @@ class TableFamily(Handle, Generic[P, S, V]):
     def get_many(
         self, secondaries: Iterable[S], *, timeout: float | None = None
     ) -> list[TableEntry[P, S, V] | None]:
-        """The entries of secondary keys, in their order; None for those that have none.
+        """Return the entries of several secondary keys, in their order; None for keys that do not exist.
 
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
             None, the default, sets no limit.
@@ -2619,7 +2659,7 @@ class TableFamily(Handle, Generic[P, S, V]):
         return self._call(timeout, self._twin.get_many, listed(secondaries))
 
     def exists(self, secondary: S, *, timeout: float | None = None) -> bool:
-        """Whether there is an entry of this secondary key.
+        """Return whether a secondary key exists.
 
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
             None, the default, sets no limit.
@@ -2627,7 +2667,7 @@ class TableFamily(Handle, Generic[P, S, V]):
         return self._call(timeout, self._twin.exists, secondary)
 
     def insert(self, secondary: S, value: V, *, timeout: float | None = None) -> KeyValueVersion:
-        """Add an entry, if there is none of this secondary key.
+        """Add an entry if its secondary key does not exist yet. Returns its version.
 
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
             None, the default, sets no limit.
@@ -2637,7 +2677,7 @@ class TableFamily(Handle, Generic[P, S, V]):
     def put(
         self, secondary: S, value: V, version: KeyValueVersion | None = None, *, timeout: float | None = None
     ) -> KeyValueVersion:
-        """Set a value, on the condition of a version where one is given.
+        """Set a value, optionally on condition of the entry's version. Returns the new version.
 
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
             None, the default, sets no limit.
@@ -2645,7 +2685,7 @@ class TableFamily(Handle, Generic[P, S, V]):
         return self._call(timeout, self._twin.put, secondary, value, version)
 
     def replace(self, secondary: S, value: V, *, timeout: float | None = None) -> KeyValueVersion:
-        """Set the value of a secondary key that exists.
+        """Set the value of an existing secondary key. Returns the new version.
 
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
             None, the default, sets no limit.
@@ -2655,7 +2695,7 @@ class TableFamily(Handle, Generic[P, S, V]):
     def remove(
         self, secondary: S, version: KeyValueVersion | None = None, *, timeout: float | None = None
     ) -> None:
-        """Remove an entry, on the condition of a version where one is given.
+        """Remove an entry, optionally on condition of its version.
 
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
             None, the default, sets no limit.
@@ -2665,7 +2705,9 @@ class TableFamily(Handle, Generic[P, S, V]):
     def update_many(
         self, modifications: Iterable[Modification[S, V]], *, timeout: float | None = None
     ) -> list[KeyValueVersion | None]:
-        """Make changes all together or not at all; their keys are secondary keys.
+        """Make several changes atomically. The keys of the modifications are secondary keys.
+
+        See :meth:`KeyValueTable.update_many`.
 
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
             None, the default, sets no limit.
@@ -2673,7 +2715,7 @@ class TableFamily(Handle, Generic[P, S, V]):
         return self._call(timeout, self._twin.update_many, listed(modifications))
 
     def put_all(self, items: Mapping[S, V], *, timeout: float | None = None) -> None:
-        """Set the values of at most 256 secondary keys, all together or not at all.
+        """Set the values of at most 256 secondary keys, all of them or none.
 
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
             None, the default, sets no limit.
@@ -2681,7 +2723,7 @@ class TableFamily(Handle, Generic[P, S, V]):
         self._call(timeout, self._twin.put_all, items)
 
     def clear(self, *, timeout: float | None = None) -> None:
-        """Remove every entry, many with each request; not atomic.
+        """Remove every entry, with many keys in each request. This is not atomic.
 
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
             None, the default, sets no limit.
@@ -2696,7 +2738,7 @@ class TableFamily(Handle, Generic[P, S, V]):
         after: bytes | None = None,
         page_size: int = DEFAULT_PAGE_SIZE,
     ) -> TableIterator[TableKey[P, S]]:
-        """Keys in the order of the secondary ones. Arguments as :meth:`entries`."""
+        """Keys in unsigned byte order of the secondary keys. The parameters are those of :meth:`entries`."""
         return TableIterator(
             self._portal, self._twin.keys(between=between, prefix=prefix, after=after, page_size=page_size)
         )
@@ -2711,14 +2753,15 @@ class TableFamily(Handle, Generic[P, S, V]):
     ) -> TableIterator[TableEntry[P, S, V]]:
         """Entries in unsigned byte order of their secondary keys.
 
-        :param between: first and last secondary key, both inclusive, None for no bound.
+        :param between: the first and last secondary key, both inclusive; None for no bound.
         :param prefix: only secondary keys that begin with these bytes.
-        :param after: go on after this position. :param page_size: entries fetched at a time.
+        :param after: continue after this :attr:`TableIterator.position`.
+        :param page_size: the number of entries fetched at a time.
         """
         return TableIterator(
             self._portal, self._twin.entries(between=between, prefix=prefix, after=after, page_size=page_size)
         )
 
     def mapping(self) -> TableMapping[S, V]:
-        """The family as a mapping from secondary key to value."""
+        """Return the family as a mapping from secondary key to value."""
         return TableMapping(self._portal, self._twin.mapping())
