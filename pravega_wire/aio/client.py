@@ -1392,26 +1392,36 @@ class EventBatches(EventBatchesBase):
 
 
 class RangesReader(RangesReaderBase):
-    """The events of several ranges, a batch of one segment at a time: ``async for batch in reader``.
+    """The events of several ranges, in batches of one segment each: ``async for batch in reader``.
 
-    Made by :meth:`PravegaClient.read_ranges`. Close it (``aclose`` or ``async with``) when it is not read to
-    the end. One task at a time. It reads ahead, in tasks of the client's, from the first batch asked for.
+    Made by :meth:`PravegaClient.read_ranges`. Close it (``aclose`` or ``async with``) if you stop before the
+    end. Only one task may use it at a time. From the first request for a batch on, it reads ahead in tasks of
+    the client.
+
+    Example::
+
+        ranges = await client.segment_ranges("demo/readings")
+        async with client.read_ranges(ranges, at_once=4) as batches:
+            async for events in batches:
+                print(events.segment, len(events))
     """
 
     _twin: AsyncRangesReader
 
     async def next_batch(self) -> SegmentEvents | None:
-        """The next events (at least one), or None after the last.
+        """Return the next events (at least one), or None after the last.
 
-        :raises DataLossError: a range was truncated meanwhile; other errors as those of reading one range.
-            Every further call raises the same.
-        :raises ClosedError: the reader is closed, or was closed meanwhile.
+        After an error every further call raises the same error.
+
+        :raises DataLossError: a range was truncated before it was read.
+        :raises DecodeError: a range does not contain events.
+        :raises ClosedError: the reader was closed before or during this call.
         :raises ConcurrentUseError: another task is reading.
         """
         return await self._next_batch()
 
     async def aclose(self) -> None:
-        """Give the connections back; a task that is reading gets :class:`ClosedError`."""
+        """Release the connections. A task that is reading gets :class:`ClosedError`."""
         await self._end(self._twin.aclose)
 
 

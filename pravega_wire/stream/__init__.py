@@ -1,4 +1,4 @@
-"""What users hold: the client, writers, transactions, batch reads, revisioned streams.
+"""The objects that users hold: the client, writers, transactions, readers, revisioned streams, tables.
 
-Not public: :mod:`pravega_wire` exports what users need of it.
+This package is not public. Import its public names from :mod:`pravega_wire`.
 """

@@ -1,4 +1,4 @@
-"""Arrow arrays of payloads as framed events, without a Python object for each."""
+"""Framing Arrow arrays of payloads as events, without a Python object for each payload."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ _FEW_SEGMENTS = 64
 
 @dataclass(frozen=True, slots=True)
 class FramedEvents:
-    """Events one after the other, each with its header.
+    """Consecutive events, each with its header.
 
-    :ivar data: bytes. :ivar offsets: where each event begins in ``data``, and the end: one more than events.
-    :ivar rows: where they come from: a slice of the array that was given.
+    :ivar data: the bytes of the events.
+    :ivar offsets: where each event begins in ``data``, followed by the end of the last event.
+    :ivar rows: the slice of the given array that they come from.
     """
 
     data: memoryview
@@ -50,7 +51,8 @@ def is_arrow(value: object) -> bool:
 def key_column(keys: Iterable[str | None], count: int) -> Any:
     """Routing keys as an Arrow array of strings.
 
-    :raises InvalidArgumentError: not as many as events, or not strings.
+    :raises InvalidArgumentError: the number of keys differs from the number of events, or the keys are not
+        strings.
     """
     import pyarrow as pa
 
@@ -59,7 +61,7 @@ def key_column(keys: Iterable[str | None], count: int) -> Any:
         kind = column.type
         if pa.types.is_dictionary(kind):
             kind = kind.value_type
-        # a cast would make strings of numbers, and of bytes: another key than was meant
+        # A cast would turn numbers and bytes into strings, and so into unintended keys.
         if not any(
             check(kind)
             for check in (
@@ -74,12 +76,12 @@ def key_column(keys: Iterable[str | None], count: int) -> Any:
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, UnicodeEncodeError) as error:
         raise InvalidArgumentError(f"routing keys must be strings: {error}") from error
     if len(column) != count:
-        raise InvalidArgumentError(f"{len(column)} routing keys were given for {count} events")
+        raise InvalidArgumentError(f"there are {len(column)} routing keys for {count} events")
     return column
 
 
 def _strings(keys: Iterable[str | None]) -> Any:
-    """An array of strings; pyarrow alone would take bytes for text."""
+    """An array of strings. pyarrow alone would accept bytes as text."""
     import pyarrow as pa
 
     listed = list(keys)
@@ -90,16 +92,16 @@ def _strings(keys: Iterable[str | None]) -> Any:
 
 
 def one_array(events: Any) -> Any:
-    """A binary array, in one piece.
+    """The events as one binary array without chunks.
 
-    :raises InvalidArgumentError: it has nulls, or holds neither bytes nor text.
+    :raises InvalidArgumentError: the array has nulls, or contains neither bytes nor text.
     """
     import pyarrow as pa
 
     if isinstance(events, pa.ChunkedArray):
         events = events.combine_chunks()
     if events.null_count:
-        raise InvalidArgumentError(f"{events.null_count} of the events are null")
+        raise InvalidArgumentError(f"{events.null_count} of the events are null: remove or replace them")
     if not any(
         check(events.type)
         for check in (
@@ -107,12 +109,12 @@ def one_array(events: Any) -> Any:
             pa.types.is_fixed_size_binary,
         )
     ):  # fmt: skip
-        raise InvalidArgumentError(f"events are an array of binary or string, not of {events.type}")
+        raise InvalidArgumentError(f"events must be an array of binary or string, not of {events.type}")
     return events
 
 
 def large_rows(events: Any, longest: int) -> list[int]:
-    """Where payloads over ``longest`` bytes lie in an array from :func:`one_array`."""
+    """The rows of an array from :func:`one_array` with payloads over ``longest`` bytes."""
     import pyarrow.compute as pc
 
     if events.nbytes <= longest:
@@ -134,7 +136,7 @@ def payload_at(events: Any, row: int) -> bytes:
 
 
 def bounded_rows(events: Any) -> Iterator[slice]:
-    """Rows of an array, some megabytes at a time."""
+    """Slices of an array of some megabytes each."""
     start = 0
     rows = min(_ROWS, max(1, len(events) * _BYTES // max(1, events.nbytes)))
     while start < len(events):
@@ -145,15 +147,16 @@ def bounded_rows(events: Any) -> Iterator[slice]:
 def by_segment(
     keys: Any, position_of: Callable[[str], float], highs: Sequence[float], *, positions: bool
 ) -> tuple[Any, list[tuple[int, int]], memoryview[float] | None]:
-    """Sort rows by the segments that their routing keys lead to, without an object for each row.
+    """Sort rows by the segments that their routing keys lead to, without a Python object for each row.
 
-    :param keys: an array from :func:`key_column`; where it is null, the row goes anywhere.
-    :param position_of: from a key to its position in the key space; called once for each key, or not at all
-        where it is the usual one and there are many keys.
-    :param highs: of the segments' parts of the key space. :param positions: whether they are wanted.
-    :returns: the rows in their new order as an array of indices, in which those of one segment keep theirs,
-        or None if they all go to one; number and count of rows of each segment, in that order; and the
-        position of each row in that order, or None.
+    :param keys: an array from :func:`key_column`. Rows without a key go to any segment.
+    :param position_of: a function from a key to its position in the key space. It is called once for each
+        different key, or not at all if it is the default and there are many keys.
+    :param highs: upper ends of the segments' parts of the key space.
+    :param positions: whether to return the positions.
+    :returns: a tuple of three. First, the row indices in their new order, as an array; rows of one segment
+        keep their order; None if all rows go to one segment. Second, the number of each segment and its count
+        of rows, in that order. Third, the position of each row in the new order, or None.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -162,7 +165,7 @@ def by_segment(
     known = _positions_of_keys(encoded.dictionary, position_of)
     codes = encoded.indices
     if codes.null_count:
-        # Each event without a key goes anywhere.
+        # Each event without a key gets a random position.
         first, nulls = len(known), codes.null_count
         known = pa.concat_arrays([known, pa.array([random() for _ in range(nulls)], pa.float64())])
         codes = pc.replace_with_mask(
@@ -172,7 +175,7 @@ def by_segment(
     counted = sorted((each["values"], each["counts"]) for each in segments.value_counts().to_pylist())
     order = None
     if len(counted) > 1:
-        # Stable: the rows of one segment stay in their order.
+        # The sort is stable, so the rows of one segment keep their order.
         order = pc.array_sort_indices(segments)
         codes = codes.take(order) if positions else codes
     if not positions:
@@ -183,19 +186,19 @@ def by_segment(
 
 
 def _positions_of_keys(keys: Any, position_of: Callable[[str], float]) -> Any:
-    """Positions of different keys, as an array of float64."""
+    """The positions of distinct keys, as an array of float64."""
     import pyarrow as pa
 
     from pravega_wire.stream import arrow_keys
 
-    # Fewer keys than that are remembered, so that most of them cost a look into a dictionary.
+    # The hashes of fewer keys are cached, so that most of them only take a dictionary look-up.
     if position_of is routing_key_position and len(keys) >= _MANY_KEYS and arrow_keys.are_hashable(keys):
         return arrow_keys.positions_of(keys)
     return pa.array([float(position_of(key)) for key in keys.to_pylist()], pa.float64())
 
 
 def _segments_at(positions: Any, highs: Sequence[float]) -> Any:
-    """Numbers of the segments of positions, as an array of int32."""
+    """The segment number of each position, as an array of int32."""
     import pyarrow as pa
 
     from pravega_wire.stream import arrow_keys
@@ -208,8 +211,8 @@ def _segments_at(positions: Any, highs: Sequence[float]) -> Any:
 def frame_arrow(events: Any, longest: int) -> Iterator[FramedEvents]:
     """Frame the payloads of an array from :func:`one_array`, some megabytes at a time.
 
-    :param longest: largest payload allowed, bytes.
-    :raises EventTooLargeError: a payload is longer; nothing of its slice is given out.
+    :param longest: the largest payload allowed, in bytes.
+    :raises EventTooLargeError: a payload is larger. No event of its slice is returned.
     """
     import pyarrow as pa
     import pyarrow.compute as pc

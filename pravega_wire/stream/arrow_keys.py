@@ -1,6 +1,6 @@
-"""Where an Arrow array of routing keys leads to, without a Python object for each key.
+"""Routing Arrow arrays of keys, without a Python object for each key.
 
-The hash of ``pravega_wire.hashing``, step by step, each for all keys at once.
+It is the hash of ``pravega_wire.hashing``, with each step done for all keys at once.
 """
 
 from __future__ import annotations
@@ -24,23 +24,27 @@ from pravega_wire.hashing import (
 __all__ = ["are_hashable", "positions_of", "segments_of"]
 
 _BLOCK_CHARACTERS: Final = 8
-# The hash takes 16 bytes at a time, of two bytes for each character.
+"""Characters in a block of the hash, which is 16 bytes, at two bytes for each character."""
 
 _FEW: Final = 100
-# A step for all keys costs as much as the whole block of so many keys one by one.
+"""Below this number of keys, hashing them one by one is faster than a step for all of them."""
 
 _MASK: Final = 0xFFFFFFFFFFFFFFFF
 
 
 def are_hashable(keys: Any) -> bool:
-    """Whether :func:`positions_of` takes them: all are ASCII, whose UTF-16 units follow from their bytes."""
+    """Whether :func:`positions_of` supports these keys: all must be ASCII.
+
+    Then the UTF-16 code units of a key follow from its bytes.
+    """
     return bool(pc.all(pc.string_is_ascii(keys), min_count=0).as_py())
 
 
 def positions_of(keys: Any) -> Any:
-    """Positions in the key space, as :func:`pravega_wire.hashing.hash_to_range` has them.
+    """Positions in the key space, the same as those of :func:`pravega_wire.hashing.hash_to_range`.
 
-    :param keys: an array of ASCII strings without nulls. :returns: an array of float64.
+    :param keys: an array of ASCII strings without nulls.
+    :returns: an array of float64.
     """
     lengths = pc.binary_length(keys)
     blocks = pc.shift_right(lengths, pa.scalar(3, lengths.type))
@@ -56,7 +60,7 @@ def positions_of(keys: Any) -> Any:
 
 
 def segments_of(positions: Any, highs: Sequence[float]) -> Any:
-    """Number of the segment of each position: how many of ``highs`` are below it, as an array of int32."""
+    """The segment number of each position, as an array of int32: the number of ``highs`` below it."""
     found = pa.repeat(pa.scalar(0, pa.int32()), len(positions))
     for high in highs:
         found = pc.add(found, pc.greater(positions, high).cast(pa.int32()))
@@ -72,7 +76,7 @@ def _rotated(column: Any, bits: int) -> Any:
 
 
 def _times(column: Any, factor: int) -> Any:
-    # Unsigned, and unchecked: what does not fit 64 bits is dropped, as the hash wants it.
+    # Unsigned and unchecked: bits above the 64th are dropped, as the hash requires.
     return pc.multiply(column, _u64(factor))
 
 
@@ -83,12 +87,12 @@ def _final_mix(column: Any) -> Any:
 
 
 def _positions(keys: Any, lengths: Any, blocks: int) -> Any:
-    """Of keys that have so many whole blocks, and less than another one."""
+    """The positions of keys that all have this number of whole blocks."""
     count = len(keys)
     if count < _FEW:
         return pa.array(map(hash_to_range, keys.to_pylist()), pa.float64())
     width = _BLOCK_CHARACTERS * (blocks + 1)
-    # Zeros behind a key leave its hash as it is, except for the length, which goes into it by itself.
+    # Zeros after a key do not change its hash, except through the length, which is added separately.
     padded = pc.ascii_rpad(keys, width=width, padding="\0")
     _, offsets, data = padded.buffers()
     begin = memoryview(offsets).cast("i")[padded.offset]

@@ -1,8 +1,8 @@
 """Where functions of the user run.
 
-In the async client they run in its only thread. Behind the blocking client there is another one: the thread
-that has called it. Functions belong there, because one that takes long would hold up everything else in the
-client, and because a function may use the blocking client itself.
+In the async client they run in its only thread. Behind the blocking client there is also the calling thread.
+Functions run there, because a slow one would delay everything else in the client, and because a function may
+use the blocking client itself.
 """
 
 from __future__ import annotations
@@ -20,23 +20,24 @@ A = TypeVarTuple("A")
 
 
 class CallingThread(Protocol):
-    """A thread that waits for a call to end and runs functions meanwhile."""
+    """A thread that waits for a call to end and runs functions in the meantime."""
 
     async def run(self, function: Callable[[], Any]) -> Any:
-        """Run a function there; returns what it returns and raises what it raises."""
+        """Run a function there. Returns its result and raises its errors."""
 
     def is_within(self, other: object) -> bool:
-        """Whether it calls from a function that is run for ``other``, or is that."""
+        """Whether this is ``other``, or calls from a function that is being run for ``other``."""
 
 
 calling_thread: ContextVar[CallingThread | None] = ContextVar("calling_thread", default=None)
-"""The thread that waits for the task at hand; None in the async client."""
+"""The thread that waits for the current task; None in the async client."""
 
 
 async def in_caller(function: Callable[[Unpack[A]], R], *args: *A) -> R:
-    """Call a function of the user. Without a calling thread this is a plain call, without a checkpoint.
+    """Call a function of the user, in the calling thread if there is one.
 
-    The time that it takes does not count for the limit of the operation that needs it.
+    Without a calling thread this is a plain call, without a checkpoint. The time that the function takes does
+    not count for the time limit of the operation that calls it.
     """
     thread = calling_thread.get()
     if thread is None:
@@ -47,5 +48,5 @@ async def in_caller(function: Callable[[Unpack[A]], R], *args: *A) -> R:
 
 
 async def in_place(function: Callable[[Unpack[A]], R], *args: *A) -> R:
-    """Call a function that is not the user's."""
+    """Call a function that is not the user's, in this thread."""
     return function(*args)

@@ -1,4 +1,4 @@
-"""What the parts of one client share."""
+"""The objects that all parts of one client share."""
 
 from __future__ import annotations
 
@@ -31,16 +31,19 @@ class ClientCore:
 
     @property
     def counters(self) -> Counters:
-        """What the client counts."""
+        """The client's counters."""
         return self.stores.counters
 
     def check_open(self) -> None:
-        """Raise :class:`ClosedError` once the client is closed."""
+        """Check that the client is open.
+
+        :raises ClosedError: the client is closed.
+        """
         if self.closed:
             raise ClosedError("the client is closed")
 
     def token_source(self, stream: ScopedStream, access: Access) -> StreamToken:
-        """Current delegation tokens for a stream."""
+        """A source of current delegation tokens for a stream."""
         return self.tokens.source(stream.scope, stream.name, access)
 
     def target(self, stream: ScopedStream, segment_id: int, access: Access) -> SegmentTarget:

@@ -1,4 +1,4 @@
-"""A reader group on a server: its state, and the actions of the algorithm carried out."""
+"""A reader group's state on a server, and the execution of the group algorithm's actions."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ __all__ = ["GroupLink", "initial_state", "to_controller"]
 R = TypeVar("R")
 
 STATE_PREFIX: Final = "_RG"
-"""Of a group's name, in the name of the stream that its state is in."""
+"""Precedes the group's name in the name of the stream that holds its state."""
 
 _COMPACT_BYTES: Final = 512 * 1024
 _PUBLISH_SECONDS: Final = 10.0
@@ -88,14 +88,14 @@ log = logging.getLogger(__name__)
 
 
 def state_stream(group: ScopedStream) -> ScopedStream:
-    """The stream that a group's state is in."""
+    """The stream that holds a group's state."""
     return ScopedStream(group.scope, STATE_PREFIX + group.name)
 
 
 def group_name(name: ScopedStream) -> ScopedStream:
-    """A group's full name, checked.
+    """Check a group's full name.
 
-    :raises InvalidArgumentError: illegal name.
+    :raises InvalidArgumentError: the name is invalid.
     """
     validate_user_name("reader group", name.name)
     return name
@@ -105,7 +105,7 @@ def group_name(name: ScopedStream) -> ScopedStream:
 
 
 def to_controller(group: ScopedStream, config: ReaderGroupConfig) -> ReaderGroupConfiguration:
-    """A configuration as the controller takes it; a stream without a cut has an empty one."""
+    """A configuration in the controller's form. A stream without a cut has an empty one."""
 
     def cuts(given: Mapping[ScopedStream, StreamCut | None]) -> dict[tuple[str, str], Mapping[int, int]]:
         return {
@@ -127,7 +127,7 @@ def to_controller(group: ScopedStream, config: ReaderGroupConfig) -> ReaderGroup
 
 
 def from_controller(stored: ReaderGroupConfiguration) -> ReaderGroupConfig:
-    """The controller's configuration of a group."""
+    """A group's configuration from the controller's form."""
 
     def cuts(
         given: Mapping[tuple[str, str], Mapping[int, int]],
@@ -151,15 +151,15 @@ def from_controller(stored: ReaderGroupConfiguration) -> ReaderGroupConfig:
 
 
 async def load_config(core: ClientCore, group: ScopedStream) -> ReaderGroupConfig:
-    """A group's configuration from the controller.
+    """Fetch a group's configuration from the controller.
 
-    :raises ReaderGroupNotFoundError: no such group.
+    :raises ReaderGroupNotFoundError: the group does not exist.
     """
     return from_controller(await core.controller.get_reader_group_config(group.scope, group.name))
 
 
 async def initial_state(core: ClientCore, config: ReaderGroupConfig) -> ReaderGroupStateInit:
-    """The state that a group with this configuration begins with.
+    """The initial state of a group with this configuration.
 
     :raises StreamNotFoundError: one of its streams does not exist.
     """
@@ -180,11 +180,11 @@ async def initial_state(core: ClientCore, config: ReaderGroupConfig) -> ReaderGr
     return ReaderGroupStateInit(config, starts, end_offsets(config), dict.fromkeys(starts), False)
 
 
-# --- questions to the controller ------------------------------------------------------------------
+# --- requests to the controller -------------------------------------------------------------------
 
 
 class Topology:
-    """What the controller knows of the segments of a group's streams."""
+    """The controller's view of the segments of a group's streams."""
 
     def __init__(self, core: ClientCore, config: ReaderGroupConfig) -> None:
         self._core = core
@@ -192,7 +192,7 @@ class Topology:
         self._epochs: dict[tuple[ScopedStream, int], dict[int, KeyRange]] = {}
 
     async def run(self, steps: Generator[Action, Any, R]) -> R:
-        """Carry out steps that only ask."""
+        """Execute steps that only make requests."""
         result: Any = None
         while True:
             try:
@@ -203,7 +203,7 @@ class Topology:
             result = await self.answer(action)
 
     async def answer(self, action: Action) -> Any:
-        """The answer to one question."""
+        """The answer to one request."""
         match action:
             case AskSuccessors(segment):
                 return await self.successors(segment)
@@ -211,13 +211,14 @@ class Topology:
                 return await self.range_of(segment)
             case AskEnd(stream):
                 return await self.end_of(stream)
-        raise TypeError(f"{action} is no question to the controller")
+        raise TypeError(f"{action} is not a request to the controller")
 
     async def complete(self, offsets: dict[str, int]) -> dict[str, int]:
-        """See :func:`completed_cut`; what is given where the user may not ask for the ranges of segments, or
-        where the stream is deleted.
+        """Complete a cut; see :func:`completed_cut`.
 
-        (isStreamCutValid would say what is whole, but a 0.13.0 controller fails on cuts of sealed streams.)
+        The offsets are returned unchanged if the user may not fetch the key ranges of segments, or if the
+        stream was deleted. (``isStreamCutValid`` would tell which cuts are complete, but a 0.13.0 controller
+        fails on cuts of sealed streams.)
         """
         try:
             return await self.run(completed_cut(offsets))
@@ -225,7 +226,7 @@ class Topology:
             return offsets
 
     async def successors(self, segment: str) -> Sequence[FollowingSegment]:
-        """What follows a sealed segment; nothing when the stream was deleted."""
+        """The successors of a sealed segment; none if the stream was deleted."""
         stream, segment_id = stream_of(segment), segment_id_of(segment)
         try:
             found = await self._core.controller.get_successors(stream.scope, stream.name, segment_id)
@@ -241,7 +242,7 @@ class Topology:
         ]
 
     async def range_of(self, segment: str) -> KeyRange:
-        """A segment's part of the key space; of one that the controller has forgotten, nothing."""
+        """A segment's part of the key space; empty if the controller has forgotten the segment."""
         stream, segment_id = stream_of(segment), segment_id_of(segment)
         epoch = epoch_of(segment_id)
         if (stream, epoch) not in self._epochs:
@@ -250,7 +251,7 @@ class Topology:
         return self._epochs[stream, epoch].get(segment_id, (0.0, 0.0))
 
     async def end_of(self, stream: ScopedStream) -> dict[str, int]:
-        """Where the group ends in a stream; empty when it goes on."""
+        """The position at which the group ends in a stream; empty if it has no end."""
         end = self._config.ends.get(stream)
         if end is not None:
             positions = dict(end.positions)
@@ -265,7 +266,7 @@ class Topology:
 
 
 class StreamWatermarks:
-    """The watermarks of a stream, as far as they were needed."""
+    """The watermarks of a stream, read as needed."""
 
     def __init__(self, core: ClientCore, stream: ScopedStream) -> None:
         self.stream = stream
@@ -277,7 +278,7 @@ class StreamWatermarks:
         self._lock = trio.Lock()
 
     async def window(self, state: GroupState) -> TimeWindow:
-        """The time a group is at that has read to its state's last positions."""
+        """The event times that a group with this state has reached."""
         async with self._lock:
             self._window.move(
                 {
@@ -291,7 +292,7 @@ class StreamWatermarks:
                     if not self._waiting and not await self._read_more():
                         break
                 except (NoSuchSegmentError, StreamNotFoundError):
-                    # Deleted with its stream: there will be no more.
+                    # The mark stream was deleted with its stream: there will be no more watermarks.
                     break
                 self._window.add(self._waiting.pop())
             return self._window.window
@@ -310,12 +311,12 @@ class StreamWatermarks:
                 read_to = revision
         finally:
             await reader.aclose()
-        # Both or neither, where this is cancelled.
+        # Assigned together, so that a cancellation changes both or neither.
         self._read_to, self._waiting = read_to, found[::-1]
         return bool(found)
 
     async def aclose(self) -> None:
-        """Give the connection back."""
+        """Release the connection."""
         if self._marks is not None:
             await self._marks.aclose()
 
@@ -324,14 +325,16 @@ class StreamWatermarks:
 
 
 class _Watching(GroupStateFormat):
-    """Notes what the last state that was fetched need not tell, while updates are applied.
+    """Records, while updates are applied, what the last fetched state may no longer contain.
 
-    :ivar joined: how often readers of a name have joined. :ivar watched: checkpoints that are waited for.
-    :ivar found: what they came to; one may be complete, and cleared by a later one, in updates that arrive
-        together.
-    :ivar since: when the first state was there; None before. What comes with that was written at any time.
-    :ivar moved: online reader to when the newest record that it has written was read.
-    :ivar begun: checkpoint that is not complete to when its beginning was read.
+    :ivar joined: the number of times that readers of a name have joined.
+    :ivar watched: checkpoints that callers wait for.
+    :ivar found: their positions. A checkpoint may be completed, and cleared by a later one, in updates that
+        arrive together.
+    :ivar since: when the first state was fetched; None before. Updates fetched with it may have been written
+        at any time.
+    :ivar moved: for each online reader, when its newest record was read.
+    :ivar begun: for each incomplete checkpoint, when its beginning was read.
     """
 
     def __init__(self) -> None:
@@ -356,7 +359,7 @@ class _Watching(GroupStateFormat):
         return after
 
     def _note(self, update: GroupUpdate, after: GroupState) -> None:
-        """When readers moved and checkpoints began."""
+        """Record when readers moved and checkpoints began."""
         match update:
             case CreateCheckpoint(checkpoint):
                 self.begun.setdefault(checkpoint, datetime.now(UTC))
@@ -371,7 +374,7 @@ class _Watching(GroupStateFormat):
                 self.moved[reader] = datetime.now(UTC)
             case ReaderGroupStateInit():
                 self.moved.clear()
-        # The lag of a reader that has left may be written after that.
+        # The lag of a reader may be written after the reader has left.
         for gone in self.moved.keys() - after.assigned.keys():
             del self.moved[gone]
         for ended in self.begun.keys() - after.checkpoints.pending.keys():
@@ -379,9 +382,9 @@ class _Watching(GroupStateFormat):
 
 
 class GroupLink:
-    """A group's state, and how the actions of :mod:`pravega_wire.protocol.group_algorithm` are carried out.
+    """A group's state, and the execution of the actions of :mod:`pravega_wire.protocol.group_algorithm`.
 
-    :raises ReaderGroupNotFoundError: (from :meth:`open`) no such group.
+    :raises ReaderGroupNotFoundError: (from :meth:`open`) the group does not exist.
     """
 
     def __init__(
@@ -400,7 +403,10 @@ class GroupLink:
 
     @classmethod
     async def open(cls, core: ClientCore, group: ScopedStream) -> Self:
-        """Connect to a group's state and fetch it."""
+        """Connect to a group's state and fetch it.
+
+        :raises ReaderGroupNotFoundError: the group does not exist.
+        """
         core.check_open()
         try:
             log = await RevisionedStream.open(core, state_stream(group), BytesSerializer())
@@ -421,46 +427,47 @@ class GroupLink:
 
     @property
     def state(self) -> GroupState:
-        """The state as it was fetched last."""
+        """The state as of the last fetch."""
         state = self._synchronizer.state
         if state is None:
             raise ReaderGroupNotFoundError(
-                f"reader group {self.group} has no state: whoever creates it has not finished",
+                f"reader group {self.group} has no state yet: its creation is not finished. Call "
+                "create_reader_group again to finish it",
                 scope=self.group.scope,
             )
         return state
 
     @property
     def reader_count(self) -> int:
-        """Readers in the group, by the state as it was fetched last; 0 where there is none."""
+        """The number of readers in the group as of the last fetch; 0 without a state."""
         state = self._synchronizer.state
         return 0 if state is None else len(state.assigned)
 
     async def fetch(self) -> GroupState:
-        """Read what others wrote."""
+        """Fetch the updates of other processes."""
         with self._deletion():
             await self._synchronizer.fetch_updates()
         return self.state
 
     async def change(self, action: Change) -> GroupState:
-        """Write updates for the current state."""
+        """Write updates that are generated for the current state."""
         with self._deletion():
             return await self._synchronizer.update(action.generate)
 
     async def announce(self, updates: Sequence[GroupUpdate]) -> None:
-        """Write updates whatever the state is."""
+        """Write updates, whatever the state is."""
         with self._deletion():
             await self._synchronizer.update_unconditionally(updates)
 
     async def wait_for_updates(self) -> GroupState:
-        """Wait until somebody writes, and fetch it."""
+        """Wait until another process writes an update, and fetch it."""
         with self._deletion():
             await self._synchronizer.wait_for_updates()
         return self.state
 
     @contextmanager
     def _deletion(self) -> Iterator[None]:
-        """What the state's stream says when the group was deleted."""
+        """Raise errors of the state's stream as the deletion of the group."""
         try:
             yield
         except (NoSuchSegmentError, StreamNotFoundError, SealedStateError) as error:
@@ -469,18 +476,18 @@ class GroupLink:
             ) from error
 
     def joined(self, reader: str) -> int:
-        """How often readers of this name have joined, as far as it is known here."""
+        """The number of times that readers of this name have joined, as seen by this link."""
         return self._watching.joined[reader]
 
     @property
     def watched_since(self) -> datetime:
-        """When this link had its first state, UTC."""
+        """When this link fetched its first state, in UTC."""
         since = self._watching.since
         assert since is not None  # a link that was opened
         return since
 
     def online_readers(self) -> OnlineReaders:
-        """The readers of the state as it was fetched last, and what was seen of them."""
+        """The readers in the last fetched state, with what this link has seen of them."""
         return OnlineReaders(map(self._online_reader, self.state.assigned))
 
     def _online_reader(self, name: str) -> OnlineReader:
@@ -495,7 +502,7 @@ class GroupLink:
         )
 
     def outstanding_checkpoints(self) -> tuple[OutstandingCheckpoint, ...]:
-        """The checkpoints that are not complete in the state as it was fetched last, oldest first."""
+        """The incomplete checkpoints in the last fetched state, oldest first."""
         checkpoints = self.state.checkpoints
         return tuple(
             OutstandingCheckpoint(
@@ -510,20 +517,20 @@ class GroupLink:
 
     @contextmanager
     def watch(self, checkpoint: str) -> Iterator[Mapping[str, Mapping[str, int]]]:
-        """Note a checkpoint's positions when it is complete; gives what was noted so far, by name."""
+        """Record a checkpoint's positions when it is complete. Yields the recorded positions, by name."""
         watched = self._watching.watched
         watched[checkpoint] += 1
         try:
             yield self._watching.found
         finally:
             watched[checkpoint] -= 1
-            # Another task may have asked for one of this name before.
+            # Another task may still wait for a checkpoint of the same name.
             if not watched[checkpoint]:
                 del watched[checkpoint]
                 self._watching.found.pop(checkpoint, None)
 
     async def run(self, steps: Generator[Action, Any, R]) -> R:
-        """Carry out the steps of an algorithm; broken off when this is cancelled."""
+        """Execute the steps of an algorithm. Cancelling this interrupts the algorithm."""
         result: Any = None
         try:
             while True:
@@ -557,7 +564,7 @@ class GroupLink:
             await self._synchronizer.compact(lambda state: state.compacted())
 
     async def complete(self, cuts: Sequence[StreamCut]) -> list[StreamCut]:
-        """Cuts of a group's positions, with what its state does not hold any more."""
+        """Complete the cuts of a group's positions with segments that its state no longer has."""
         result = []
         topology = Topology(self.core, self.state.config)
         for cut in cuts:
@@ -568,10 +575,10 @@ class GroupLink:
         return result
 
     async def publish(self, cuts: Sequence[StreamCut], config: ReaderGroupConfig) -> None:
-        """Tell the controller that the group does not need what is before these cuts, as far as it listens.
+        """Report to the controller that the group no longer needs data before these cuts, if it accepts that.
 
-        It does not for a stream that is sealed or deleted, or when the group is being reset; and reading does
-        not depend on it: after the next checkpoint there are newer cuts.
+        It does not accept it for a sealed or deleted stream, or while the group is being reset. Reading does
+        not depend on it, and newer cuts follow with the next checkpoint.
         """
         with trio.move_on_after(_PUBLISH_SECONDS) as scope:
             for cut in cuts:
@@ -587,22 +594,25 @@ class GroupLink:
                         whole.positions,
                     )
                 except PravegaError as error:
-                    log.info("stream %s does not drop what group %s has read: %s", stream, self.group, error)
+                    log.info(
+                        "stream %s does not delete the data that group %s has read: %s",
+                        stream, self.group, error,
+                    )  # fmt: skip
         if scope.cancelled_caught:
             log.warning(
-                "group %s: no answer in %g s to what it has read; its streams may drop it later",
-                self.group, _PUBLISH_SECONDS,
+                "the controller did not accept the positions of group %s within %g s; its streams may delete "
+                "the data that was read later", self.group, _PUBLISH_SECONDS,
             )  # fmt: skip
 
     async def time_window(self, stream: ScopedStream) -> TimeWindow:
-        """The time that the group is at in a stream, by its state.
+        """The event times that the group has reached in a stream, as of its last fetched state.
 
         :raises InvalidArgumentError: the group does not read the stream.
         """
         if stream not in self.state.config.starts:
             raise InvalidArgumentError(f"reader group {self.group} does not read stream {stream}")
         if self._watermarks_of != self.state.config.generation:
-            # Perhaps it begins again, where windows that have moved on do not go back to.
+            # After a reset the group may restart at an earlier position, and windows cannot move back.
             self._watermarks_of = self.state.config.generation
             former, self._watermarks = self._watermarks, {}
             for each in former.values():
@@ -612,7 +622,7 @@ class GroupLink:
         return await self._watermarks[stream].window(self.state)
 
     async def aclose(self) -> None:
-        """Give the connections back."""
+        """Release the connections."""
         for each in self._watermarks.values():
             await each.aclose()
         await self._synchronizer.aclose()

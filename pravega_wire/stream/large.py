@@ -1,6 +1,7 @@
-"""Events over the limit of an ordinary one: written to a segment of their own, and merged in at the end.
+"""Large events: each is written to a segment of its own, and merged into its stream at the end.
 
-(Client formats v0.13.0, "Event framing": the reference client's option ``enableLargeEvents``.)
+Large events are the option ``enableLargeEvents`` of the Java client; see ``docs/protocol/wire.md``, "Large
+events".
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from pravega_wire.segment.store import SegmentStores, SegmentTarget
 __all__ = ["MAX_LARGE_EVENT_BYTES", "append_large_event"]
 
 MAX_LARGE_EVENT_BYTES: Final = 2**31 - 1 - EVENT_HEADER.size
-"""Largest payload: readers keep an event's length, with its header, in 31 bits."""
+"""Largest payload: readers store an event's length, header included, in 31 bits."""
 
 _WINDOW: Final = 16
 
 
 class _Owner:
-    """Watches the appender of the segment that an event is gathered in."""
+    """Watches the appender of the segment that collects an event."""
 
     def __init__(self, counts: WriteCounts) -> None:
         self._counts = counts
@@ -42,7 +43,7 @@ class _Owner:
         self.room.set()
 
     def resent(self, blocks: int, count: int, size: int) -> None:
-        # Blocks are pieces of one event here.
+        # Here, blocks are pieces of one event.
         self._counts.resent(blocks, 0, size)
 
     def reconnecting(self, error: PravegaError) -> None:
@@ -66,16 +67,16 @@ async def append_large_event(
     counts: WriteCounts,
     mark: tuple[UUID, int],
 ) -> bool:
-    """Append one event of any size to a segment; returns when it is stored, whole.
+    """Append one event of any size to a segment. Returns when all of it is stored.
 
-    Readers see all of it or nothing. Where this fails or is cancelled, the server drops what
-    there is later.
+    Readers see all of it or nothing. If this fails or is cancelled, the server later deletes the parts it
+    has.
 
-    :param counts: told what had to be done again. :param mark: see :meth:`SegmentMetadata.merge`; another
-        value for each call.
-    :returns: False when the server has dropped what it had of the event, so that nothing was appended.
-    :raises SegmentSealedError: the segment takes no more; nothing was appended.
-    :raises NoSuchSegmentError: it is gone; nothing was appended.
+    :param counts: records resent blocks and reconnections.
+    :param mark: see :meth:`SegmentMetadata.merge`. Must differ for each call.
+    :returns: False if the server has deleted its parts of the event, so that nothing was appended.
+    :raises SegmentSealedError: the segment is sealed. Nothing was appended.
+    :raises NoSuchSegmentError: the segment was deleted. Nothing was appended.
     """
     metadata = SegmentMetadata(stores, parent)
     created = await stores.call(
@@ -98,7 +99,7 @@ async def append_large_event(
         try:
             await _gather(appender, owner, payload)
         except PravegaError as error:
-            # It leaves the nursery as it was raised: the caller goes by its kind.
+            # Raised outside the nursery, where it is not put into a group: the caller depends on its class.
             failure = error
         finally:
             appender.finish()

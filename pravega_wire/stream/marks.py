@@ -1,4 +1,7 @@
-"""The watermarks of a stream: what time its writers were at where (client formats v0.13.0, section 13)."""
+"""The watermarks of a stream, which say what event time was reached at which position.
+
+Their format is in ``docs/protocol/formats.md``, "Watermarks".
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ __all__ = ["mark_stream", "watermarks"]
 
 
 def mark_stream(stream: ScopedStream) -> ScopedStream:
-    """The stream that the controller writes a stream's watermarks to."""
+    """The stream to which the controller writes a stream's watermarks."""
     return ScopedStream(stream.scope, f"_MARK{stream.name}")
 
 

@@ -1,4 +1,4 @@
-"""Saying what ``on_truncated="skip_to_head"`` leaves out."""
+"""Reporting the data that ``on_truncated="skip_to_head"`` skips."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 def report_skipped(core: ClientCore, stream: ScopedStream, part: SkippedPart, reader: str) -> None:
-    """Count truncated data that is skipped, let the observer know, and log it.
+    """Report truncated data that is skipped: to the counters, the observer and the log.
 
     :param reader: the party that skips it, for the log.
     """
@@ -23,8 +23,8 @@ def report_skipped(core: ClientCore, stream: ScopedStream, part: SkippedPart, re
     )
     if part.size is None:
         log.warning(
-            "stream %s, segment %s: deleted before %s read it from offset %d to its end; an unknown "
-            "number of bytes is skipped", stream, part.segment, reader, part.offset,
+            "stream %s, segment %s: the segment was deleted before %s read it from offset %d to its end; an "
+            "unknown number of bytes is skipped", stream, part.segment, reader, part.offset,
         )  # fmt: skip
     else:
         log.warning(

@@ -1,12 +1,13 @@
-"""Dividing a part of a segment between events: one pass over the headers finds where.
+"""Finding event boundaries in part of a segment, with one pass over the event headers.
 
-A server of 0.13.0 is of no help. The wire command LocateOffset (41) and the ``#index`` segments that answer
-it came after it, with wire version 17; a real 0.13.0 server (wire version 16) has no index segment beside one
-of 60 MB, and closes the connection when it is asked with 41. So it is never asked, because others share the
-connection. Chunk borders of long-term storage are no help either: the store flushes bytes, not events.
+A 0.13.0 server cannot help. The wire command LocateOffset (41) and the ``#index`` segments behind it were
+added later, with wire version 17. A 0.13.0 server (wire version 16) keeps no index segment, even beside a
+segment of 60 MB, and closes the connection when it receives command 41. So it is never sent, because the
+connection is shared. Chunk borders of long-term storage do not help either: the store flushes bytes, not
+events.
 
-What the pass finds is proven: each boundary is reached from the range's start by following the headers of
-every event between.
+The result of the pass is proven: each boundary is reached from the range's start through the headers of all
+events in between.
 """
 
 from __future__ import annotations
@@ -47,9 +48,9 @@ _CONCURRENT_PASSES = 4
 
 
 class _Scan:
-    """Follows headers in bytes that are fed to it; does no I/O itself.
+    """Follows event headers in bytes that are fed to it. Does no I/O.
 
-    :ivar at: where the next header begins; bytes before it are not needed.
+    :ivar at: the offset of the next header. Bytes before it are not needed.
     """
 
     def __init__(self, segment: str, start: int, end: int) -> None:
@@ -60,27 +61,27 @@ class _Scan:
 
     @property
     def next_byte(self) -> int:
-        """First offset that is still needed."""
+        """The first offset that is still needed."""
         return self.at + len(self._carry)
 
     @property
     def done(self) -> bool:
-        """Whether nothing more is needed."""
+        """Whether no more bytes are needed."""
         raise NotImplementedError
 
     def _follow(self, view: memoryview, base: int) -> None:
         raise NotImplementedError
 
     def feed(self, data: memoryview, offset: int) -> None:
-        """Bytes from ``offset``, which is not after :attr:`next_byte`.
+        """Process bytes from ``offset``, which is not after :attr:`next_byte`.
 
-        :raises DecodeError: they are not events.
+        :raises DecodeError: the bytes are not events.
         :raises TruncatedInputError: the end is in the middle of an event.
         """
         if offset + len(data) <= self.next_byte:
             return
         if self._carry:
-            # A header across two chunks: join just that, the rest is followed where it lies.
+            # A header is split across two chunks. Join only the header; the rest is read in place.
             taken = HEADER_BYTES - len(self._carry)
             skip = self.next_byte - offset
             head = self._carry + bytes(data[skip : skip + taken])
@@ -92,7 +93,7 @@ class _Scan:
             raise self._inside()
 
     def _keep(self, view: memoryview, base: int) -> None:
-        """Keep the part of a header that the view ends with."""
+        """Keep the part of a header at the end of the view."""
         self._carry = bytes(view[max(0, self.at - base) :]) if self.at < base + len(view) else b""
 
     def _inside(self) -> TruncatedInputError:
@@ -103,11 +104,10 @@ class _Scan:
 
 
 class BoundaryScan(_Scan):
-    """Finds marks in a range.
+    """Finds marks (boundaries about ``spacing`` bytes apart) in a range.
 
-    :ivar marks: what was found so far.
-
-    :param mark: last mark before ``at``, of a pass that is continued.
+    :ivar marks: the marks found so far.
+    :param mark: the last mark before ``at``, when a pass is continued.
     """
 
     def __init__(self, segment: str, start: int, end: int, spacing: int, mark: int | None = None) -> None:
@@ -118,7 +118,7 @@ class BoundaryScan(_Scan):
 
     @property
     def done(self) -> bool:
-        """Whether all boundaries are found."""
+        """Whether all marks are found."""
         return self.at >= self._end
 
     def _follow(self, view: memoryview, base: int) -> None:
@@ -140,9 +140,10 @@ class BoundaryScan(_Scan):
 
 
 class LeadingScan(_Scan):
-    """Finds the whole events that a range begins with, up to a limit of bytes, of events, or of both.
+    """Finds the whole events at the beginning of a range, up to a limit of bytes, of events, or of both.
 
-    :ivar events: found so far, None without a limit of events. :ivar next_bytes: as in :class:`LeadingPart`.
+    :ivar events: the number of events found so far; None without a limit of events.
+    :ivar next_bytes: see :class:`LeadingPart`.
     """
 
     def __init__(
@@ -156,12 +157,12 @@ class LeadingScan(_Scan):
 
     @property
     def done(self) -> bool:
-        """Whether the end, a limit or the event that is over it was reached."""
+        """Whether the end, a limit or the event that exceeds the byte limit was reached."""
         return self.at >= self._end or self.next_bytes is not None or self.events == (self._max_events or -1)
 
     @property
     def read_end(self) -> int:
-        """No byte from here on is needed: the header of the event over the limit lies before it."""
+        """The offset from which no byte is needed. The header of an event over the limit is before it."""
         return min(self._end, self._limit + HEADER_BYTES)
 
     def _follow(self, view: memoryview, base: int) -> None:
@@ -179,7 +180,7 @@ class LeadingScan(_Scan):
             self._keep(view, base)
 
     def _count(self, view: memoryview, at: int, limit: int, base: int) -> tuple[int, int]:
-        """As :func:`last_boundary`, one event after the other."""
+        """Do the work of :func:`last_boundary` one event at a time."""
         assert self.events is not None
         assert self._max_events is not None
         size = len(view) - HEADER_BYTES
@@ -204,11 +205,11 @@ class LeadingScan(_Scan):
 
 
 async def _scan(stores: SegmentStores, target: SegmentTarget, scan: _Scan, end: int) -> None:
-    """Feed a scan up to ``end``: everything where events are small, only headers where they are large."""
+    """Feed a scan up to ``end``: all bytes where events are small, only headers where they are large."""
     length = _FIRST_READ
     while not scan.done:
         start = scan.next_byte
-        # After a few reads without a long jump, everything is read, several chunks ahead.
+        # After a few reads without a long jump, read everything, several chunks ahead.
         stop = min(end, start + (length if length < CHUNK_BYTES else _LEG))
         reader = RangeReader(stores, target, start, stop, chunk_bytes=min(length, CHUNK_BYTES))
         jumped = 0
@@ -218,7 +219,7 @@ async def _scan(stores: SegmentStores, target: SegmentTarget, scan: _Scan, end: 
                 jumped += min(max(0, scan.at - begin), len(chunk))
                 scan.feed(chunk, begin)
                 if scan.at - reader.offset > _READ_AHEAD:
-                    # More than is under way anyway: ask again behind it.
+                    # The jump is longer than what is already in flight: request data from behind it.
                     break
         finally:
             reader.close()
@@ -242,7 +243,7 @@ async def boundary_index(
     if known is not None:
         if (known.stream, known.segment_id) != (whole.stream, whole.segment_id):
             raise InvalidArgumentError(
-                f"the known boundaries are of segment {known.range.segment}, not of {whole.segment}"
+                f"the known boundaries belong to segment {known.range.segment}, not to {whole.segment}"
             )
         if known.spacing == spacing and known.start <= start <= known.end:
             begin, start, marks = known.start, known.end, known.marks
@@ -260,20 +261,24 @@ async def boundary_index(
 
 
 async def _check_end(core: ClientCore, target: SegmentTarget, whole: SegmentRange) -> None:
-    """Bytes that are not there yet would be waited for."""
+    """Check that all bytes of a range exist. A read would wait for bytes that do not exist yet.
+
+    :raises DataLossError: the segment was deleted.
+    :raises InvalidArgumentError: the range reaches beyond the segment's end.
+    """
     try:
         info = await SegmentMetadata(core.stores, target).info()
     except NoSuchSegmentError as error:
         raise DataLossError(
-            f"segment {target.name} is gone",
+            f"segment {target.name} was deleted",
             segment=target.name,
             start_offset=None,
             offset=whole.start_offset,
         ) from error
     if info.write_offset < whole.end_offset:
         raise InvalidArgumentError(
-            f"{whole.start_offset}..{whole.end_offset} of segment {target.name} is beyond its end, "
-            f"{info.write_offset}",
+            f"the range {whole.start_offset}..{whole.end_offset} reaches beyond the end of segment "
+            f"{target.name}, offset {info.write_offset}",
             segment=target.name,
         )
 
@@ -288,7 +293,7 @@ async def range_crc32(core: ClientCore, segment_range: SegmentRange) -> int:
     try:
         while (chunk := await reader.receive()) is not None:
             crc32 = zlib.crc32(chunk, crc32)
-            # Other tasks run between two chunks that are there already.
+            # Let other tasks run between two chunks that are already received.
             await trio.lowlevel.checkpoint()
     finally:
         reader.close()
@@ -317,7 +322,7 @@ async def split_range(
 async def split_ranges(
     core: ClientCore, ranges: Sequence[SegmentRange], max_bytes: int
 ) -> list[SegmentRange]:
-    """All ranges divided, in the same order; a few at a time."""
+    """Divide ranges, a few at a time. Returns all pieces in the order of the ranges."""
 
     async def split(place: int) -> list[SegmentRange]:
         return await split_range(core, ranges[place], max_bytes)

@@ -1,4 +1,4 @@
-"""Reading several ranges of segments at the same time, within a bound of memory."""
+"""Reading several segment ranges concurrently, with limited memory."""
 
 from __future__ import annotations
 
@@ -28,14 +28,22 @@ from pravega_wire.types import SegmentRange
 __all__ = ["RangesReader"]
 
 _CHUNKS_EACH: Final = DEPTH + 2
-# Of a range: under way or arrived, being parsed, waiting to be taken.
+"""The most chunks that one range holds: in flight or received, being parsed, and waiting to be taken."""
 
 
 class RangesReader:
-    """The events of several ranges, a batch of one segment at a time: ``async for batch in reader``.
+    """The events of several ranges, in batches of one segment each: ``async for batch in reader``.
 
-    Made by :meth:`PravegaClient.read_ranges`. Close it (``aclose`` or ``async with``) when it is not read to
-    the end. One task at a time. It reads ahead, in tasks of the client's, from the first batch asked for.
+    Made by :meth:`PravegaClient.read_ranges`. Close it (``aclose`` or ``async with``) if you stop before the
+    end. Only one task may use it at a time. From the first request for a batch on, it reads ahead in tasks of
+    the client.
+
+    Example::
+
+        ranges = await client.segment_ranges("demo/readings")
+        async with client.read_ranges(ranges, at_once=4) as batches:
+            async for events in batches:
+                print(events.segment, len(events))
     """
 
     def __init__(
@@ -85,11 +93,13 @@ class RangesReader:
         return batch
 
     async def next_batch(self) -> SegmentEvents | None:
-        """The next events (at least one), or None after the last.
+        """Return the next events (at least one), or None after the last.
 
-        :raises DataLossError: a range was truncated meanwhile; other errors as those of reading one range.
-            Every further call raises the same.
-        :raises ClosedError: the reader is closed, or was closed meanwhile.
+        After an error every further call raises the same error.
+
+        :raises DataLossError: a range was truncated before it was read.
+        :raises DecodeError: a range does not contain events.
+        :raises ClosedError: the reader was closed before or during this call.
         :raises ConcurrentUseError: another task is reading.
         """
         with self._alone:
@@ -111,11 +121,11 @@ class RangesReader:
 
     def _check_open(self) -> None:
         if self._closed:
-            # None would say that everything was read.
+            # Returning None would mean that everything was read.
             raise ClosedError("the reader of these ranges is closed")
 
     async def aclose(self) -> None:
-        """Give the connections back; a task that is reading gets :class:`ClosedError`."""
+        """Release the connections. A task that is reading gets :class:`ClosedError`."""
         await self._end()
         await trio.lowlevel.checkpoint()
 
@@ -123,7 +133,7 @@ class RangesReader:
         self._closed = True
         self._scope.cancel()
         if self._started:
-            # Its tasks are cancelled: they end without waiting for anybody.
+            # The reader's tasks are cancelled and end without waiting.
             with trio.CancelScope(shield=True):
                 await self._done.wait()
 
@@ -133,7 +143,7 @@ class RangesReader:
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         await self._end()
         if kind is None:
-            # An exception leaves as it is: no cancellation takes its place.
+            # After an exception there is no checkpoint: a cancellation would replace the exception.
             await trio.lowlevel.checkpoint()
 
     # --- tasks ----------------------------------------------------------------------------------
@@ -159,7 +169,7 @@ class RangesReader:
                 for each in waiting.popleft():
                     await self._read(each)
         except PravegaError as error:
-            # The first failure ends everything; the next call for a batch raises it.
+            # The first failure ends all reading. The next request for a batch raises it.
             self._failure = self._failure or error
             scope.cancel()
 
@@ -179,9 +189,9 @@ class RangesReader:
 
 
 def _groups(ranges: Sequence[SegmentRange], *, ordered: bool) -> list[list[deque[SegmentRange]]]:
-    """What may be read at the same time; in each group, ranges that one task reads in turn.
+    """Group the ranges that may be read concurrently. Each deque in a group is read by one task, in order.
 
-    A segment can only follow one of an earlier epoch. Pieces of one segment follow each other.
+    A segment can only follow one of an earlier epoch. Pieces of one segment are in one deque.
     """
     if not ordered:
         return [[deque([each]) for each in ranges]] if ranges else []

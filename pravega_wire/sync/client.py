@@ -1642,28 +1642,38 @@ class EventBatches(EventBatchesBase):
 
 
 class RangesReader(RangesReaderBase):
-    """The events of several ranges, a batch of one segment at a time: ``for batch in reader``.
+    """The events of several ranges, in batches of one segment each: ``for batch in reader``.
 
-    Made by :meth:`PravegaClient.read_ranges`. Close it (``close`` or ``with``) when it is not read to
-    the end. One thread at a time. It reads ahead, in threads of the client's, from the first batch asked for.
+    Made by :meth:`PravegaClient.read_ranges`. Close it (``close`` or ``with``) if you stop before the end.
+    Only one thread may use it at a time. From the first request for a batch on, it reads ahead in threads of
+    the client.
+
+    Example::
+
+        ranges = client.segment_ranges("demo/readings")
+        with client.read_ranges(ranges, at_once=4) as batches:
+            for events in batches:
+                print(events.segment, len(events))
     """
 
     _twin: AsyncRangesReader
 
     def next_batch(self, *, timeout: float | None = None) -> SegmentEvents | None:
-        """The next events (at least one), or None after the last.
+        """Return the next events (at least one), or None after the last.
+
+        After an error every further call raises the same error.
 
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
             None, the default, sets no limit.
-        :raises DataLossError: a range was truncated meanwhile; other errors as those of reading one range.
-            Every further call raises the same.
-        :raises ClosedError: the reader is closed, or was closed meanwhile.
+        :raises DataLossError: a range was truncated before it was read.
+        :raises DecodeError: a range does not contain events.
+        :raises ClosedError: the reader was closed before or during this call.
         :raises ConcurrentUseError: another thread is reading.
         """
         return self._call(timeout, self._twin.next_batch)
 
     def close(self, *, timeout: float | None = None) -> None:
-        """Give the connections back; a thread that is reading gets :class:`ClosedError`.
+        """Release the connections. A thread that is reading gets :class:`ClosedError`.
 
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
             None, the default, sets no limit.

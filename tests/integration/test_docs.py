@@ -114,7 +114,7 @@ def test_the_example_of_reader_groups_md(pravega_server: PravegaServer, tmp_path
     script.write_text(unanswered)
     said, waiting, online = run(pravega_server, str(script)).splitlines()
     assert said.startswith(
-        "checkpoint 'nightly' of reader group plant/alarms was not answered in 2 s by idle (holds "
+        "checkpoint 'nightly' of reader group plant/alarms was not answered within 2 s by idle (holds "
     )
     assert waiting.startswith("idle 20")
     assert online.startswith("idle {} 20")

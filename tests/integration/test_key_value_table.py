@@ -292,10 +292,10 @@ async def test_updates_that_cannot_be_are_refused_before_they_are_sent(config: P
             await table.update_many([Put((b"aa", b"0001"), b""), Insert((b"aa", b"0001"), b"")])
         with pytest.raises(InvalidArgumentError, match="either"):
             await table.update_many([Put((b"aa", b"0001"), b""), Remove((b"aa", b"0002"))])
-        with pytest.raises(TableKeyLengthError, match="primary key has 2 bytes, this one has 3") as error:
+        with pytest.raises(TableKeyLengthError, match="primary key must have 2 bytes, not 3") as error:
             await table.put((b"aaa", b"0001"), b"")
         assert (error.value.length, error.value.expected) == (3, 2)
-        with pytest.raises(TableKeyLengthError, match="secondary key has 4 bytes, this one has 0"):
+        with pytest.raises(TableKeyLengthError, match="secondary key must have 4 bytes, not 0"):
             await table.put((b"aa", b""), b"")
         with pytest.raises(TableKeyLengthError, match="prefix 3"):
             table.keys(prefix=b"aaa")

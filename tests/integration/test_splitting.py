@@ -162,7 +162,7 @@ def test_an_index_is_kept_and_grows_with_the_segment(config: PravegaConfig) -> N
             check_cover(whole, pieces)
             assert pieces == await client.split_range(whole, 50_000, index=index)
             assert [event for each in pieces for event in await read(client, each)] == events
-            with pytest.raises(InvalidArgumentError, match="are of segment"):
+            with pytest.raises(InvalidArgumentError, match="belong to segment"):
                 other = SegmentRange(whole.stream, 1, 0, 10)
                 await client.boundary_index(other, spacing=10_000, known=index)
             return grown

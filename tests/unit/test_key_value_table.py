@@ -174,7 +174,7 @@ async def test_lengths_are_those_of_what_the_serializer_makes() -> None:
     table = table_of([Memory()], 3, 2, (Utf8Serializer(), Utf8Serializer()))
 
     assert await table.get(("aé", "é")) is None
-    with pytest.raises(TableKeyLengthError, match="primary key has 3 bytes, this one has 4"):
+    with pytest.raises(TableKeyLengthError, match="primary key must have 3 bytes, not 4"):
         await table.get(("aaé", "é"))
 
 
