@@ -1,4 +1,4 @@
-"""Batches that the client's thread reads before tasks of the event loop ask for them."""
+"""Reading batches ahead, in the client's thread, for tasks of the event loop."""
 
 from __future__ import annotations
 
@@ -15,32 +15,34 @@ from pravega_wire.segment.handles import OneAtATime
 __all__ = ["AHEAD_BYTES", "ReadAhead"]
 
 AHEAD_BYTES: Final = 4 << 20
-# As much as the reader itself has asked the store for. It stops at the first batch that reaches this.
+"""As much as the reader itself requests from the store. Reading ahead stops when this is reached."""
 
 _UNINTERRUPTED_SECONDS: Final = 0.005
-# So long batches may come without another task of the event loop running. Giving way for each of them would
-# make the two threads contend for the interpreter's lock.
+"""The longest time that batches are returned without letting other tasks of the event loop run.
+
+Yielding for each batch would make the two threads contend for the interpreter's lock.
+"""
 
 
 class Batches(Protocol):
-    """What batches are read from, in the client's thread."""
+    """The source of batches, in the client's thread."""
 
     @property
     def at_hand(self) -> bool:
-        """Whether the next batch needs no waiting."""
+        """Whether the next batch is available without waiting."""
 
     async def next_batch(self) -> EventBatch | None:
-        """The next batch, or None after the last."""
+        """Return the next batch, or None after the last."""
 
 
 class ReadAhead:
-    """Reads batches in the client's thread until it has enough; tasks of the event loop take them.
+    """Reads batches in the client's thread until it has enough. Tasks of the event loop take them.
 
     Waking the other thread costs a good part of what reading a batch costs. So the client's thread wakes the
-    event loop only when a task waits and no further batch is at hand, and the event loop wakes the client's
+    event loop only if a task waits and no further batch is available, and the event loop wakes the client's
     thread only when half of the room is free.
 
-    :param line: of the object that is read. Closing that ends the reading.
+    :param line: the line of the object that is read. Closing it ends the reading.
     """
 
     def __init__(self, line: Line, batches: Batches) -> None:
@@ -48,28 +50,30 @@ class ReadAhead:
         self._batches = batches
         self._alone = OneAtATime("another task is reading with this reader")
         self._call: Call[None] | None = None
-        # One thread appends, the other takes.
+        # One thread appends, the other removes.
         self._ready: deque[EventBatch] = deque()
         self._ended = False
-        # Each is set by one thread: a sum that both change would need a lock.
+        # Each is changed by one thread only. A sum that both change would need a lock.
         self._bytes_read = 0
         self._bytes_taken = 0
         self._waiting = False
         self._give_way = 0.0
-        # A task that has waited must not begin to read again what was closed while it did.
+        # Lets a task that waited see that the reader was closed, so that it does not start reading again.
         self._drops = 0
 
     @property
     def held_bytes(self) -> int:
-        """Bytes that were read and not taken."""
+        """The number of bytes that were read and not taken."""
         return self._bytes_read - self._bytes_taken
 
     # --- in the event loop ----------------------------------------------------------------------
 
     async def next_batch(self) -> EventBatch | None:
-        """The next batch, or None after the last. A task that is cancelled leaves it for the next call.
+        """Return the next batch, or None after the last.
 
-        :raises ClosedError: the client is closed, or what is read was closed meanwhile.
+        If this is cancelled, the next call returns the batch.
+
+        :raises ClosedError: the client is closed, or the reader was closed during this call.
         :raises ConcurrentUseError: another task is reading.
         """
         with self._alone:
@@ -78,7 +82,7 @@ class ReadAhead:
                 self._give_way = monotonic() + _UNINTERRUPTED_SECONDS
             while True:
                 self._line.crossing.check_open()
-                # Looked at first: what has come before it ended is ready by now.
+                # Checked before the batches: those read before the call ended are ready by now.
                 call = self._call
                 reading = call is not None and not call.ended
                 if self._ready:
@@ -88,7 +92,7 @@ class ReadAhead:
                     drops = self._drops
                     await self._news(call)
                     if drops != self._drops:
-                        raise ClosedError("what this task was reading was closed meanwhile")
+                        raise ClosedError("the reader was closed while this task was waiting for it")
                     continue
                 self._call = None
                 if call is not None:
@@ -106,7 +110,7 @@ class ReadAhead:
         return batch
 
     async def _news(self, call: Call[None]) -> None:
-        """Wait for a batch or the end of the call."""
+        """Wait for a batch or for the end of the call."""
         waiter = call.waiter()
         self._waiting = True
         try:
@@ -117,9 +121,9 @@ class ReadAhead:
             self._give_way = monotonic() + _UNINTERRUPTED_SECONDS
 
     def drop(self) -> None:
-        """Forget what was read, after closing what is read; a task that waits gets :class:`ClosedError`.
+        """Discard batches, after the reader was closed. A task that waits gets :class:`ClosedError`.
 
-        A later call asks what was closed, which answers for itself.
+        A later call uses the closed reader, which raises its own error.
         """
         self._drops += 1
         self._call = None

@@ -23,14 +23,14 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _POLL_SECONDS: Final = 0.5
-# An event loop says nobody that it was closed: so the client's thread looks now and then.
+"""Nothing reports that an event loop was closed, so the client's thread checks at this interval."""
 
 _CANCELLED: Final = object()
 _MISSING: Final = object()
 
 
 async def uninterrupted(work: Coroutine[Any, Any, R]) -> R:
-    """Await something to its end, also when this task is cancelled meanwhile; that is raised then."""
+    """Await something to its end, even if this task is cancelled. The cancellation is raised at the end."""
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
@@ -41,20 +41,20 @@ async def uninterrupted(work: Coroutine[Any, Any, R]) -> R:
                 raise
             cancelled = error
         except BaseException:
-            # The task's own: it is raised below.
+            # The task's own error. It is raised below.
             break
     if cancelled is None:
         return task.result()
-    # Looked at, or asyncio would say that nobody has: what was asked for is that the program ends.
+    # Retrieved, or asyncio would warn about it. The cancellation is more important than this error.
     task.exception()
     raise cancelled
 
 
 class Call(Generic[R]):
-    """A call from an asyncio task, which waits for it; the task's loop meanwhile runs functions for it.
+    """A call from an asyncio task, which waits for it. The event loop runs functions for it in the meantime.
 
     :ivar ended: whether there is a result.
-    :ivar why: the error for a call that somebody else cancels.
+    :ivar why: the error to raise if something other than the waiting task cancels the call.
     """
 
     __slots__ = (
@@ -74,9 +74,9 @@ class Call(Generic[R]):
     # --- in the portal's thread -----------------------------------------------------------------
 
     async def run(self, function: Callable[[], Any]) -> Any:
-        """Run a function of the user in the event loop: see :class:`CallingThread`."""
+        """Run a function of the user in the event loop; see :class:`CallingThread`."""
         if self.ended:
-            # A task that the call has started: nobody waits for it.
+            # This is a task that the call has started. No asyncio task waits for it.
             return function()
         done = trio.Event()
         result: list[Any] = []
@@ -88,7 +88,7 @@ class Call(Generic[R]):
             except Exception as error:
                 errors.append(error)
             except BaseException:
-                errors.append(ClosedError("a function that this call runs was interrupted"))
+                errors.append(ClosedError("a function that this call needs was interrupted"))
                 raise
             finally:
                 with suppress(ClosedError):
@@ -105,12 +105,12 @@ class Call(Generic[R]):
         return self is other
 
     def give(self, result: R | object) -> None:
-        """End it with a result."""
+        """End the call with a result."""
         self._result = result
         self._end()
 
     def fail(self, error: BaseException) -> None:
-        """End it with an error."""
+        """End the call with an error."""
         self._error = error
         self._end()
 
@@ -120,7 +120,7 @@ class Call(Generic[R]):
             self._portal.to_loop(self.wake)
 
     def cancel(self, why: PravegaError) -> None:
-        """Cancel it; it ends with this error unless it has another result."""
+        """Cancel the call. It ends with this error unless it has a result."""
         if self.why is None:
             self.why = why
         self.scope.cancel()
@@ -128,22 +128,25 @@ class Call(Generic[R]):
     # --- in the event loop ----------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Wake what waits for it."""
+        """Wake the task that waits for the call."""
         if not self._waiter.done():
             self._waiter.set_result(None)
 
     def waiter(self) -> asyncio.Future[None]:
-        """Done at the next :meth:`wake`: at its end at the latest, if that has not been yet."""
+        """A future that is done at the next :meth:`wake`, at the latest at the end of the call.
+
+        If the call has already ended, it may never be done.
+        """
         self._waiter = self._portal.loop.create_future()
         return self._waiter
 
     @property
     def succeeded(self) -> bool:
-        """Whether it has ended with a result."""
+        """Whether the call has ended with a result."""
         return self.ended and self._error is None
 
     async def wait(self) -> None:
-        """Wait until it has ended. Cancelling this cancels the call, and waits until that is done."""
+        """Wait until the call has ended. Cancelling this cancels the call, and waits until it has ended."""
         try:
             await self._waiter
             return
@@ -153,7 +156,7 @@ class Call(Generic[R]):
             self._portal.thread.soon(self.scope.cancel)
         while True:
             waiter = self.waiter()
-            # Looked at after that: its end sets the one that is there.
+            # Checked after creating the waiter, because the end of the call sets the current one.
             if self.ended or not self._portal.thread.alive:
                 break
             try:
@@ -163,25 +166,25 @@ class Call(Generic[R]):
         raise cancelled
 
     def result(self) -> R:
-        """What it has ended with."""
+        """Return the result of the call, or raise its error."""
         if self._error is not None:
             try:
                 raise self._error
             finally:
-                # Or the error and this frame keep each other alive.
+                # Otherwise the error and this frame would keep each other alive.
                 self._error = None
         result: R = self._result
         return result
 
     def undelivered(self) -> Any:
-        """What a call gave although its task was cancelled; ``_MISSING`` when it gave nothing."""
+        """The result of a call whose task was cancelled; ``_MISSING`` if it has none."""
         return _MISSING if self._result is _CANCELLED else self._result
 
 
 class Portal:
     """The thread of a client that belongs to an event loop.
 
-    :ivar thread: the thread, as others see it.
+    :ivar thread: the portal that other threads use.
     :ivar loop: the event loop.
     """
 
@@ -193,13 +196,13 @@ class Portal:
         self.thread.soon(lambda: self.thread.start_soon(self._watch_loop))
 
     async def _watch_loop(self) -> None:
-        """End the client when its event loop was closed without that; in the portal's thread."""
-        while not self.loop.is_closed():  # noqa: ASYNC110  # it has no event for that
+        """End the client if its event loop was closed before it; in the portal's thread."""
+        while not self.loop.is_closed():  # noqa: ASYNC110  # a loop has no event for this
             await trio.sleep(_POLL_SECONDS)
         self.thread.stop()
 
     def to_loop(self, function: Callable[[], None], context: contextvars.Context | None = None) -> None:
-        """Run a function in the event loop; does not wait for it.
+        """Run a function in the event loop, without waiting for it.
 
         :raises ClosedError: the loop is closed.
         """
@@ -211,15 +214,21 @@ class Portal:
             raise ClosedError("the event loop of the client is closed") from error
 
     def check(self) -> None:
-        """Refuse a call from another process or event loop."""
+        """Check that the calling process and event loop may use the client.
+
+        :raises ClosedError: this process is a fork of the client's process.
+        :raises InvalidArgumentError: this is another event loop.
+        """
         self.thread.check()
         if asyncio.get_running_loop() is not self.loop:
-            raise InvalidArgumentError("the client belongs to another event loop: open one in this loop")
+            raise InvalidArgumentError(
+                "the client belongs to another event loop: open another one in this loop"
+            )
 
     def check_open(self) -> None:
-        """As :meth:`check`; refuse a closed client as well.
+        """:meth:`check`, and check that the client is open.
 
-        :raises ClosedError: the client is closed or about to be.
+        :raises ClosedError: the client is closed or closing.
         """
         self.check()
         if not self.thread.open:
@@ -235,8 +244,8 @@ class Portal:
     ) -> R:
         """Run an async function in the client's thread.
 
-        :param kept: takes a result that comes although the task that waits for it is cancelled. Without it
-            such a result is closed if it can be.
+        :param kept: gets a result that arrives although the waiting task was cancelled. Without it such a
+            result is closed if possible.
         """
         self.check()
         call: Call[R] = Call(self)
@@ -257,9 +266,9 @@ class Portal:
         return call.result()
 
     def launch(self, line: Line, function: Callable[[], Awaitable[R]]) -> Call[R]:
-        """Start an async function in the client's thread, and do not wait for it.
+        """Start an async function in the client's thread, without waiting for it.
 
-        Closing what the line belongs to ends it, as closing the client does.
+        Closing the line's object or the client ends it.
         """
         self.check()
         call: Call[R] = Call(self)
@@ -289,7 +298,7 @@ class Portal:
                     if call.why is not None:
                         call.fail(call.why)
                     else:
-                        # By its own task, which hears of it from asyncio.
+                        # Cancelled by its own task, which gets the cancellation from asyncio.
                         call.give(_CANCELLED)
             except BaseException as raised:
                 done()
@@ -298,14 +307,14 @@ class Portal:
                     raise
 
         def done() -> None:
-            # Before its task runs on.
+            # Before its task continues.
             for each in calls:
                 each.discard(call)
 
         self.thread.soon(lambda: self.thread.start(call, calls, task))
 
     async def _drop(self, result: Any) -> None:
-        """Close what was opened for a task that does not want it any more."""
+        """Close an object that was opened for a task that was then cancelled."""
         close = getattr(result, "aclose", None) or getattr(result, "close", None)
         if close is None or type(result).__module__.partition(".")[0] != "pravega_wire":
             return
@@ -315,10 +324,10 @@ class Portal:
     async def call(self, function: Callable[P, Awaitable[R]], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run an async function in the client's thread, and wait for its result.
 
-        Functions of the user that it comes across (:func:`in_caller`) run in the event loop. When the task
-        is cancelled the function is cancelled, and has ended before this raises.
+        The user's functions that it needs (:func:`in_caller`) run in the event loop. If the task is
+        cancelled, the function is cancelled, and has ended before this raises.
 
-        :raises ClosedError: the client is closed or about to be.
+        :raises ClosedError: the client is closed or closing.
         """
         return await self.carry_out(None, None, function, args, kwargs)
 
@@ -335,9 +344,9 @@ class Portal:
         return held
 
     async def leave(self, held: Held[Any], *, failed: bool = False) -> None:
-        """Leave what was entered. Cancelled, it cancels the leaving and waits for that.
+        """Leave a context manager. Cancelling this cancels the leaving and waits for its end.
 
-        :param failed: whether the block was left by an exception, which goes on whatever comes of this.
+        :param failed: whether the block was left by an exception, which propagates whatever happens here.
         """
         held.begin_leaving(failed=failed)
         try:
@@ -350,7 +359,7 @@ class Portal:
                 raise
 
     async def break_off(self, held: Held[Any]) -> None:
-        """Cancel what was entered, and wait until that is done."""
+        """Cancel a context manager, and wait until it has ended."""
         with suppress(ClosedError):
             held.cancel()
         with suppress(PravegaError):
@@ -358,12 +367,12 @@ class Portal:
 
     async def _future(self, future: Any) -> Any:
         inner = asyncio.wrap_future(future, loop=self.loop)
-        # A task that is cancelled meanwhile never looks at it, which asyncio would complain of.
+        # Retrieve the error: a cancelled task would not, and asyncio would warn about it.
         inner.add_done_callback(lambda done: done.cancelled() or done.exception())
         return await asyncio.shield(inner)
 
     async def end(self, client: Held[Any]) -> None:
-        """Leave everything that is still entered, then the client, and end the thread."""
+        """Leave all context managers that are still entered, then the client, and end the thread."""
         try:
             try:
                 with suppress(ClosedError):
@@ -371,7 +380,7 @@ class Portal:
                 for held in reversed(self.thread.held):
                     if held is not client:
                         with suppress(Exception):
-                            # The others are left all the same.
+                            # Leave the others as well.
                             await self.break_off(held)
             finally:
                 await self.leave(client)
@@ -379,16 +388,16 @@ class Portal:
             await self.stop()
 
     async def stop(self) -> None:
-        """End the thread. It may need this loop to end calls, so the waiting is for another thread."""
+        """End the thread. It may need this loop to end calls, so another thread waits for it."""
         await self.loop.run_in_executor(None, self.thread.close)
         for call in [*self._waiting, *self._launched]:
-            # One that came too late to be started.
+            # The call was made too late to be started.
             if not call.ended:
                 call.fail(ClosedError("the client is closed"))
 
 
 class Line(threads.Line):
-    """A portal as one object uses it: closing the object ends its calls in other tasks.
+    """A portal as used by one object. Closing the object ends its calls in other tasks.
 
     :ivar crossing: the portal.
     """
@@ -398,11 +407,11 @@ class Line(threads.Line):
         super().__init__(portal if isinstance(portal, Line) else portal.thread, about)
 
     async def run(self, function: Callable[..., Awaitable[R]], *args: Any, **kwargs: Any) -> R:
-        """As :meth:`Portal.call`."""
+        """See :meth:`Portal.call`."""
         return await self.crossing.carry_out(self, None, function, args, kwargs)
 
     async def run_keeping(self, kept: list[Any], function: Callable[..., Awaitable[R]], *args: Any) -> R:
-        """As :meth:`run`; what comes for a task that is cancelled is the result of the next such call."""
+        """:meth:`run`, keeping the result for a cancelled task: the next such call returns it."""
         if kept:
             result: R = kept.pop()
             await asyncio.sleep(0)
@@ -411,7 +420,7 @@ class Line(threads.Line):
 
 
 async def crossing(line: Line, items: Any) -> AsyncGenerator[Any, None]:
-    """An async generator of the client's thread, item by item."""
+    """Iterate over an async generator of the client's thread."""
     kept: list[Any] = []
     try:
         while True:
@@ -422,5 +431,5 @@ async def crossing(line: Line, items: Any) -> AsyncGenerator[Any, None]:
             yield item
     finally:
         with suppress(ClosedError):
-            # Closed with the client, it has ended.
+            # If the client was closed, the generator has ended.
             await uninterrupted(line.run(items.aclose))

@@ -1,4 +1,4 @@
 """The objects that users hold: the client, writers, transactions, readers, revisioned streams, tables.
 
-This package is not public. Import its public names from :mod:`pravega_wire`.
+Not public: import the public names from :mod:`pravega_wire`.
 """

@@ -1,4 +1,4 @@
-"""Byte streams as files: what ``io.BufferedReader``, ``shutil`` and ``zipfile`` take."""
+"""Byte streams as files, for use with ``io.BufferedReader``, ``shutil`` and ``zipfile``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,17 @@ __all__ = ["ByteStreamReader", "ByteStreamWriter"]
 
 
 class ByteStreamWriter(io.RawIOBase):
-    """Blocking twin of :class:`pravega_wire.ByteStreamWriter`: a file that can be appended to."""
+    """Blocking version of :class:`pravega_wire.ByteStreamWriter`: a raw file to append to.
+
+    Example::
+
+        import io
+
+        with client.byte_stream_writer("demo/images") as writer:
+            with io.BufferedWriter(writer, 65536) as file:
+                file.write(b"first part, ")
+                file.write(b"second part")
+    """
 
     def __init__(self, portal: Portal | Line, writer: AsyncByteStreamWriter) -> None:
         super().__init__()
@@ -30,20 +40,21 @@ class ByteStreamWriter(io.RawIOBase):
         return shown_as(self, self._twin)
 
     def writable(self) -> bool:
-        """True."""
+        """Return True."""
         return True
 
     def write(self, data: ReadableBuffer, /, *, timeout: float | None = None) -> int:
-        """Append bytes; returns their number once they are accepted.
+        """Append bytes. Returns their number as soon as they are accepted.
 
-        :param timeout: seconds to wait for room. Bytes that were queued until then may be stored.
+        :param timeout: seconds to wait for room. If the limit is reached, the bytes that were already queued
+            may be stored.
         """
         return self._portal.within(timeout, self._twin.write, memoryview(data))
 
     def flush(self, *, timeout: float | None = None) -> None:
-        """Wait until everything written is stored.
+        """Wait until all written bytes are stored.
 
-        :param timeout: seconds. The bytes stay queued and may still be stored.
+        :param timeout: seconds. If the limit is reached, the bytes stay queued and may still be stored.
         """
         if not self.closed:
             self._portal.within(timeout, self._twin.flush)
@@ -53,32 +64,32 @@ class ByteStreamWriter(io.RawIOBase):
         return self._twin.metrics()
 
     def seal(self, *, timeout: float | None = None) -> None:
-        """Flush, and allow no more appends."""
+        """Flush and seal the stream. It takes no more bytes, and its readers reach an end."""
         self._portal.within(timeout, self._twin.seal)
 
     def drop_before(self, offset: int, *, timeout: float | None = None) -> None:
-        """Drop the bytes before ``offset`` (``truncate`` of a file drops those after it)."""
+        """Delete the bytes before ``offset``. (The ``truncate`` of a file deletes the bytes after it.)"""
         self._portal.within(timeout, self._twin.truncate, offset)
 
     def fetch_head(self, *, timeout: float | None = None) -> int:
-        """The first offset that can be read."""
+        """Return the first offset that can be read."""
         return self._portal.within(timeout, self._twin.fetch_head)
 
     def fetch_tail(self, *, timeout: float | None = None) -> int:
-        """The offset after the last stored byte."""
+        """Return the offset after the last stored byte."""
         return self._portal.within(timeout, self._twin.fetch_tail)
 
     def close(self, *, timeout: float | None = None) -> None:
-        """Flush and end.
+        """Flush and close.
 
-        :param timeout: seconds for the flush. After it the writer is closed as well; whether the bytes
-            without an acknowledgement are stored is not known.
+        :param timeout: seconds for the flush. The writer is closed even if the limit is reached. It is then
+            unknown whether the bytes without an acknowledgement are stored.
         """
         if not self.closed:
             try:
                 self._portal.finish(timeout, self._twin.aclose)
             finally:
-                # The file's own close would flush once more.
+                # The close method of the base class would flush again.
                 self._closing()
 
     def _closing(self) -> None:
@@ -87,7 +98,16 @@ class ByteStreamWriter(io.RawIOBase):
 
 
 class ByteStreamReader(io.RawIOBase):
-    """Blocking twin of :class:`pravega_wire.ByteStreamReader`: a file that can be read and sought."""
+    """Blocking version of :class:`pravega_wire.ByteStreamReader`: a raw file to read and seek in.
+
+    Example::
+
+        import io
+
+        with client.byte_stream_reader("demo/images", follow=False) as reader:
+            with io.BufferedReader(reader) as file:
+                print(file.read())
+    """
 
     def __init__(self, portal: Portal | Line, reader: AsyncByteStreamReader) -> None:
         super().__init__()
@@ -99,15 +119,15 @@ class ByteStreamReader(io.RawIOBase):
         return shown_as(self, self._twin)
 
     def readable(self) -> bool:
-        """True."""
+        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """True."""
+        """Return True."""
         return True
 
     def readinto(self, buffer: WriteableBuffer, /, *, timeout: float | None = None) -> int:
-        """Fill the beginning of ``buffer``; returns the number of bytes, 0 at the end."""
+        """Fill the beginning of ``buffer``. Returns the number of bytes, 0 at the end."""
         view = memoryview(buffer).cast("B")
         if not view:
             return 0
@@ -116,30 +136,36 @@ class ByteStreamReader(io.RawIOBase):
         return len(data)
 
     def tell(self) -> int:
-        """Offset of the next byte."""
+        """Return the offset of the next byte."""
         return self._twin.offset
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /, *, timeout: float | None = None) -> int:
-        """Go on reading at an offset: from the beginning, from here, or from the end; returns the offset."""
+        """Continue reading at an offset. Returns the new offset, in bytes from the stream's beginning.
+
+        :param offset: relative to ``whence``.
+        :param whence: ``io.SEEK_SET`` (the beginning), ``io.SEEK_CUR`` (the present offset) or
+            ``io.SEEK_END`` (the end).
+        :raises InvalidArgumentError: the new offset is negative or beyond the end, or ``whence`` is invalid.
+        """
         if whence == io.SEEK_CUR:
             offset += self._twin.offset
         elif whence == io.SEEK_END:
             offset += self.fetch_tail(timeout=timeout)
         elif whence != io.SEEK_SET:
-            raise InvalidArgumentError(f"whence is 0, 1 or 2, not {whence}")
+            raise InvalidArgumentError(f"whence must be 0, 1 or 2, not {whence}")
         self._portal.within(timeout, self._twin.seek, offset)
         return offset
 
     def fetch_head(self, *, timeout: float | None = None) -> int:
-        """The first offset that can be read."""
+        """Return the first offset that can be read."""
         return self._portal.within(timeout, self._twin.fetch_head)
 
     def fetch_tail(self, *, timeout: float | None = None) -> int:
-        """The offset after the last stored byte."""
+        """Return the offset after the last stored byte."""
         return self._portal.within(timeout, self._twin.fetch_tail)
 
     def close(self, *, timeout: float | None = None) -> None:
-        """Give the connection back."""
+        """Release the connection."""
         if not self.closed:
             self._portal.close(timeout, self._twin.aclose)
             super().close()

@@ -1,4 +1,4 @@
-"""Reading a range by a socket of the calling thread: see :class:`DirectReader`."""
+"""Reading a range through a socket of the calling thread; see :class:`DirectReader`."""
 
 from __future__ import annotations
 
@@ -28,18 +28,20 @@ from pravega_wire.types import SegmentRange
 __all__ = ["DirectReader"]
 
 _ROOM: Final = 64 * 1024
-# Before the data in each buffer, for the beginning of an event that was in the chunk before.
+"""Bytes before the data in each buffer, for the beginning of an event from the previous chunk."""
+
 _BESIDE_DATA: Final = 4096
-# A reply's fields beside its data; a longer one gets a buffer of its own.
+"""Bytes for a reply's fields other than its data. A reply with more gets a buffer of its own."""
+
 _COUNTED_AT_ONCE: Final = 16
 
 
 class _Buffer(bytearray):
-    """Told by its type from memory of others, which may be just as long."""
+    """A buffer of this reader, recognised by its type."""
 
 
 class _Buffers:
-    """Memory for replies that is used again and again: fresh pages cost more than what arrives in them."""
+    """Reusable memory for replies. Fresh memory pages would cost more than receiving the data in them."""
 
     def __init__(self, data_bytes: int) -> None:
         self._body_bytes = data_bytes + _BESIDE_DATA
@@ -52,7 +54,7 @@ class _Buffers:
         return memoryview(buffer)[_ROOM : _ROOM + length]
 
     def room(self, reply: c.SegmentRead, data: memoryview) -> memoryview | None:
-        """The buffer up to the end of ``data``, if it is one of these."""
+        """The buffer up to the end of ``data``, if ``data`` is in one of these buffers."""
         buffer = self._own(data)
         if buffer is None:
             return None
@@ -64,9 +66,9 @@ class _Buffers:
             self._free.append(buffer)
 
     def kept(self, data: memoryview) -> memoryview:
-        """What has to wait for its turn: a copy where it fills less than half of its buffer.
+        """The data of a reply that arrived out of order: a copy if it fills less than half of its buffer.
 
-        A store may answer in small pieces, and each of them would hold a whole buffer.
+        A store may answer in small pieces, and each of them would occupy a whole buffer.
         """
         if 2 * len(data) >= self._body_bytes or self._own(data) is None:
             return data
@@ -80,7 +82,7 @@ class _Buffers:
 
 
 class _Reach:
-    """What a connection to a segment's store takes; comes from the client's thread."""
+    """A connection to a segment's store, with the token for it. Made in the client's thread."""
 
     def __init__(self, connection: BlockingConnection, token: str) -> None:
         self.connection = connection
@@ -91,18 +93,29 @@ class _Reach:
 class DirectReader:
     """The events of a range, received by the thread that reads them: ``for batch in DirectReader(...)``.
 
-    As :meth:`PravegaClient.read_range`, with a connection of its own, and with about half the work of the
-    processor for each event: no other thread takes part, except to find the store and for delegation tokens.
-    While the caller works, up to ``depth`` chunks are on their way.
+    It works like :meth:`PravegaClient.read_range`, with a connection of its own and about half the processor
+    time for each event: no other thread takes part, except for finding the store and for delegation tokens.
+    While the caller works, up to ``depth`` chunks are in flight.
 
-    A batch is a view of memory that is used again: **it is good until the next one is asked for**. Copy what
-    is to be kept (``to_list``, ``to_arrow`` and ``bytes`` do).
+    A batch is a view of memory that is used again: **it is valid until the next one is requested**. Copy the
+    data to keep (``to_list``, ``to_arrow`` and ``bytes`` do).
 
-    Close it (``close`` or ``with``) when it is not read to the end. One thread at a time; any may close it.
+    Close the reader (``close`` or ``with``) if you stop before the end. Only one thread may read at a time;
+    any thread may close it.
 
-    :param client: finds the store, and counts what is read. The reader ends with it.
-    :param segment_range: what to read. :param chunk_bytes: bytes of one request. :param depth: how many
-        are under way.
+    Example::
+
+        from pravega_wire.sync import DirectReader
+
+        for segment_range in client.segment_ranges("demo/readings"):
+            with DirectReader(client, segment_range) as batches:
+                for batch in batches:
+                    print(len(batch.to_list()))
+
+    :param client: finds the store and counts the data read. The reader ends with the client.
+    :param segment_range: the range to read.
+    :param chunk_bytes: the size of one request, in bytes.
+    :param depth: the number of requests in flight.
     """
 
     def __init__(
@@ -158,14 +171,14 @@ class DirectReader:
         self.close()
 
     def next_batch(self) -> EventBatch | None:
-        """The next events (at least one), or None after the last. The batch before is not good any more.
+        """Return the next events (at least one), or None after the last. The previous batch becomes invalid.
 
-        :raises DataLossError: bytes were truncated, or the segment deleted.
+        :raises DataLossError: data of the range was truncated, or the segment was deleted.
         :raises RetriesExhaustedError: the store could not be reached within ``operation_timeout``.
         :raises TruncatedInputError: the range ends in the middle of an event.
-        :raises DecodeError: the bytes are not events.
+        :raises DecodeError: the range does not contain events.
         :raises ConcurrentUseError: another thread is reading.
-        :raises ClosedError: the reader or its client is closed, or was closed meanwhile.
+        :raises ClosedError: the reader or its client was closed before or during this call.
         """
         with self._alone:
             try:
@@ -178,7 +191,7 @@ class DirectReader:
                     self._disconnect()
 
     def close(self) -> None:
-        """End the connection; a thread that is reading gets :class:`ClosedError`."""
+        """Close the connection. A thread that is reading gets :class:`ClosedError`."""
         self._closed.set()
         reach = self._reach
         if reach is not None:
@@ -189,10 +202,10 @@ class DirectReader:
                 self._disconnect()
                 self._count()
         except PravegaError:
-            pass  # the thread that is reading does it
+            pass  # the thread that is reading does this
 
     def _end_calls(self) -> None:
-        """A thread that waits for the client's thread waits no longer; called in that thread."""
+        """End the calls of threads that wait for the client's thread; called in that thread."""
         for call in list(self._line.calls):
             call.cancel(ClosedError(f"the reader of {self.target.name} is closed"))
 
@@ -238,7 +251,7 @@ class DirectReader:
                 reach = self._reach
                 if reach is None:
                     reach = self._reach = self._connect()
-                    # Whoever closed it before that line has not seen the connection.
+                    # A close() before the line above has not seen the connection.
                     self._check_open()
                 self._renew_token(reach)
                 self._ask_ahead(reach)
@@ -252,7 +265,7 @@ class DirectReader:
             try:
                 self._ask_ahead(reach)
             except PravegaError as error:
-                # What has arrived is given out first.
+                # Return the received data first.
                 self._broken = error
             return received
         return None
@@ -277,7 +290,7 @@ class DirectReader:
         )
 
     def _wait(self, connection: BlockingConnection) -> None:
-        """Until the next bytes in order are there; an answer that does not come in time is a failure."""
+        """Wait until the next bytes in order have arrived. A missing answer is a failure."""
         if self.offset in self._chunks:
             return
         patience = min(self._limits.attempt, self._backoff.attempt_left(self._limits.attempt))
@@ -285,7 +298,7 @@ class DirectReader:
         while self.offset not in self._chunks:
             started = time.monotonic()
             replies = connection.receive()
-            # It waits no longer than a tick: what is more, this process has spent stopped.
+            # The wait is at most one tick. Any longer time means that this process was stopped.
             waited += min(time.monotonic() - started, connection.tick)
             for reply in replies:
                 self._on_reply(reply)
@@ -296,7 +309,7 @@ class DirectReader:
                         segment=self.target.name,
                         host=connection.host,
                     )
-                # Slow, and yet it arrives.
+                # Data is slow, but it is arriving.
                 self._backoff.reset()
                 waited, before = 0.0, connection.received_bytes
 
@@ -306,7 +319,7 @@ class DirectReader:
         asked = self._asked.pop(c.reply_request_id(reply), None)
         if asked is None:
             if isinstance(reply, c.AuthTokenCheckFailed):
-                # It has the read's offset for its request. Nobody else reads on this connection.
+                # This reply's request id is the offset of the read. Only this reader uses the connection.
                 raise error_of(reply, segment=self.target.name, host=reach.connection.host, doing="reading")
             return
         offset, length = asked
@@ -324,13 +337,13 @@ class DirectReader:
     # --- the connection -------------------------------------------------------------------------
 
     def _connect(self) -> _Reach:
-        """Find the store and connect, within the limits of one attempt."""
+        """Find the store and connect, within the time limit of one attempt."""
         stores, target = self._stores, self.target
         failure = self._last_failure
         left = self._backoff.attempt_left(self._limits.attempt)
 
         async def reach() -> tuple[socket.socket, str, str]:
-            # Whoever closes it from now on ends this call.
+            # A close() from now on ends this call.
             self._check_open()
             with trio.move_on_after(left):
                 if failure is not None:
@@ -346,7 +359,7 @@ class DirectReader:
                     raise
                 return sock, host, token
             raise failure or ConnectionLostError(
-                f"no connection to read {target.name} in {left:.3g} s", segment=target.name
+                f"no connection for reading {target.name} within {left:.3g} s", segment=target.name
             )
 
         sock, host, token = self._line.call(reach)
@@ -357,7 +370,7 @@ class DirectReader:
         return _Reach(connection, token)
 
     def _renew_token(self, reach: _Reach) -> None:
-        """Reading may last longer than a token lives."""
+        """Fetch a new token before the present one expires, since reading may take longer."""
         if expires_soon(reach.token_expiry):
 
             async def renewed() -> str:
@@ -368,7 +381,7 @@ class DirectReader:
             reach.token_expiry = expiry_of(reach.token)
 
     def _recover(self, error: PravegaError) -> None:
-        """Decide whether reading can go on after ``error``; raises where it cannot."""
+        """Decide whether reading can continue after ``error``, and raise if it cannot."""
         self._disconnect()
         check_passing(error, self.target.name, self.offset)
         self._last_failure = error
@@ -379,7 +392,10 @@ class DirectReader:
         self._closed.wait(pause)
 
     def _disconnect(self) -> None:
-        """Give everything of a connection back. What came out of order is asked for again."""
+        """Release everything that belongs to a connection.
+
+        Data that arrived out of order is requested again.
+        """
         reach, self._reach = self._reach, None
         if reach is not None:
             reach.connection.close()
@@ -392,7 +408,7 @@ class DirectReader:
     # --- counting -------------------------------------------------------------------------------
 
     def _count(self) -> None:
-        """Counters and observers belong to the client's thread; it is told now and then."""
+        """Report counts to the client's thread now and then. Counters and observers belong to that thread."""
         counts, told = self._counts, self._uncounted
         if not told:
             return
@@ -410,4 +426,4 @@ class DirectReader:
         try:
             self._line.portal.soon(function)
         except ClosedError:
-            pass  # nobody counts any more
+            pass  # the client is closed, and with it its counters

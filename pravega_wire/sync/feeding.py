@@ -1,4 +1,4 @@
-"""Events and routing keys from functions and iterables that run in the caller's thread."""
+"""Reading events and routing keys from the user's functions and iterables, in the caller's thread."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ from pravega_wire.sync.portal import Call
 __all__ = ["Feed", "Placing", "is_plain", "plain_keys"]
 
 _TAKE_SECONDS: Final = 0.02
-# So long an event waits for others to cross the threads with.
+"""The longest time that an event waits for others to cross between the threads with it."""
 
 _FIRST_EVENTS: Final = 64
 _MOST_EVENTS: Final = 16_384
 _MOST_BYTES: Final = 2 * BLOCK_BYTES
 
 _SLOW_SECONDS: Final = 0.001
+
 _MOST_UNCHECKED: Final = 256
-# Events that are read without looking whether the call still goes on.
+"""The most events that are read without checking whether the call has ended."""
 
 _REMEMBERED_KEYS: Final = 100_000
 
@@ -49,12 +50,12 @@ def plain_keys(keys: object) -> bool:
 
 
 class Feed:
-    """Reads an iterable in the thread that called, while the client's thread writes what it gives.
+    """Reads an iterable in the calling thread, while the client's thread writes the events it returns.
 
-    The client's thread takes what there is as soon as it is enough, or as its time has come, also while the
-    iterable blocks.
+    The client's thread takes the events as soon as there are enough, or after 20 ms, even while the iterable
+    blocks.
 
-    :param keys: one for each event; or None, and ``one_key`` is for all of them.
+    :param keys: one key for each event; or None, and ``one_key`` is the key of all of them.
     """
 
     def __init__(
@@ -73,26 +74,26 @@ class Feed:
         self._source: Iterator[Any] = chain(source, end)
         self._more_keys = False
         self._one_key = one_key
-        # The calling thread appends, the client's thread takes from the front: each in one operation.
+        # The calling thread appends, and the client's thread takes from the front. Each operation is atomic.
         self._items: list[Any] = []
         self._limit = _FIRST_EVENTS
         self._ended = False
         self._stopped = False
 
     def _look_for_more(self, keys: Iterator[Any]) -> Iterator[Any]:
-        """The end, after a look at the keys that events have not taken; in the calling thread."""
+        """The end mark, after checking for keys without an event; in the calling thread."""
         self._more_keys = next(keys, _MISSING) is not _MISSING
         yield _END
 
     @property
     def ended(self) -> bool:
-        """Whether everything was written."""
+        """Whether all events were written."""
         return self._ended
 
     def pull(self, until: float = math.inf) -> None:
-        """Read until there is enough; in the calling thread.
+        """Read until there are enough events; in the calling thread.
 
-        :param until: time of :func:`time.perf_counter` at which this ends as well.
+        :param until: the time of :func:`time.perf_counter` at which to stop earlier.
         """
         items, source = self._items, self._source
         step = 1
@@ -101,7 +102,7 @@ class Feed:
             if room <= 0:
                 return
             began = time.perf_counter()
-            # Each item is in the list at once, and stays when the next one raises.
+            # Each item is added to the list immediately, and stays there if the next one raises.
             items.extend(islice(source, min(step, room)))
             now = time.perf_counter()
             if now > until:
@@ -109,7 +110,7 @@ class Feed:
             step = 1 if now - began > _SLOW_SECONDS else min(2 * step, _MOST_UNCHECKED)
 
     async def write_to(self, write: Callable[[list[bytes], Any], Awaitable[Ack]]) -> list[Ack]:
-        """Write everything; in the client's thread. Returns the acknowledgements that matter."""
+        """Write all events; in the client's thread. Returns the acknowledgements that are not complete."""
         call = calling_thread.get()
         assert isinstance(call, Call)
         acks: list[Ack] = []
@@ -119,7 +120,7 @@ class Feed:
                 while True:
                     with trio.move_on_after(_TAKE_SECONDS):
                         await pulling.done.wait()
-                    # What the iterable gave before it raised is written all the same.
+                    # Events that the iterable returned before it raised are written.
                     done = pulling.done.is_set()
                     await self.take(write, acks)
                     if done:
@@ -131,9 +132,9 @@ class Feed:
         return acks
 
     async def take(self, write: Callable[[list[bytes], Any], Awaitable[Ack]], acks: list[Ack]) -> None:
-        """Write what was read so far; in the client's thread.
+        """Write the events read so far; in the client's thread.
 
-        :param acks: get the acknowledgement; those that do not matter any more are taken out.
+        :param acks: the acknowledgement is appended here, and completed ones are removed.
         """
         count = len(self._items)
         taken = self._items[:count]
@@ -142,7 +143,7 @@ class Feed:
             self._ended = True
             taken.pop()
             if self._more_keys:
-                # These are the last events; they are not written either.
+                # There are more keys than events, so these last events are not written.
                 raise more_keys()
         if not taken:
             return
@@ -157,7 +158,7 @@ class Feed:
         ack = await write(taken, keys)
         if short:
             raise fewer_keys()
-        # Most are there already: a long call keeps only those that are awaited, or have failed.
+        # Most acknowledgements are complete by now. A long call keeps only pending and failed ones.
         acks[:] = [each for each in acks if not each.done or each.error is not None]
         acks.append(ack)
         average = sum(map(len, taken)) // len(taken) + HEADER_BYTES
@@ -173,7 +174,7 @@ class _PlacedKey(str):
 
 
 _positions: ContextVar[dict[str, float]] = ContextVar("positions")
-"""Those of the keys of an Arrow array, while it is written."""
+"""The positions of the keys of an Arrow array, while it is being written."""
 
 
 def _position_of(key: str) -> float:
@@ -181,9 +182,9 @@ def _position_of(key: str) -> float:
 
 
 class Placing:
-    """Calls a partitioner in the caller's thread. The writer gets keys that know their positions.
+    """Calls a partitioner in the caller's thread. The writer gets keys that carry their positions.
 
-    :ivar for_writer: the writer's partitioner.
+    :ivar for_writer: the partitioner to give to the writer.
     """
 
     def __init__(self, partitioner: Partitioner) -> None:
@@ -192,9 +193,9 @@ class Placing:
         self.for_writer: Partitioner = partitioner if self._partitioner is None else _position_of
 
     def key(self, key: str | None) -> str | None:
-        """A key for the writer."""
+        """The key to give to the writer."""
         if self._partitioner is None or not isinstance(key, str):
-            # What is no key the writer refuses.
+            # The writer rejects anything that is not a key.
             return key
         placed = self._known.get(key)
         if placed is None:
@@ -205,7 +206,7 @@ class Placing:
         return placed
 
     def keys(self, keys: Any) -> Any:
-        """One key, or keys, for the writer."""
+        """One key, or several, to give to the writer."""
         if self._partitioner is None or keys is None:
             return keys
         if isinstance(keys, str):
@@ -217,7 +218,7 @@ class Placing:
     def of_array(
         self, write: Callable[[Any, Any], Awaitable[Ack]], events: Any, keys: Any
     ) -> Callable[[Any, Any], Awaitable[Ack]]:
-        """The same function, for an array of events, whose keys become an array as well."""
+        """The function ``write`` for an Arrow array of events. The keys become an array as well."""
         if self._partitioner is None:
             return write
         partitioner = self._partitioner

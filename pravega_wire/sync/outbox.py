@@ -22,8 +22,10 @@ A = TypeVar("A")
 R = TypeVar("R")
 
 _LINGER_SECONDS: Final = 0.002
-# So long the client's thread waits for more before it takes what has come since it took something. Without
-# that each event would wake it, which takes fifty times what an event takes.
+"""The pause between two times that the client's thread takes events.
+
+Without it each event would wake that thread, which costs fifty times as much as the event itself.
+"""
 
 _FULL_BYTES: Final = BLOCK_BYTES
 
@@ -39,10 +41,10 @@ os.register_at_fork(after_in_child=_forked)
 
 
 class Promise:
-    """The acknowledgement of events that cross threads together.
+    """The acknowledgement of events that cross between threads together.
 
-    :param hurry: has them taken at once.
-    :ivar handed: set once the writer has accepted them, or they have failed.
+    :param hurry: makes the client's thread take the events at once.
+    :ivar handed: set once the writer has accepted the events, or they have failed.
     """
 
     __slots__ = ("_ack", "_error", "_hurry", "handed")
@@ -60,11 +62,11 @@ class Promise:
 
     @property
     def error(self) -> PravegaError | None:
-        """Why the events were not stored, or None."""
+        """The reason why the events were not stored, or None."""
         return self._error if self._error is not None or self._ack is None else self._ack.error
 
     async def wait(self) -> None:
-        """Wait until they are stored; in the client's thread."""
+        """Wait until the events are stored; in the client's thread."""
         if not self.handed.is_set():
             self._hurry()
             await self.handed.wait()
@@ -74,22 +76,22 @@ class Promise:
         await self._ack.wait()
 
     def keep(self, ack: AsyncAck) -> None:
-        """The writer has accepted them."""
+        """The writer has accepted the events."""
         self._ack = ack
         self.handed.set()
 
     def fail(self, error: PravegaError) -> None:
-        """The writer has not."""
+        """The writer has not accepted the events."""
         self._error = error
         self.handed.set()
 
 
 class Outbox(Generic[A]):
-    """Takes single events in the thread that writes them; the client's thread takes many at once.
+    """Collects single events in the thread that writes them. The client's thread takes many at once.
 
     :param write: the writer's ``write_events``.
-    :param counts: the writer's events and bytes so far, the bytes without headers.
-    :param acknowledgement: makes what a caller gets from a promise.
+    :param counts: the writer's number of events and of bytes so far, the bytes without headers.
+    :param acknowledgement: turns a promise into the acknowledgement that callers get.
     """
 
     def __init__(
@@ -110,7 +112,7 @@ class Outbox(Generic[A]):
         self._bytes = 0
         self._promise = Promise(self._hurry)
         self._ack = acknowledgement(self._promise)
-        # What the writer is being given: events, bytes, and what it had before.
+        # The events being handed to the writer: their number and bytes, and the writer's counts before them.
         self._given: tuple[int, int, int, int] | None = None
         self._flying: Promise | None = None
         self._scheduled = False
@@ -122,11 +124,11 @@ class Outbox(Generic[A]):
     # --- in the threads that write --------------------------------------------------------------
 
     def put(self, event: bytes, key: str | None) -> tuple[A, Promise | None] | None:
-        """Take an event.
+        """Accept an event.
 
-        :returns: its acknowledgement, and where there is too much a promise to wait for; None when the event
-            or the client is such that the writer has to be asked.
-        :raises PravegaError: the writer has not accepted earlier ones.
+        :returns: its acknowledgement, and a promise to wait for if there is too much. None if the writer has
+            to be called instead, because of the kind of event or the state of the client.
+        :raises PravegaError: the writer has not accepted earlier events.
         """
         self._check()
         if (
@@ -155,7 +157,7 @@ class Outbox(Generic[A]):
             raise self._failure
 
     def unwritten(self) -> tuple[int, int]:
-        """Events that the writer has not counted yet, and their bytes without headers."""
+        """The number of events that the writer has not counted yet, and their bytes without headers."""
         with self._lock:
             events = len(self._events)
             size = self._bytes - HEADER_BYTES * events
@@ -167,7 +169,7 @@ class Outbox(Generic[A]):
         return events, size
 
     def counted(self, metrics: WriterMetrics) -> WriterMetrics:
-        """A writer's metrics, with the events that it has not counted yet."""
+        """A writer's metrics, including the events that it has not counted yet."""
         events, size = self.unwritten()
         if not events:
             return metrics
@@ -184,7 +186,7 @@ class Outbox(Generic[A]):
         self._portal.start_soon(self._drain)
 
     async def _drain(self) -> None:
-        """Give the writer what there is, until nothing comes any more."""
+        """Hand events to the writer until no more arrive."""
         try:
             async with self._turn:
                 await self._take()
@@ -234,18 +236,18 @@ class Outbox(Generic[A]):
         self._urgent.set()
 
     async def handed(self, promise: Promise) -> None:
-        """Wait until the writer has accepted these events: until it had room for them.
+        """Wait until the writer has accepted these events, which means that it has had room for them.
 
-        :raises PravegaError: it has not.
+        :raises PravegaError: the writer has not accepted them.
         """
         self._hurry()
         await promise.handed.wait()
         self._check()
 
     async def settled(self) -> None:
-        """Wait until the writer has accepted everything that was put here so far.
+        """Wait until the writer has accepted all events that were put here so far.
 
-        :raises PravegaError: it has not.
+        :raises PravegaError: the writer has not accepted them.
         """
         with self._lock:
             promise = self._promise if self._events else self._flying
@@ -254,7 +256,7 @@ class Outbox(Generic[A]):
         self._check()
 
     def after(self, function: Callable[..., Awaitable[R]]) -> Callable[..., Awaitable[R]]:
-        """The same function, called when the writer has everything that was put here before."""
+        """The same function, called after the writer has all events that were put here before."""
 
         async def ordered(*args: Any, **kwargs: Any) -> R:
             await self.settled()
@@ -263,7 +265,7 @@ class Outbox(Generic[A]):
         return ordered
 
     def writing(self, function: Callable[..., Awaitable[R]]) -> Callable[..., Awaitable[R]]:
-        """The same function, which writes: what is put here meanwhile comes after it."""
+        """The same function, which writes. Events that are put here during the call come after its events."""
 
         async def ordered(*args: Any, **kwargs: Any) -> R:
             await self.settled()
@@ -273,7 +275,7 @@ class Outbox(Generic[A]):
         return ordered
 
     def ending(self, function: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
-        """The same function, which ends the writer in any case."""
+        """The same function, which closes the writer in any case."""
 
         async def ordered(*args: Any, **kwargs: Any) -> None:
             known, failure = self._reported, None
@@ -282,7 +284,7 @@ class Outbox(Generic[A]):
             except PravegaError as error:
                 failure = None if known else error
             finally:
-                # Cancelled, it is called as well: it ends without flushing then.
+                # Called even if this is cancelled. Then it closes without flushing.
                 await function(*args, **kwargs)
             if failure is not None:
                 raise failure

@@ -1,4 +1,4 @@
-"""One thread that runs trio, and calls into it from others."""
+"""A thread that runs trio, and calls into it from other threads."""
 
 from __future__ import annotations
 
@@ -26,33 +26,33 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _POLL_SECONDS: Final = 0.5
-# A signal that comes just before a thread begins to wait does not wake it: so it looks up now and then.
+"""A signal just before a thread starts to wait does not wake it, so it checks at this interval."""
 
 _GRACE_SECONDS: Final = 0.5
-# What a cancelled call gets to end, before the thread leaves it behind.
+"""The time that a cancelled call has to end before its thread stops waiting for it."""
 
 
 _serving = threading.local()
-"""The call that a thread runs a function for; none has no attribute ``call``, or None."""
+"""The call that a thread runs a function for, in the attribute ``call``; missing or None for no call."""
 
 
 class _BrokenOff(Exception):
-    """Tells a context manager that its block has failed."""
+    """Makes a context manager see that its block has failed."""
 
 
 def for_threads(raised: BaseException, closed: str) -> BaseException:
-    """What a thread is told: a cancellation, alone or in groups, is known in the trio loop only."""
+    """The error to raise in a thread. Cancellations, alone or in groups, exist only inside the trio loop."""
     error = without_cancelled(raised)
     return ClosedError(closed) if error is None else error
 
 
 def shown_as(handle: object, twin: object) -> str:
-    """The ``repr`` of an async twin, with the name of its handle's class."""
+    """The ``repr`` of an async object, with the class name of its handle."""
     return re.sub(r"^<\w+", f"<{type(handle).__name__}", repr(twin))
 
 
 def _checked(timeout: float | None) -> float:
-    """Seconds; infinity for no limit."""
+    """A time limit in seconds; infinity for no limit."""
     if timeout is None:
         return math.inf
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
@@ -65,11 +65,11 @@ def _checked(timeout: float | None) -> float:
 def _timed_out(
     seconds: float, function: Callable[..., Any], args: tuple[Any, ...], line: Line | None
 ) -> PravegaTimeoutError:
-    """The error for a call that took too long; it names what was called, and on what."""
+    """The error for a call that took too long. It has the name of the function and the object's name."""
     owner = getattr(function, "__self__", None)
     what = getattr(function, "__name__", "the call")
     if what == "aclose":
-        # As the caller knows it.
+        # The name in the blocking client.
         what = "close"
     name = what if owner is None else f"{type(owner).__name__.lstrip('_')}.{what}"
     about = None if line is None else line.about
@@ -77,7 +77,7 @@ def _timed_out(
         about = next((each for each in args if isinstance(each, str | ScopedStream)), None)
     stream = about if isinstance(about, ScopedStream) else None
     return PravegaTimeoutError(
-        f"{name} did not end within {seconds:g} s" + ("" if about is None else f" (of {about})"),
+        f"{name} did not finish within {seconds:g} s" + ("" if about is None else f" (of {about})"),
         scope=None if stream is None else stream.scope,
         stream=None if stream is None else stream.name,
         transaction=getattr(owner, "txn_id", None),
@@ -85,9 +85,9 @@ def _timed_out(
 
 
 class Request:
-    """A function that a waiting thread is asked to run.
+    """A function that a waiting thread should run.
 
-    :ivar done: set when it has run.
+    :ivar done: set after the function has run.
     """
 
     __slots__ = ("_error", "_result", "done", "function")
@@ -99,7 +99,10 @@ class Request:
         self._error: BaseException | None = None
 
     def serve(self, portal: Portal) -> None:
-        """Run it; in the waiting thread. What is no :class:`Exception` ends the whole call."""
+        """Run the function, in the waiting thread.
+
+        An error that is not an :class:`Exception` ends the whole call.
+        """
         try:
             self._result = self.function()
         except Exception as error:
@@ -107,23 +110,23 @@ class Request:
         portal.soon(self.done.set)
 
     def give_up(self, error: BaseException) -> None:
-        """Nobody will run it; in the portal's thread."""
+        """The function will not run; called in the portal's thread."""
         if not self.done.is_set():
             self._error = error
             self.done.set()
 
     def result(self) -> Any:
-        """What it gave, once it is done."""
+        """The function's result, once it is done."""
         if self._error is not None:
             raise self._error
         return self._result
 
 
 class Call(Generic[R]):
-    """A call from a thread that waits for it and meanwhile runs functions for it.
+    """A call from a thread. The thread waits for its end and runs functions for it in the meantime.
 
     :ivar ended: whether there is a result.
-    :ivar why: the error for a call that somebody else cancels.
+    :ivar why: the error to raise if something other than the calling thread cancels the call.
     """
 
     __slots__ = (
@@ -145,23 +148,23 @@ class Call(Generic[R]):
     # --- in the portal's thread -----------------------------------------------------------------
 
     def ask(self, function: Callable[[], Any]) -> Request:
-        """Have the waiting thread run a function; wait for its ``done``."""
+        """Make the waiting thread run a function. Wait for the ``done`` of the result."""
         request = Request(function)
         if self.ended or self._left:
-            request.give_up(ClosedError("the call that this function belongs to has ended"))
+            request.give_up(ClosedError("the call that needs this function has already ended"))
         else:
             self._requests.add(request)
             self._inbox.put(request)
         return request
 
     def forget(self, request: Request) -> None:
-        """It is done, or nobody waits for it."""
+        """The request is done, or its result is no longer needed."""
         self._requests.discard(request)
 
     async def run(self, function: Callable[[], Any]) -> Any:
         """See :class:`CallingThread`."""
         if self.ended:
-            # A task that the call has started: no thread waits for it.
+            # This is a task that the call has started. No thread waits for it.
             return function()
         request = self.ask(function)
         try:
@@ -178,12 +181,12 @@ class Call(Generic[R]):
         return call is not None
 
     def give(self, result: R) -> None:
-        """End it with a result."""
+        """End the call with a result."""
         self._result = result
         self._end()
 
     def fail(self, error: BaseException) -> None:
-        """End it with an error."""
+        """End the call with an error."""
         self._error = error
         self._end()
 
@@ -192,13 +195,13 @@ class Call(Generic[R]):
         self._inbox.put(None)
 
     def cancel(self, why: PravegaError) -> None:
-        """Cancel it; it ends with this error unless it has another result."""
+        """Cancel the call. It ends with this error unless it has a result."""
         if self.why is None:
             self.why = why
         self.scope.cancel()
 
     def abandon(self) -> None:
-        """Cancel it; its thread does not wait for it any longer, nor run anything for it."""
+        """Cancel the call. Its thread no longer waits for it and runs no more functions for it."""
         why = ClosedError("the thread that made this call was interrupted")
         self.cancel(why)
         self._left = True
@@ -208,10 +211,10 @@ class Call(Generic[R]):
     # --- in the waiting thread ------------------------------------------------------------------
 
     def wait(self, start: Callable[[], None], patience: float) -> bool:
-        """Start it, wait until it has ended, and run what it asks for.
+        """Start the call, wait until it has ended, and run the functions it needs.
 
-        :param patience: seconds, after which it is left behind.
-        :returns: False when it was.
+        :param patience: seconds after which to stop waiting.
+        :returns: False if the call had not ended by then.
         """
         try:
             self._portal.soon(start)
@@ -221,7 +224,7 @@ class Call(Generic[R]):
                     request = self._inbox.get(timeout=min(_POLL_SECONDS, left))
                 except Empty:
                     if not self._portal.alive:
-                        raise ClosedError("the client's thread has ended") from None
+                        raise ClosedError("the client's background thread has ended") from None
                     continue
                 if request is None:
                     return True
@@ -230,7 +233,7 @@ class Call(Generic[R]):
                     request.serve(self._portal)
                 finally:
                     _serving.call = self._outer
-            # After a process was stopped, the time may be over although the result has come.
+            # If the process was stopped for a while, the time may be over although the result has arrived.
             while not self._inbox.empty():
                 if self._inbox.get_nowait() is None:
                     return True
@@ -239,7 +242,7 @@ class Call(Generic[R]):
         except ClosedError:
             raise
         except BaseException:
-            # Ctrl-C, here or in a function of the user.
+            # Ctrl-C, here or in one of the user's functions.
             self._leave()
             raise
 
@@ -248,7 +251,7 @@ class Call(Generic[R]):
             self._portal.soon(self.abandon)
         except ClosedError:
             return
-        # Mostly it ends at once, and what it holds is free when the thread goes on.
+        # The call usually ends at once. Then its resources are free when this thread continues.
         until = time.monotonic() + _GRACE_SECONDS
         while (left := until - time.monotonic()) > 0:
             try:
@@ -258,33 +261,33 @@ class Call(Generic[R]):
                 return
 
     def result(self) -> R:
-        """What it has ended with."""
+        """Return the result of the call, or raise its error."""
         if self._error is not None:
             try:
                 raise self._error
             finally:
-                # Or the error and this frame keep each other alive.
+                # Otherwise the error and this frame would keep each other alive.
                 self._error = None
         return self._result
 
 
 class AnyCall(Protocol):
-    """What a portal and its lines know of a call from another thread."""
+    """A call from another thread, as its portal and its line see it."""
 
     def cancel(self, why: PravegaError) -> None:
-        """Cancel it; it ends with this error unless it has another result."""
+        """Cancel the call. It ends with this error unless it has a result."""
 
     def fail(self, error: BaseException) -> None:
-        """End it with an error."""
+        """End the call with an error."""
 
 
 class Held(Generic[R]):
     """A context manager that is entered in a task of the portal, until :meth:`leave`.
 
-    :ivar value: what entering it gave.
+    :ivar value: the value from entering it.
     :ivar begun: whether its task was started.
-    :ivar entered: has what entering gave, or raised.
-    :ivar left: is done when it was left, or could not be entered.
+    :ivar entered: holds the value or the error from entering it.
+    :ivar left: done when it was left, or could not be entered.
     """
 
     value: R
@@ -300,7 +303,7 @@ class Held(Generic[R]):
         self._scope = trio.CancelScope()
 
     async def run(self) -> None:
-        """The task."""
+        """Enter, wait, leave: the body of the task."""
         calling_thread.set(None)
         try:
             with self._scope:
@@ -332,9 +335,9 @@ class Held(Generic[R]):
         self.value = _patiently(self.entered)
 
     def leave(self, *, failed: bool = False) -> None:
-        """Leave it, and wait until that is done.
+        """Leave it, and wait until it is left.
 
-        :param failed: whether the block was left by an exception, which goes on whatever comes of this.
+        :param failed: whether the block was left by an exception, which propagates whatever happens here.
         """
         self.begin_leaving(failed=failed)
         try:
@@ -347,7 +350,7 @@ class Held(Generic[R]):
                 raise
 
     def begin_leaving(self, *, failed: bool = False) -> None:
-        """Have it left; :attr:`left` is done when it was."""
+        """Start leaving it. :attr:`left` is done when it is left."""
         self._portal.check()
         self._failed = failed
         try:
@@ -357,18 +360,18 @@ class Held(Generic[R]):
                 raise
 
     def cancel(self) -> None:
-        """Cancel it, whether it is entered or not; :attr:`left` is done when that has ended."""
+        """Cancel it, whether it is entered or not. :attr:`left` is done when it has ended."""
         self._portal.soon(self._scope.cancel)
 
     def give_up(self) -> None:
-        """Break it off because of an exception in this thread, which goes on whatever comes of this."""
+        """Cancel it because of an exception in this thread, which propagates whatever happens here."""
         with suppress(Exception):
             self.break_off(patience=_GRACE_SECONDS)
 
     def break_off(self, *, patience: float = math.inf) -> None:
-        """Cancel it, whether it is entered or not, and wait until that is done.
+        """Cancel it, whether it is entered or not, and wait until it has ended.
 
-        :param patience: seconds to wait at most.
+        :param patience: the longest time to wait, in seconds.
         """
         try:
             self._portal.check()
@@ -379,7 +382,10 @@ class Held(Generic[R]):
 
 
 def _patiently(future: Future[R], patience: float = math.inf) -> R:
-    """A future's result, waited for so that a signal is noticed; ClosedError after ``patience`` seconds."""
+    """Wait for a future's result in a way that notices signals.
+
+    :raises ClosedError: there is no result after ``patience`` seconds.
+    """
     until = time.monotonic() + patience
     while True:
         left = until - time.monotonic()
@@ -387,17 +393,17 @@ def _patiently(future: Future[R], patience: float = math.inf) -> R:
             return future.result(min(_POLL_SECONDS, max(0.0, left)))
         except TimeoutError:
             if future.done():
-                # Its own, or it has come just now.
+                # The future's own TimeoutError, or a result that has just arrived.
                 return future.result()
             if left <= 0:
-                raise ClosedError("left behind after an interruption") from None
+                raise ClosedError("interrupted, and not finished in time") from None
 
 
 class Portal:
     """Runs a trio loop in a thread of its own.
 
-    :meth:`call` may be used from any number of other threads. A process that was forked from this
-    one cannot use the portal: its thread is not there.
+    :meth:`call` may be used from any number of other threads. A forked process cannot use its parent's
+    portal, because it does not have the portal's thread.
     """
 
     def __init__(self, name: str) -> None:
@@ -431,23 +437,29 @@ class Portal:
 
     @property
     def alive(self) -> bool:
-        """Whether its thread runs."""
+        """Whether the portal's thread is running."""
         return self._thread.is_alive()
 
     def check(self) -> None:
-        """Refuse a call from a thread or process that must not make it."""
+        """Check that the calling thread and process may use the portal.
+
+        :raises ClosedError: this process is a fork of the portal's process.
+        :raises InvalidArgumentError: this is the portal's own thread.
+        """
         if os.getpid() != self._pid:
-            raise ClosedError("this client belongs to the process it was made in, not to a fork")
+            raise ClosedError(
+                "this client belongs to the parent process and cannot be used after a fork: open another one"
+            )
         if threading.current_thread() is self._thread:
-            raise InvalidArgumentError("the blocking client was called from its own trio thread")
+            raise InvalidArgumentError("the blocking client was called from its own background thread")
 
     def call(self, function: Callable[P, Awaitable[R]], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run an async function in the trio thread and wait for its result.
 
-        Functions of the user that it comes across (:func:`in_caller`) run in this thread. Ctrl-C in this
-        thread cancels the call, waits half a second at most for it to end, and goes on up.
+        The user's functions that it needs (:func:`in_caller`) run in this thread. Ctrl-C in this thread
+        cancels the call, waits up to half a second for its end, and propagates.
 
-        :raises ClosedError: the portal is closed or about to be, or belongs to the parent of this process.
+        :raises ClosedError: the portal is closed or closing, or belongs to the parent of this process.
         """
         return self.carry_out(None, None, function, *args, **kwargs)
 
@@ -459,7 +471,7 @@ class Portal:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> R:
-        """As :meth:`call`, for one object and for a limited time. See :class:`Line`."""
+        """:meth:`call` for one object, with a time limit; see :class:`Line`."""
         self.check()
         seconds = _checked(timeout)
         call: Call[R] = Call(self)
@@ -484,13 +496,13 @@ class Portal:
             call.scope.deadline = trio.current_time() + seconds
             self.start(call, calls, task)
 
-        # What shields itself from being cancelled may take longer than the time it was given.
+        # A function that shields itself from cancellation may exceed the time limit.
         if not call.wait(start, seconds + _GRACE_SECONDS):
             raise _timed_out(seconds, function, args, line)
         return call.result()
 
     def forget(self, held: Held[Any]) -> None:
-        """Something is not entered any more; called in the portal's thread."""
+        """Remove a context manager that is no longer entered; called in the portal's thread."""
         self._held.remove(held)
 
     def start_soon(self, function: Callable[[], Awaitable[Any]]) -> None:
@@ -499,7 +511,10 @@ class Portal:
         self._nursery.start_soon(function)
 
     def soon(self, function: Callable[[], Any]) -> None:
-        """Run a function in the portal's thread; does not wait for it."""
+        """Run a function in the portal's thread, without waiting for it.
+
+        :raises ClosedError: the portal is closed.
+        """
         try:
             self._token.run_sync_soon(function)
         except trio.RunFinishedError as error:
@@ -508,16 +523,17 @@ class Portal:
     def enter(self, manager: AbstractAsyncContextManager[R]) -> Held[R]:
         """Enter a context manager in a task of its own.
 
-        Both ends run in that one task, as nurseries demand. Ctrl-C meanwhile leaves it again.
+        It is entered and left in the same task, as nurseries require. Ctrl-C during this call leaves it
+        again.
 
-        :raises ClosedError: as :meth:`call`.
+        :raises ClosedError: the portal is closed or closing, or belongs to the parent of this process.
         """
         held = Held(self, manager)
         try:
             self.call(self.begin, held)
             held.wait_entered()
         except ClosedError:
-            # The thread that closes the client leaves what is entered.
+            # The thread that closes the client also leaves its context managers.
             raise
         except BaseException:
             held.give_up()
@@ -537,7 +553,7 @@ class Portal:
     def start(
         self, call: AnyCall, calls: Iterable[set[AnyCall]], task: Callable[[], Awaitable[None]]
     ) -> None:
-        """Start the task of a call, unless the portal is about to close; in the portal's thread."""
+        """Start the task of a call, unless the portal is closing; in the portal's thread."""
         assert self._nursery is not None
         if self._closing or self._stop is None or self._stop.is_set():
             call.fail(ClosedError("the client is closed"))
@@ -548,7 +564,7 @@ class Portal:
 
     @property
     def open(self) -> bool:
-        """Whether calls are taken still."""
+        """Whether calls are still accepted."""
         return not self._closing and self._stop is not None and not self._stop.is_set()
 
     @property
@@ -558,26 +574,26 @@ class Portal:
 
     @property
     def held(self) -> list[Held[Any]]:
-        """What is entered; the last one was entered last."""
+        """The entered context managers, in the order they were entered."""
         return list(self._held)
 
     async def refuse_more(self) -> None:
-        """Nothing is called or entered from now on, and every call is cancelled; in the portal's thread."""
-        # What another thread enters is held by now, or is refused.
+        """Accept no more calls and context managers, and cancel every call; in the portal's thread."""
+        # A context manager of another thread is held by now, or will be rejected.
         self._closing = True
         for call in self._calls:
-            call.cancel(ClosedError("the call did not end: the client was closed during it"))
-        # This call is one of them; others get on to where they are cancelled.
+            call.cancel(ClosedError("the call was cancelled because the client was closed"))
+        # This call is one of them. The checkpoint lets the others run up to their cancellation.
         with trio.CancelScope(shield=True):
             await trio.lowlevel.checkpoint()
 
     def break_off(self, *, but: Held[Any]) -> None:
-        """Leave what is still entered, as by an exception, the last one first.
+        """Leave the context managers that are still entered, as by an exception, the last one first.
 
-        Nothing is called or entered any more, and calls of other threads that have not ended do so with
-        :class:`ClosedError`: what they are about goes away.
+        No more calls and context managers are accepted. Calls of other threads that have not ended raise
+        :class:`ClosedError`.
 
-        :param but: this stays.
+        :param but: the context manager to keep.
         """
         self.call(self.refuse_more)
         failure: Exception | None = None
@@ -586,18 +602,18 @@ class Portal:
                 try:
                     held.break_off()
                 except Exception as error:
-                    # The others are left all the same.
+                    # Leave the others as well.
                     failure = failure or error
         if failure is not None:
             raise failure
 
     def stop(self) -> None:
-        """End everything, and with it the thread; in the portal's thread."""
+        """End all tasks and the thread; in the portal's thread."""
         assert self._stop is not None
         self._stop.set()
 
     def close(self) -> None:
-        """End the thread; calls that have not ended fail with :class:`ClosedError`."""
+        """End the thread. Calls that have not ended raise :class:`ClosedError`."""
         if os.getpid() != self._pid or self._stop is None:
             return
         try:
@@ -608,11 +624,11 @@ class Portal:
 
 
 class Line:
-    """A portal as one object uses it: closing the object ends its calls in other threads.
+    """A portal as used by one object. Closing the object ends its calls in other threads.
 
-    :ivar portal: where to.
-    :ivar about: what the object is of, for messages.
-    :ivar calls: those that have not ended; for the portal's thread.
+    :ivar portal: the portal.
+    :ivar about: the object's stream or name, for messages.
+    :ivar calls: the calls that have not ended; for the portal's thread.
     """
 
     def __init__(self, portal: Portal | Line, about: object = None) -> None:
@@ -622,11 +638,11 @@ class Line:
         self.calls: set[AnyCall] = set()
 
     def call(self, function: Callable[P, Awaitable[R]], *args: P.args, **kwargs: P.kwargs) -> R:
-        """As :meth:`Portal.call`."""
+        """See :meth:`Portal.call`."""
         return self.portal.carry_out(self, None, function, *args, **kwargs)
 
     def enter(self, manager: AbstractAsyncContextManager[R]) -> Held[R]:
-        """As :meth:`Portal.enter`."""
+        """See :meth:`Portal.enter`."""
         return self.portal.enter(manager)
 
     def within(
@@ -636,9 +652,9 @@ class Line:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> R:
-        """As :meth:`call`, for ``timeout`` seconds at most; None for no limit.
+        """:meth:`call` with a time limit of ``timeout`` seconds; None for no limit.
 
-        :raises PravegaTimeoutError: the time is over; what was called has been cancelled.
+        :raises PravegaTimeoutError: the time is over. The function was cancelled.
         """
         return self.portal.carry_out(self, timeout, function, *args, **kwargs)
 
@@ -649,8 +665,8 @@ class Line:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> None:
-        """End the calls of other threads with :class:`ClosedError`, then call this."""
-        # The name and the owner of what is called are for the error that says what has not ended.
+        """End the calls of other threads with :class:`ClosedError`, then call the function."""
+        # The function's name and owner are for the error of a call that does not finish in time.
         self.portal.carry_out(self, timeout, Named(function, self.closing), function, *args, **kwargs)
 
     def finish(
@@ -660,7 +676,7 @@ class Line:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> None:
-        """Call this, which lets the calls of other threads end; those that have not then are ended."""
+        """Call the function, which lets the calls of other threads end. Then end those that have not."""
         self.portal.carry_out(self, timeout, Named(function, self.finishing), function, *args, **kwargs)
 
     async def closing(self, function: Callable[..., Awaitable[None]], *args: Any, **kwargs: Any) -> None:
@@ -680,11 +696,11 @@ class Line:
         mine: object = calling_thread.get()
         for call in self.calls:
             if call is not mine:
-                call.cancel(ClosedError("the call did not end: what it was made on was closed during it"))
+                call.cancel(ClosedError("the call was cancelled because its object was closed"))
 
 
 class Named(Generic[P, R]):
-    """A function with the name and the owner of another one, for the error when it takes too long."""
+    """A function with the name and the owner of another one, for the error of a call that takes too long."""
 
     def __init__(self, like: Callable[..., Any], function: Callable[P, Awaitable[R]]) -> None:
         self.__self__ = getattr(like, "__self__", None)

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class _Items(ItemsView[K, V]):
-    """Items by iterating over entries: the default would ask for each value by itself."""
+    """Items that iterate over entries. The base class would make a request for each value."""
 
     def __init__(self, mapping: TableMapping[K, V]) -> None:
         super().__init__(mapping)
@@ -27,7 +27,7 @@ class _Items(ItemsView[K, V]):
 
 
 class _Values(ValuesView[V]):
-    """Values by iterating over entries."""
+    """Values that iterate over entries."""
 
     def __init__(self, mapping: TableMapping[Any, V]) -> None:
         super().__init__(mapping)
@@ -43,8 +43,15 @@ class _Values(ValuesView[V]):
 class TableMapping(MutableMapping[K, V]):
     """A table or family as a ``MutableMapping``, in unsigned byte order of the keys.
 
-    Each operation asks the server: ``len`` lists every key. Other processes may change the table between two
-    operations, but not within one: ``setdefault``, ``pop`` and ``popitem`` lose nobody's change.
+    Made by :meth:`KeyValueTable.mapping` and :meth:`TableFamily.mapping`. Each operation makes requests to
+    the server; ``len`` lists every key. Other processes may change the table between two operations, but not
+    within one: ``setdefault``, ``pop`` and ``popitem`` never overwrite the change of another writer.
+
+    Example::
+
+        limits = client.key_value_table("demo/limits").mapping()
+        limits[b"sensor-8"] = b"15..25"
+        print(limits[b"sensor-8"], len(limits))
     """
 
     def __init__(self, portal: Portal | Line, mapping: AsyncTableMapping[K, V]) -> None:
@@ -90,31 +97,37 @@ class TableMapping(MutableMapping[K, V]):
     def get(self, key: K, /, default: V | T) -> V | T: ...
 
     def get(self, key: K, /, default: Any = None) -> Any:
-        """The value of a key, or the default."""
+        """Return the value of a key, or the default if the key does not exist."""
         return self._portal.call(self._twin.get, key, default)
 
     def setdefault(self, key: K, default: V = None, /) -> V:  # type: ignore[assignment]  # as in the base
-        """The value of a key; where there is none, the default becomes it."""
+        """Return the value of a key. If the key does not exist, first set it to the default."""
         return self._portal.call(self._twin.setdefault, key, default)
 
     def pop(self, key: K, /, *default: Any) -> Any:
-        """Remove a key and return its value. :raises KeyError: it does not exist, and there is no default."""
+        """Remove a key and return its value.
+
+        :raises KeyError: the key does not exist and no default was given.
+        """
         return self._portal.call(self._twin.pop, key, *default)
 
     def popitem(self) -> tuple[K, V]:
-        """Remove the first key and return it with its value. :raises KeyError: there are no keys."""
+        """Remove the first key and return it with its value.
+
+        :raises KeyError: there are no keys.
+        """
         return self._portal.call(self._twin.popitem)
 
     def update(self, other: Any = (), /, **items: Any) -> None:
-        """Set the values of many keys, many with each request; not atomic."""
+        """Set the values of many keys, with many keys in each request. This is not atomic."""
         self._portal.call(self._twin.update, {**dict(other), **items})
 
     def clear(self) -> None:
-        """Remove all keys, many with each request; not atomic."""
+        """Remove all keys, with many keys in each request. This is not atomic."""
         self._portal.call(self._twin.clear)
 
     def items(self) -> ItemsView[K, V]:
-        """Keys with their values."""
+        """The keys with their values, in the order of the keys."""
         return _Items(self)
 
     def values(self) -> ValuesView[V]:

@@ -597,7 +597,7 @@ def test_calls_end_when_their_time_is_over(
                 call()
             assert isinstance(failed.value, TimeoutError)
             messages[name] = str(failed.value)
-        assert "EventWriter.flush did not end within 0.3 s" in messages["flush"]
+        assert "EventWriter.flush did not finish within 0.3 s" in messages["flush"]
         about = f"within 0.3 s (of {config.resolve('s')})"
         for name in ("write", "write an iterable"):
             assert f"EventWriter.write_events did not end {about}" in messages[name]

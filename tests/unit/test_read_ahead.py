@@ -168,7 +168,7 @@ def test_closing_ends_the_reading_and_the_task_that_waits() -> None:
             assert not source.cancelled
             await closed(ahead, line)
             assert source.cancelled
-            with pytest.raises(ClosedError, match="was closed during it"):
+            with pytest.raises(ClosedError, match="its object was closed"):
                 await waiting
             assert not line.calls
 

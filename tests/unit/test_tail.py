@@ -32,7 +32,7 @@ def test_a_cut_that_lacks_a_segment_is_not_returned(monkeypatch: pytest.MonkeyPa
         assert dict(cut.positions) == {1: 7, 2: 9}
     else:
         with pytest.raises(
-            StreamChangingError, match=r"stream s/t: its tail .* \(the last time 2\)"
+            StreamChangingError, match=r"the tail of stream s/t .* \(most recently 2\)"
         ) as caught:
             trio.run(batch.tail, core, stream)
         assert caught.value.retriable
