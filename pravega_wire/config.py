@@ -1,11 +1,10 @@
-"""Where to connect and as whom: :class:`PravegaConfig`.
+"""The connection settings of a client: :class:`PravegaConfig`.
 
-Each setting is taken from the first place that has it: an explicit argument, a property (a mapping,
-for instance Spark's configuration, where keys carry the prefix ``spark.``), an environment
-variable, the built-in default. Program arguments count as explicit ones. The object is immutable and
-picklable, so it can be shipped to worker processes; ``repr`` never shows a secret.
+Each setting is taken from the first of these sources that has it: an explicit argument; a property (from a
+mapping such as Spark's configuration, where keys have the prefix ``spark.``); an environment variable; the
+built-in default. Command-line arguments count as explicit arguments.
 
-Not public: :mod:`pravega_wire` exports what users need of it.
+Not public: :mod:`pravega_wire` exports the names that users need.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def _is_pair(token: str) -> bool:
-    """Whether it is base64, with or without padding, of something with a colon."""
+    """Return True if the token is base64, with or without padding, of text that contains a colon."""
     try:
         return b":" in base64.b64decode(
             token.rstrip("=") + "=" * (-len(token.rstrip("=")) % 4), validate=True
@@ -59,15 +58,23 @@ def _is_pair(token: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What the ``authorization`` header of each controller call says.
+    """The contents of the ``authorization`` header of each controller call.
 
-    :param method: ``Basic`` or ``Bearer`` (the server compares case-sensitively).
-    :param token: the encoded token; for ``Basic`` the base64 of ``user:password``.
-    :raises InvalidArgumentError: one of them cannot be sent (control characters, a line end, letters outside
-        of ASCII), or a ``Basic`` token is not such a base64. The message does not show the token.
+    Create one with :meth:`basic` or :meth:`bearer`.
 
-    Neither the message nor ``repr`` shows a method other than these two: it may be the token, if the two
-    arguments were exchanged.
+    Error messages and ``repr`` never show the token. They show the method only if it is ``Basic`` or
+    ``Bearer``; any other text may be the token, if the two arguments were swapped.
+
+    Example::
+
+        credentials = Credentials.basic("analyst", "password")
+        async with open_client("tls://pravega.example:9090", credentials=credentials) as client:
+            ...
+
+    :param method: ``Basic`` or ``Bearer`` (the server compares it case-sensitively).
+    :param token: the encoded token; for ``Basic``, the base64 of ``user:password``.
+    :raises InvalidArgumentError: the method or token cannot be sent in a header (control characters, line
+        breaks, non-ASCII characters), or a ``Basic`` token is not the base64 of ``user:password``.
     """
 
     method: str
@@ -84,65 +91,75 @@ class Credentials:
     def __post_init__(self) -> None:
         if not isinstance(self.method, str) or not _METHOD.fullmatch(self.method):
             raise InvalidArgumentError(
-                "credentials: the method must be one word without control characters, such as Basic"
+                "credentials: the method must be a single word without control characters, such as Basic"
             )
         if not isinstance(self.token, str) or not _TOKEN.fullmatch(self.token):
             name = f"{self.method} token" if self._method_is_known else "token"
             raise InvalidArgumentError(
-                f"credentials: the {name} is empty, or has white space around it, control "
-                "characters (a line end?) or characters outside of ASCII"
+                f"credentials: the {name} is empty, or has leading or trailing white space, control "
+                "characters (perhaps a line break) or non-ASCII characters"
             )
         if self.method == "Basic" and not _is_pair(self.token):
-            # A 0.13.0 controller takes such a token for a fault of its own, which would be tried again.
+            # A 0.13.0 controller reports such a token as an internal error, which would be retried.
             raise InvalidArgumentError(
-                "credentials: the Basic token is not the base64 of user:password; Credentials.basic makes it"
+                "credentials: the Basic token is not the base64 of user:password; create it with "
+                "Credentials.basic(user, password)"
             )
         if self.method == "Bearer" and " " in self.token:
-            raise InvalidArgumentError("credentials: the Bearer token has white space in it")
+            raise InvalidArgumentError("credentials: the Bearer token contains white space")
 
     @classmethod
     def basic(cls, username: str, password: str) -> Self:
-        """Credentials of a user name and password.
+        """Create credentials from a user name and a password.
 
-        :raises InvalidArgumentError: one of them is not a string or has control characters; or the user name
-            has a colon.
+        :param username: the user name; it must not contain a colon.
+        :param password: the password, unencoded.
+        :raises InvalidArgumentError: one of them is not a string or contains control characters, or the user
+            name contains a colon.
         """
         for name, value in (("user name", username), ("password", password)):
             if not isinstance(value, str) or _CONTROL.search(value):
                 raise InvalidArgumentError(
-                    f"credentials: the {name} must be a string without control characters (a line end?)"
+                    f"credentials: the {name} must be a string without control characters "
+                    "(perhaps it ends with a line break)"
                 )
         if ":" in username:
             raise InvalidArgumentError(
-                "credentials: the user name has a colon, where the password would begin"
+                "credentials: the user name contains a colon, which would separate it from the password"
             )
         pair = f"{username}:{password}".encode()
         return cls("Basic", base64.b64encode(pair).decode("ascii"))
 
     @classmethod
     def bearer(cls, token: str) -> Self:
-        """Credentials of a bearer token, used as it is."""
+        """Create credentials from a bearer token, which is sent unchanged.
+
+        :param token: the token.
+        :raises InvalidArgumentError: the token is empty or contains white space, control characters or
+            non-ASCII characters.
+        """
         return cls("Bearer", token)
 
     @property
     def header(self) -> str:
-        """Value of the ``authorization`` metadata entry (str)."""
+        """The value of the ``authorization`` header; it contains the secret."""
         return f"{self.method} {self.token}"
 
 
 def parse_controller_uri(uri: str) -> tuple[str, tuple[Endpoint, ...]]:
     """Split ``scheme://host:port[,host:port...]`` into its scheme and endpoints.
 
-    A missing scheme means ``tcp``. IPv6 literals go in brackets. Raises
-    :class:`InvalidArgumentError` naming the part that is wrong.
+    :param uri: the URI. Without a scheme, ``tcp`` is assumed. IPv6 addresses go in brackets.
+    :returns: the scheme in lower case, and the endpoints in order.
+    :raises InvalidArgumentError: the URI is malformed; the message names the wrong part.
     """
     if not isinstance(uri, str):
-        raise InvalidArgumentError(f"controller URI (setting controller_uri): {uri!r} is not a string")
+        raise InvalidArgumentError(f"controller URI (setting controller_uri) must be a string, not {uri!r}")
     if "@" in uri:
-        # What is before it may be a password: it is not shown.
+        # The text before the @ may be a password, so the message does not show it.
         raise InvalidArgumentError(
-            "controller URI (setting controller_uri): a user name and password cannot be part of it; "
-            "give them as credentials"
+            "controller URI (setting controller_uri) must not contain a user name or password; "
+            "pass them as credentials"
         )
     scheme, sep, rest = uri.strip().partition("://")
     if not sep:
@@ -161,11 +178,11 @@ def _endpoint(uri: str, part: str) -> Endpoint:
     host, colon, port_text = part.rpartition(":")
     if not colon or not host or not port_text.isascii() or not port_text.isdigit():
         raise InvalidArgumentError(
-            f"controller URI {uri!r}: {part!r} is not host:port (every address needs its port)"
+            f"controller URI {uri!r}: {part!r} is not of the form host:port (every address needs a port)"
         )
     port = int(port_text)
     if not 0 < port < 65536:
-        raise InvalidArgumentError(f"controller URI {uri!r}: port {port} is not in 1..65535")
+        raise InvalidArgumentError(f"controller URI {uri!r}: port {port} is not in the range 1 to 65535")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
         try:
@@ -174,10 +191,10 @@ def _endpoint(uri: str, part: str) -> Endpoint:
             raise InvalidArgumentError(f"controller URI {uri!r}: {host!r} is not an IPv6 address") from None
     elif ":" in host:
         raise InvalidArgumentError(
-            f"controller URI {uri!r}: an IPv6 address goes in brackets, as in [{host}]:{port}"
+            f"controller URI {uri!r}: write an IPv6 address in brackets: [{host}]:{port}"
         )
     elif not _HOST.fullmatch(host):
-        raise InvalidArgumentError(f"controller URI {uri!r}: {host!r} is not the name of a host")
+        raise InvalidArgumentError(f"controller URI {uri!r}: {host!r} is not a valid host name")
     return host, port
 
 
@@ -195,17 +212,17 @@ def _boolean(text: str) -> bool:
 
 
 class Setting(NamedTuple):
-    """A setting, and every place where it can be given.
+    """One setting, and the names under which each source provides it.
 
-    :ivar field: of :class:`PravegaConfig`, or the part of ``credentials`` that it is.
-    :ivar argument: of :meth:`PravegaConfig.from_defaults`.
-    :ivar property_key: key in ``props``, and in Spark's configuration after ``spark.``.
-    :ivar variable: environment variable.
-    :ivar option: program argument, or None: secrets are not given there, as every process of the machine can
-        read them.
-    :ivar default: as the documents show it.
-    :ivar meaning: a few words, for the help of a program.
-    :ivar parse: its value from its text; raises ValueError.
+    :ivar field: field of :class:`PravegaConfig`, or the part of its ``credentials``.
+    :ivar argument: argument of :meth:`PravegaConfig.from_defaults`.
+    :ivar property_key: key in ``props``; in Spark's configuration, the key after ``spark.``.
+    :ivar variable: name of the environment variable.
+    :ivar option: command-line argument. None for secrets: every process of the machine can read command
+        lines.
+    :ivar default: the default, as the documentation shows it.
+    :ivar meaning: a short description, for a program's ``--help``.
+    :ivar parse: converts the setting's text to its value; raises ValueError.
     """
 
     field: str
@@ -236,7 +253,7 @@ SETTINGS: Final = (
         "PRAVEGA_SCOPE",
         "--scope",
         "none",
-        "scope of stream names that have none",
+        "scope for stream names without one",
     ),
     Setting(
         "credentials.method",
@@ -245,7 +262,7 @@ SETTINGS: Final = (
         "pravega_client_auth_method",
         None,
         "none",
-        "how to authenticate: Basic or Bearer",
+        "authentication method: Basic or Bearer",
     ),
     Setting(
         "credentials.token",
@@ -254,7 +271,7 @@ SETTINGS: Final = (
         "pravega_client_auth_token",
         None,
         "none",
-        "the token of that method",
+        "token for that method",
     ),
     Setting(
         "trust_store",
@@ -282,7 +299,7 @@ SETTINGS: Final = (
         "PRAVEGA_MAX_CONNECTIONS_PER_STORE",
         "--max-connections-per-store",
         "10",
-        "connections to each segment store",
+        "largest number of connections to each segment store",
         int,
     ),
     Setting(
@@ -291,8 +308,8 @@ SETTINGS: Final = (
         "pravega.client.controller-deadline",
         "PRAVEGA_CONTROLLER_DEADLINE",
         "--controller-deadline",
-        "120 s ([Time limits](time-limits.md))",
-        "seconds that one controller call may take with all its attempts",
+        "120 s ([time limits](time-limits.md))",
+        "time limit in seconds for one controller call, including all retries",
         float,
     ),
     Setting(
@@ -301,12 +318,12 @@ SETTINGS: Final = (
         "pravega.client.operation-timeout",
         "PRAVEGA_OPERATION_TIMEOUT",
         "--operation-timeout",
-        "120 s ([Time limits](time-limits.md))",
-        "seconds that an operation may take with all its attempts",
+        "120 s ([time limits](time-limits.md))",
+        "time limit in seconds for one operation, including all retries",
         float,
     ),
 )
-"""The one table of settings: ``docs/configuration.md`` shows it."""
+"""The table of all settings. A test compares it with the table in ``docs/configuration.md``."""
 
 _BY_FIELD: Final = {each.field: each for each in SETTINGS}
 _AUTH_METHOD: Final = _BY_FIELD["credentials.method"]
@@ -316,21 +333,21 @@ _METAVARS: Final[Mapping[Callable[[str], Any], str]] = {int: "N", float: "SECOND
 
 
 def _destination(setting: Setting) -> str:
-    """The attribute of parsed program arguments."""
+    """Return the name of the setting's attribute in parsed command-line arguments."""
     return f"pravega_{setting.field}"
 
 
 ControllerUri = str | Iterable[str]
-"""One URI, which may list several addresses, or several URIs of one scheme."""
+"""One URI, which may list several addresses, or several URIs with the same scheme."""
 
 
 def _one_uri(uri: ControllerUri) -> str:
-    """Several URIs of one scheme as one."""
+    """Combine several URIs with the same scheme into one."""
     if isinstance(uri, str):
         return uri
     given: object = uri
     if isinstance(given, bytes) or not isinstance(given, Iterable):
-        raise InvalidArgumentError(f"controller URI (setting controller_uri): {uri!r} is not a string")
+        raise InvalidArgumentError(f"controller URI (setting controller_uri) must be a string, not {uri!r}")
     uris = list(uri)
     if len(uris) == 1:
         return uris[0]
@@ -340,7 +357,7 @@ def _one_uri(uri: ControllerUri) -> str:
     schemes = sorted({scheme for scheme, _ in found})
     if len(schemes) != 1:
         raise InvalidArgumentError(
-            f"controller URIs (setting controller_uri) must have one scheme, not {schemes}: {uris}"
+            f"controller URIs (setting controller_uri) must all have the same scheme, not {schemes}: {uris}"
         )
     addresses = ",".join(
         f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for _, each in found for host, port in each
@@ -351,7 +368,7 @@ def _one_uri(uri: ControllerUri) -> str:
 def _found(
     source: Setting, properties: Mapping[str, str], environment: Mapping[str, str]
 ) -> tuple[str, str] | None:
-    """The text of a setting, and where it was found; an empty text counts as none."""
+    """Return the text of a setting and a description of its source; an empty text counts as not set."""
     for kind, key, values in (
         ("property", source.property_key, properties),
         ("environment variable", source.variable, environment),
@@ -372,7 +389,7 @@ def _credentials(properties: Mapping[str, str], environment: Mapping[str, str]) 
         return None
     if method is None or token is None:
         raise InvalidArgumentError(
-            "pravega.client.auth.method and pravega.client.auth.token go together; only one of them is set"
+            "only one of pravega.client.auth.method and pravega.client.auth.token is set; set both or neither"
         )
     try:
         return Credentials(method[0], token[0])
@@ -382,23 +399,48 @@ def _credentials(properties: Mapping[str, str], environment: Mapping[str, str]) 
 
 @dataclass(frozen=True, slots=True)
 class PravegaConfig:
-    """Connection settings of a client.
+    """The connection settings of a client.
 
-    :param controller_uri: ``scheme://host:port[,host:port...]`` with scheme ``tcp``, ``tls``,
-        ``ssl``, ``pravega`` (discovery) or ``pravegas`` (discovery over TLS).
-    :param default_scope: scope of an unqualified stream name, or None.
-    :param credentials: sent with each controller call, or None.
-    :param trust_store: path of a PEM file with CA certificates, or None for the system's.
-    :param validate_hostname: check the server's name against its certificate (default True).
-    :param max_connections_per_store: connections in the pool for each segment store (default 10).
-    :param operation_timeout: seconds that an operation may take, from the call to its result or its error,
-        with all its attempts (default 120; a segment of a store that was killed moves to another one in about
-        35). One attempt gets a third of it, but at most 30. A connection on which nothing arrives for a third
-        of it, but at most 15, is given up; the next address or another connection is tried. Appends run in
-        the background: their limit counts from when a store stopped acknowledging them.
-    :param controller_deadline: seconds that a single call to the controller may take of that, with all its
-        attempts (default 120). Smaller than ``operation_timeout`` it makes an operation fail early where no
-        controller answers; larger it has no effect.
+    A configuration is immutable and can be pickled, so it can be sent to worker processes. ``repr`` never
+    shows a secret. The constructor uses its arguments only; :meth:`from_defaults` also reads properties and
+    environment variables.
+
+    Example::
+
+        import trio
+        from pravega_wire import Credentials, PravegaConfig, open_client
+
+        config = PravegaConfig(
+            "tls://pravega.example:9090",
+            default_scope="demo",
+            credentials=Credentials.basic("analyst", "password"),
+            trust_store="/etc/pravega/ca.pem",
+            operation_timeout=30.0,
+        )
+
+        async def main():
+            async with open_client(config) as client:
+                print(await client.stream_exists("readings"))
+
+        trio.run(main)
+
+    :param controller_uri: ``scheme://host:port[,host:port...]`` with scheme ``tcp``, ``tls``, ``ssl``,
+        ``pravega`` (discovery) or ``pravegas`` (discovery over TLS).
+    :param default_scope: scope for stream names without one, or None.
+    :param credentials: credentials to send with each controller call, or None.
+    :param trust_store: path of a PEM file with CA certificates, or None to use the system's certificates.
+    :param validate_hostname: whether to check the server's name against its certificate (default True).
+    :param max_connections_per_store: largest number of pooled connections to each segment store (default 10).
+    :param operation_timeout: time limit in seconds for an operation, from the call to its result or error,
+        including all retries (default 120). After a segment store was killed, it takes about 35 s until its
+        segments are available on another one. One attempt may take a third of the limit, but at most 30 s. A
+        connection on which nothing arrives for a third of the limit, but at most 15 s, counts as lost; the
+        client then tries the next address or another connection. Appends run in the background: their limit
+        counts from the moment the store stopped acknowledging them.
+    :param controller_deadline: time limit in seconds for a single controller call within an operation,
+        including all retries (default 120). A value below ``operation_timeout`` makes an operation fail early
+        when no controller responds; a larger one has no effect.
+    :raises InvalidArgumentError: a value has the wrong type or form; the message names the setting.
     """
 
     controller_uri: str = DEFAULT_CONTROLLER_URI
@@ -428,7 +470,7 @@ class PravegaConfig:
         for name in ("controller_deadline", "operation_timeout"):
             check_seconds(f"setting {name}", getattr(self, name))
 
-    # --- making one -----------------------------------------------------------------------------
+    # --- constructors ---------------------------------------------------------------------------
 
     @classmethod
     def from_defaults(
@@ -445,17 +487,31 @@ class PravegaConfig:
         props: Mapping[str, str] | None = None,
         env: Mapping[str, str] | None = None,
     ) -> Self:
-        """Resolve each setting: argument, then ``props``, then ``env``, then the default.
+        """Create a configuration from arguments, properties, environment variables and defaults, in that
+        order.
 
-        An argument of None is one that was not given; any other wins, also False. A text that is empty counts
-        as missing in ``props`` and ``env``. ``docs/configuration.md`` lists the names.
+        An argument of None counts as not given; any other value is used, including False. An empty text in
+        ``props`` or ``env`` counts as not set. ``docs/configuration.md`` lists the property and variable
+        names.
 
-        :param controller_uri: as the class; or several URIs of one scheme, whose addresses are put together.
-        :param scope: the default scope.
-        :param props: keys as in the Java world (``pravega.controller.uri``, ``pravega.scope``,
-            ``pravega.client.auth.method``, ...).
-        :param env: defaults to ``os.environ``; pass ``{}`` to ignore the environment.
-        :raises InvalidArgumentError: a value is malformed; the message names the setting.
+        Example::
+
+            # PRAVEGA_CONTROLLER_URI=tcp://one.example:9090
+            config = PravegaConfig.from_defaults(scope="demo")
+
+        :param controller_uri: as in :class:`PravegaConfig`; or several URIs with the same scheme, which are
+            combined into one.
+        :param scope: the default scope (field ``default_scope``).
+        :param credentials: as in :class:`PravegaConfig`.
+        :param trust_store: as in :class:`PravegaConfig`.
+        :param validate_hostname: as in :class:`PravegaConfig`.
+        :param max_connections_per_store: as in :class:`PravegaConfig`.
+        :param controller_deadline: as in :class:`PravegaConfig`.
+        :param operation_timeout: as in :class:`PravegaConfig`.
+        :param props: properties, with the keys of the Java client (``pravega.controller.uri``,
+            ``pravega.scope``, ``pravega.client.auth.method``, ...).
+        :param env: environment variables; default ``os.environ``. Pass ``{}`` to ignore the environment.
+        :raises InvalidArgumentError: a value is malformed; the message names the setting and its source.
         """
         environment = os.environ if env is None else env
         properties = {} if props is None else props
@@ -485,12 +541,16 @@ class PravegaConfig:
 
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:
-        """Give a program the arguments ``--controller``, ``--scope``, ``--trust-store`` and so on.
+        """Add the arguments ``--controller``, ``--scope``, ``--trust-store`` and so on to a parser.
 
-        :meth:`from_namespace` makes a configuration of what was given.
+        Credentials get no argument, because every process of the machine can read command lines. Create the
+        configuration from the parsed arguments with :meth:`from_namespace`.
+
+        :param parser: the program's argument parser.
         """
         group = parser.add_argument_group(
-            "connection", "What is not given is taken from the environment, and credentials always are."
+            "connection",
+            "Settings without an argument are read from the environment; credentials always are.",
         )
         for setting in SETTINGS:
             if setting.option is not None:
@@ -510,9 +570,13 @@ class PravegaConfig:
         props: Mapping[str, str] | None = None,
         env: Mapping[str, str] | None = None,
     ) -> Self:
-        """Make a configuration of parsed program arguments; the rest as :meth:`from_defaults`.
+        """Create a configuration from parsed command-line arguments.
 
-        :param arguments: of a parser that :meth:`add_arguments` was called with.
+        Settings without an argument are resolved as in :meth:`from_defaults`.
+
+        :param arguments: the result of a parser that was passed to :meth:`add_arguments`.
+        :param props: as in :meth:`from_defaults`.
+        :param env: as in :meth:`from_defaults`.
         :raises InvalidArgumentError: a value is malformed; the message names the setting.
         """
         given: dict[str, Any] = {}
@@ -523,7 +587,7 @@ class PravegaConfig:
                     given[setting.argument] = setting.parse(text)
                 except ValueError as error:
                     raise InvalidArgumentError(
-                        f"setting {setting.field}, program argument {setting.option}: {error}"
+                        f"setting {setting.field}, command-line argument {setting.option}: {error}"
                     ) from None
         return cls.from_defaults(**given, props=props, env=env)
 
@@ -535,10 +599,12 @@ class PravegaConfig:
         props: Mapping[str, str] | None = None,
         env: Mapping[str, str] | None = None,
     ) -> tuple[Self, list[str]]:
-        """Take what is ours from program arguments, and leave the others alone.
+        """Create a configuration from a command line, and return the remaining arguments.
 
-        :param argv: without the program's name; default ``sys.argv[1:]``.
-        :returns: the configuration, and the arguments that are not ours, in order.
+        :param argv: the arguments without the program's name; default ``sys.argv[1:]``.
+        :param props: as in :meth:`from_defaults`.
+        :param env: as in :meth:`from_defaults`.
+        :returns: the configuration, and the arguments that are not connection settings, in order.
         :raises InvalidArgumentError: an argument has no value, or a malformed one.
         """
         parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
@@ -546,14 +612,18 @@ class PravegaConfig:
         try:
             known, rest = parser.parse_known_args(None if argv is None else list(argv))
         except argparse.ArgumentError as error:
-            raise InvalidArgumentError(f"program arguments: {error}") from error
+            raise InvalidArgumentError(f"command-line arguments: {error}") from error
         return cls.from_namespace(known, props=props, env=env), rest
 
     @classmethod
     def from_spark(cls, conf: Iterable[tuple[str, str]], *, env: Mapping[str, str] | None = None) -> Self:
-        """Take settings from Spark configuration pairs, with or without the ``spark.`` prefix.
+        """Create a configuration from Spark configuration pairs, with or without the prefix ``spark.``.
 
-        :param conf: for instance ``spark.sparkContext.getConf().getAll()``.
+        Other settings are resolved as in :meth:`from_defaults`.
+
+        :param conf: key and value pairs, for example ``spark.sparkContext.getConf().getAll()``.
+        :param env: as in :meth:`from_defaults`.
+        :raises InvalidArgumentError: a value is malformed; the message names the setting.
         """
         props: dict[str, str] = {}
         for key, value in conf:
@@ -563,38 +633,38 @@ class PravegaConfig:
         return cls.from_defaults(props=props, env=env)
 
     def with_controller_uri(self, uri: ControllerUri) -> Self:
-        """A copy with another controller URI."""
+        """Return a copy with another controller URI."""
         return replace(self, controller_uri=_one_uri(uri))
 
     def with_default_scope(self, scope: str | None) -> Self:
-        """A copy with another default scope; it always replaces the one that was set."""
+        """Return a copy with another default scope (None: without one)."""
         return replace(self, default_scope=scope)
 
     def with_credentials(self, credentials: Credentials | None) -> Self:
-        """A copy with other credentials."""
+        """Return a copy with other credentials (None: without credentials)."""
         return replace(self, credentials=credentials)
 
     def with_trust_store(self, path: str | None) -> Self:
-        """A copy with another PEM file of trusted certificates (None: the system's)."""
+        """Return a copy with another PEM file of trusted certificates (None: the system's certificates)."""
         return replace(self, trust_store=path)
 
     def with_validate_hostname(self, validate: bool) -> Self:
-        """A copy that checks, or does not check, host names of TLS peers."""
+        """Return a copy that does, or does not, check the host names of TLS servers."""
         return replace(self, validate_hostname=validate)
 
     def with_max_connections_per_store(self, count: int) -> Self:
-        """A copy with another number of connections to each segment store."""
+        """Return a copy with another limit for the number of connections to each segment store."""
         return replace(self, max_connections_per_store=count)
 
     def with_controller_deadline(self, seconds: float) -> Self:
-        """A copy with another limit for one controller call."""
+        """Return a copy with another time limit for one controller call, in seconds."""
         return replace(self, controller_deadline=seconds)
 
     def with_operation_timeout(self, seconds: float) -> Self:
-        """A copy with another limit for one operation."""
+        """Return a copy with another time limit for one operation, in seconds."""
         return replace(self, operation_timeout=seconds)
 
-    # --- using it -------------------------------------------------------------------------------
+    # --- use ------------------------------------------------------------------------------------
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
@@ -608,19 +678,19 @@ class PravegaConfig:
 
     @property
     def tls_enabled(self) -> bool:
-        """True when the scheme asks for TLS (to the controller and to the segment stores)."""
+        """True if the scheme selects TLS (to the controller and to the segment stores)."""
         return self.scheme in _TLS_SCHEMES
 
     @property
     def discovery(self) -> bool:
-        """True when the addresses only serve to ask for the list of controllers."""
+        """True if the addresses are used only to look up the list of controllers."""
         return self.scheme in _DISCOVERY_SCHEMES
 
     def ssl_context(self, *, http2: bool = False) -> ssl.SSLContext | None:
-        """A TLS context for these settings, or None without TLS.
+        """Return a TLS context for these settings, or None if the scheme does not select TLS.
 
-        :param http2: offer HTTP/2 in the handshake, as gRPC wants; the wire protocol offers nothing.
-
+        :param http2: whether to offer HTTP/2 in the handshake, as gRPC requires; the wire protocol of segment
+            stores offers nothing.
         :raises InvalidArgumentError: the trust store cannot be read.
         """
         if not self.tls_enabled:
@@ -628,27 +698,30 @@ class PravegaConfig:
         try:
             context = ssl.create_default_context(cafile=self.trust_store)
         except (OSError, ValueError) as error:
-            raise InvalidArgumentError(f"trust store {self.trust_store!r} cannot be used: {error}") from error
+            raise InvalidArgumentError(
+                f"setting trust_store: the PEM file {self.trust_store!r} cannot be used: {error}"
+            ) from error
         context.check_hostname = self.validate_hostname
         if http2:
             context.set_alpn_protocols(["h2"])
         return context
 
     def authorization(self) -> Callable[[], str | None]:
-        """A function giving the ``authorization`` header, or None when there are no credentials."""
+        """Return a function that returns the ``authorization`` header, or None without credentials."""
         credentials = self.credentials
         return lambda: None if credentials is None else credentials.header
 
     def resolve(self, stream: str | ScopedStream) -> ScopedStream:
-        """The full name of a stream: ``scope/stream`` wins over the default scope.
+        """Return the full name of a stream.
 
-        :raises InvalidArgumentError: neither the name nor the configuration gives a scope, or a
-            name has illegal characters.
+        :param stream: ``scope/stream``, or a name in the default scope.
+        :raises InvalidArgumentError: neither the name nor the configuration has a scope, or a name has
+            illegal characters.
         """
         if isinstance(stream, ScopedStream):
             return stream
         if not isinstance(stream, str):
-            raise InvalidArgumentError(f"a stream is named by a string, not {type(stream).__name__}")
+            raise InvalidArgumentError(f"a stream name must be a string, not {type(stream).__name__}")
         if "/" in stream:
             return ScopedStream.parse(stream)
         if self.default_scope is None:
@@ -659,11 +732,15 @@ class PravegaConfig:
         return ScopedStream(self.default_scope, stream)
 
     def resolve_scope(self, scope: str | None) -> str:
-        """The scope given, or else the default one; :class:`InvalidArgumentError` for neither."""
+        """Return ``scope``, or the default scope if it is None or empty.
+
+        :param scope: name of a scope, or None.
+        :raises InvalidArgumentError: there is no default scope either.
+        """
         chosen = scope or self.default_scope
         if chosen is None:
             raise InvalidArgumentError(
-                "no scope given: name one or set a default (PRAVEGA_SCOPE, property pravega.scope)"
+                "no scope given: pass one or set a default scope (PRAVEGA_SCOPE, property pravega.scope)"
             )
         return chosen
 
@@ -673,7 +750,7 @@ def config_of(
     scope: str | None = None,
     credentials: Credentials | None = None,
 ) -> PravegaConfig:
-    """The configuration that the arguments of ``open_client`` mean."""
+    """Return the configuration that the arguments of ``open_client`` describe."""
     if isinstance(config, PravegaConfig):
         given: dict[str, Any] = {"default_scope": scope, "credentials": credentials}
         return replace(config, **{name: value for name, value in given.items() if value is not None})

@@ -1,15 +1,26 @@
-"""Every error this package raises, under one root.
+"""All the errors that this package raises, under one root.
 
-A caller catches :class:`PravegaError` for "anything went wrong with Pravega", or one of the
-branches below for a reason. Each error carries typed attributes that name what it is about, so
-nobody has to parse a message, and a class attribute ``retriable`` that says whether the same call
-may succeed later without a change by the caller.
+Catch :class:`PravegaError` for any failure of this package, or one of its subclasses for a specific reason.
+Typed attributes name the scope, stream, segment, transaction or host that an error is about, so a handler
+never has to parse a message. The class attribute ``retriable`` tells whether the same call, unchanged, may
+succeed later.
 
-Runtime errors (``OSError``, ``ssl``, ``h2``, ``trio`` resource errors) are mapped to these in
-``pravega_wire.transport`` and nowhere else; ``trio.Cancelled`` always passes through.
+Example::
 
-Where trio has an error of its own for the same thing, ours is that one as well: :class:`ClosedError`,
-:class:`ConcurrentUseError` and :class:`BrokenStreamError`. Code that knows trio only can handle them.
+    from pravega_wire import errors
+
+    try:
+        await client.create_stream("readings", 4)
+    except errors.ScopeNotFoundError as error:
+        await client.create_scope(error.scope)
+    except errors.PravegaError as error:
+        print(error.message, "- retriable" if error.retriable else "- not retriable")
+
+Runtime errors (``OSError``, ``ssl``, ``h2``, ``trio`` resource errors) are mapped to these classes in
+``pravega_wire.transport`` and nowhere else. ``trio.Cancelled`` always passes through unchanged.
+
+:class:`ClosedError`, :class:`ConcurrentUseError` and :class:`BrokenStreamError` are also subclasses of the
+corresponding trio errors, so code written for trio alone can handle them.
 """
 
 from __future__ import annotations
@@ -105,7 +116,7 @@ __all__ = [
 
 
 class Names(TypedDict, total=False):
-    """What every error takes besides its message and its own fields."""
+    """The keyword arguments that every error accepts besides its message and its own fields."""
 
     scope: str | None
     stream: str | None
@@ -115,13 +126,17 @@ class Names(TypedDict, total=False):
 
 
 class PravegaError(Exception):
-    """Root of every error of this package. Errors can be pickled, without their cause.
+    """Root of all errors of this package.
 
-    :ivar scope: scope name, where the error is about one.
-    :ivar stream: stream name without its scope, where the error is about one.
-    :ivar segment: full segment name (``scope/stream/0.#epoch.0``), where the error is about one.
-    :ivar transaction: transaction id, where the error is about one.
-    :ivar host: ``host:port`` of the peer, where the error is about a connection.
+    Errors can be pickled; pickling drops ``__cause__``.
+
+    :ivar scope: scope name, if the error is about a scope; otherwise None.
+    :ivar stream: stream name without its scope, if the error is about a stream; otherwise None.
+    :ivar segment: full segment name (``scope/stream/0.#epoch.0``), if the error is about a segment; otherwise
+        None.
+    :ivar transaction: transaction id, if the error is about a transaction; otherwise None.
+    :ivar host: ``host:port`` of the peer, if the error is about a connection; otherwise None.
+    :ivar retriable: True if the same call, unchanged, may succeed later (a class attribute).
     """
 
     retriable: ClassVar[bool] = False
@@ -145,16 +160,16 @@ class PravegaError(Exception):
 
     @property
     def message(self) -> str:
-        """The sentence a person reads (str)."""
+        """The message, for a person to read."""
         return str(self.args[0])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Not by calling the class: each has other fields, which come with the attributes.
+        # The class is not called: constructors differ, and the fields are restored with the other attributes.
         return _restored, (type(self), self.args), self.__dict__
 
 
 def _restored(kind: type[PravegaError], args: tuple[str, ...]) -> PravegaError:
-    """An error as it was pickled, before its attributes are put back."""
+    """Rebuild a pickled error, before its attributes are restored."""
     error = kind.__new__(kind, *args)
     PravegaError.__init__(error, *args)
     return error
@@ -164,18 +179,18 @@ def _restored(kind: type[PravegaError], args: tuple[str, ...]) -> PravegaError:
 
 
 class InvalidArgumentError(PravegaError, ValueError):
-    """An argument or setting is not acceptable; nothing was sent."""
+    """An argument or setting has a value that is not allowed; nothing was sent."""
 
 
 class ArgumentTypeError(InvalidArgumentError, TypeError):
-    """An argument is of a type that is not acceptable; nothing was sent."""
+    """An argument has the wrong type; nothing was sent."""
 
 
 class EventTooLargeError(InvalidArgumentError):
-    """An event, or an atomic batch of events, is over the size limit.
+    """An event, or an atomic batch of events, exceeds the size limit; nothing was sent.
 
-    :ivar size: bytes asked for.
-    :ivar limit: bytes allowed.
+    :ivar size: its size in bytes.
+    :ivar limit: the largest size allowed, in bytes.
     """
 
     def __init__(self, message: str, *, size: int, limit: int, **names: Unpack[Names]) -> None:
@@ -185,10 +200,10 @@ class EventTooLargeError(InvalidArgumentError):
 
 
 class TableKeyLengthError(InvalidArgumentError):
-    """A key does not have the length that its table was created with.
+    """A key's length differs from the key length that its table was created with.
 
-    :ivar length: bytes it has.
-    :ivar expected: bytes it must have.
+    :ivar length: length of the key in bytes.
+    :ivar expected: length that the table requires, in bytes.
     """
 
     def __init__(self, message: str, *, length: int, expected: int, **names: Unpack[Names]) -> None:
@@ -198,10 +213,10 @@ class TableKeyLengthError(InvalidArgumentError):
 
 
 class TableValueTooLargeError(InvalidArgumentError):
-    """A value, or an atomic update as a whole, is over the limit of key-value tables.
+    """A value, or an atomic update as a whole, exceeds the size limit of key-value tables.
 
-    :ivar size: bytes asked for.
-    :ivar limit: bytes allowed.
+    :ivar size: its size in bytes.
+    :ivar limit: the largest size allowed, in bytes.
     """
 
     def __init__(self, message: str, *, size: int, limit: int, **names: Unpack[Names]) -> None:
@@ -211,48 +226,50 @@ class TableValueTooLargeError(InvalidArgumentError):
 
 
 class MixedPrimaryKeysError(InvalidArgumentError):
-    """An atomic update names several primary keys; those of one update share theirs."""
+    """The keys of an atomic table update have different primary keys; they must all share one."""
 
 
 class InvalidStreamCutError(InvalidArgumentError):
-    """A stream cut is malformed, of another stream, or does not fit the stream's segments."""
+    """A stream cut is malformed, belongs to another stream, or does not match the stream's segments."""
 
 
 class UndecidableCutError(PravegaError):
-    """What is known of a stream's segments does not answer a question about its cuts; ``segment`` names the
-    one of which too little is known. A layout that is fetched anew may know more."""
+    """A stream layout does not know enough about ``segment`` to answer a question about stream cuts.
+
+    Fetch the layout again: a newer one may know more.
+    """
 
 
 class StreamChangingError(PravegaError):
-    """A stream was scaled or truncated each time while its segments were asked for; a later call may do."""
+    """The stream was scaled or truncated during every attempt to look up its segments; try again later."""
 
     retriable = True
 
 
 class ClosedError(PravegaError, trio.ClosedResourceError):
-    """The client, writer, reader or transaction was used after it was closed, or closed during the call."""
+    """The client, writer, reader or transaction is closed, or was closed during the call."""
 
 
 class ConcurrentUseError(PravegaError, trio.BusyResourceError):
-    """Two tasks used something at the same time that is for one task at a time.
+    """A second task used an object that only one task may use at a time.
 
-    The call that raises this has done nothing, and the other one is not disturbed.
+    The call that raises this error did nothing, and the other task's call is not affected.
     """
 
 
 class BrokenStreamError(PravegaError, trio.BrokenResourceError):
-    """The writer of a byte stream has failed and takes no more bytes; ``__cause__`` says why."""
+    """The writer of a byte stream has failed and accepts no more bytes; ``__cause__`` is the reason."""
 
 
 class MissingExtraError(PravegaError, ImportError):
-    """What was called needs a package that is not installed; the message names the extra that brings it."""
+    """A required package is not installed; the message names the extra that installs it."""
 
 
 # --- bytes that make no sense ---------------------------------------------------------------------
 
 
 class ProtocolError(PravegaError):
-    """The peer broke the protocol, or we were asked to."""
+    """The peer violated the protocol, or a value cannot be expressed in it."""
 
 
 class DecodeError(ProtocolError):
@@ -264,23 +281,23 @@ class TruncatedInputError(DecodeError):
 
 
 class FrameTooLargeError(DecodeError):
-    """A frame's length field is negative or over the protocol's limit."""
+    """A frame's length field is negative or exceeds the protocol's limit."""
 
 
 class UnknownCommandError(DecodeError):
-    """A frame has a command code that this protocol version does not know."""
+    """A frame has a command code that does not exist in this version of the protocol."""
 
 
 class EncodeError(ProtocolError):
-    """A value does not fit its wire format (for instance a string over 65535 bytes)."""
+    """A value does not fit its wire format (for example, a string longer than 65535 bytes)."""
 
 
 class IncompatibleVersionError(ProtocolError):
-    """The peer's range of wire versions does not overlap ours."""
+    """The client and the peer support no common version of the wire protocol."""
 
 
 class UnexpectedReplyError(ProtocolError):
-    """The peer answered a request with a reply that cannot belong to it."""
+    """The peer sent a reply that does not match the request."""
 
 
 # --- the network ----------------------------------------------------------------------------------
@@ -293,17 +310,17 @@ class TransportError(PravegaError):
 
 
 class ConnectError(TransportError):
-    """No connection to the host could be made."""
+    """The client could not connect to the host."""
 
 
 class HostNotFoundError(ConnectError):
-    """Nobody knows the host by this name: it is misspelt, or of another network."""
+    """The host name cannot be resolved: it is misspelt, or it belongs to another network."""
 
     retriable = False
 
 
 class WrongProtocolError(ConnectError, ProtocolError):
-    """What listens at the address is something else than what was looked for; the message says what."""
+    """The server at the address speaks another protocol than expected; the message names it."""
 
     retriable = False
 
@@ -319,7 +336,7 @@ class TlsError(TransportError):
 
 
 class PravegaTimeoutError(PravegaError, TimeoutError):
-    """An operation's own deadline passed (never raised for a trio cancellation)."""
+    """An operation exceeded its own time limit (never raised for a trio cancellation)."""
 
     retriable = True
 
@@ -328,23 +345,26 @@ class RetriesExhaustedError(PravegaError):
     """Every attempt of a retried operation failed; ``__cause__`` is the last failure."""
 
 
-# --- who may do what ------------------------------------------------------------------------------
+# --- authentication and permissions ---------------------------------------------------------------
 
 
 class AuthError(PravegaError):
-    """Credentials or tokens were refused."""
+    """The server rejected the credentials or the delegation token."""
 
 
 class AuthenticationError(AuthError):
-    """No credentials, or wrong ones."""
+    """The credentials are missing or wrong."""
 
 
 class PermissionDeniedError(AuthError):
-    """The credentials are good but do not allow this operation."""
+    """The credentials are valid but do not permit this operation."""
 
 
 class TokenExpiredError(AuthError):
-    """The delegation token is too old; a fresh one is fetched before the user sees this."""
+    """The delegation token has expired.
+
+    The client fetches a new token and retries; this error is raised only if that fails until the time limit.
+    """
 
     retriable = True
 
@@ -353,10 +373,11 @@ class TokenExpiredError(AuthError):
 
 
 class ControllerError(PravegaError):
-    """The controller refused or failed a call.
+    """The controller rejected a call, or the call failed.
 
-    :ivar rpc: name of the rpc (str), or None where the error is about more than one call.
-    :ivar status: the gRPC status name or the status in the reply (str), or None like ``rpc``.
+    :ivar rpc: name of the controller's RPC (str), or None if the error is about more than one call.
+    :ivar status: the gRPC status name, or the status in the reply (str); None if the error is about more than
+        one call.
     """
 
     def __init__(
@@ -368,11 +389,14 @@ class ControllerError(PravegaError):
 
 
 class NotFoundError(ControllerError):
-    """The thing asked for does not exist."""
+    """The requested item does not exist."""
 
 
 class WriterHistoryLostError(ControllerError):
-    """What a resumable writer has stored cannot be found out: the segments that knew were truncated away."""
+    """The last stored event number of a resumable writer is unknown: its segments were truncated away.
+
+    Pass ``first_event_number`` to the writer (1 for a new writer) if you know it from elsewhere.
+    """
 
 
 class ScopeNotFoundError(NotFoundError):
@@ -380,15 +404,15 @@ class ScopeNotFoundError(NotFoundError):
 
 
 class ScopeNotEmptyError(ControllerError):
-    """The scope still holds streams, reader groups or tables."""
+    """The scope cannot be deleted because it still contains streams, reader groups or key-value tables."""
 
 
 class ScopeBrokenError(ControllerError):
-    """The scope exists, but the controller has lost tables that it keeps of the scope, or is deleting it.
+    """The scope exists, but the controller has lost some of its internal tables for it, or is deleting it.
 
-    A 0.13.0 controller loses them when it is asked to delete a scope that is not empty. Streams without tags
-    still work. Nothing brings the tables back: copy what is needed to another scope, and delete this one with
-    ``delete_scope(recursive=True)``.
+    A 0.13.0 controller loses these tables when it receives a request to delete a scope that is not empty.
+    Streams without tags still work. The tables cannot be restored: copy the data you need to another scope,
+    then delete this one with ``delete_scope(recursive=True)``.
     """
 
 
@@ -397,15 +421,15 @@ class StreamNotFoundError(NotFoundError):
 
 
 class StreamSealedError(ControllerError):
-    """The stream is sealed: nothing can be appended or changed any more."""
+    """The stream is sealed: it accepts no more events or configuration changes."""
 
 
 class StreamNotSealedError(ControllerError):
-    """The stream must be sealed before it can be deleted."""
+    """The stream cannot be deleted because it is not sealed."""
 
 
 class ScaleConflictError(ControllerError):
-    """A scale was refused: wrong ranges, segments not active, or another scale is running."""
+    """The controller rejected a scale: wrong key ranges, inactive segments, or another scale in progress."""
 
 
 class ReaderGroupNotFoundError(NotFoundError):
@@ -420,10 +444,10 @@ class KeyValueTableNotFoundError(NotFoundError):
 
 
 class SegmentError(PravegaError):
-    """A segment store refused a request.
+    """A segment store rejected a request.
 
-    :ivar request_id: id of the request (int), or -1 where no single request failed.
-    :ivar server_trace: the server's stack trace (str), or "".
+    :ivar request_id: id of the request (int), or -1 if no single request failed.
+    :ivar server_trace: the server's stack trace (str), or "" if the server sent none.
     """
 
     def __init__(
@@ -435,24 +459,24 @@ class SegmentError(PravegaError):
 
 
 class NoSuchSegmentError(SegmentError):
-    """The segment does not exist (any more)."""
+    """The segment does not exist, or no longer exists."""
 
 
 class SegmentExistsError(SegmentError):
-    """The segment exists already."""
+    """The segment already exists."""
 
 
 class SegmentSealedError(SegmentError):
-    """The segment is sealed: appends fail."""
+    """The segment is sealed: it accepts no more appends."""
 
 
 class SegmentTruncatedError(SegmentError):
-    """The offset lies before the segment's first readable byte.
+    """The requested offset is before the segment's first readable byte: the data was truncated.
 
-    :ivar start_offset: first readable offset in bytes (int), or None where nothing is left to read or
-        several segments lost data.
-    :ivar offset: first offset that was asked for and is gone (int), or None where that is not one place in
-        one segment.
+    :ivar start_offset: first readable offset in bytes (int), or None if nothing is left to read or several
+        segments lost data.
+    :ivar offset: first requested offset that no longer exists, in bytes (int), or None if the lost data is
+        not at one place in one segment.
     """
 
     def __init__(
@@ -471,29 +495,36 @@ class SegmentTruncatedError(SegmentError):
 
 
 class DataLossError(SegmentTruncatedError):
-    """Data between two positions that the caller named is gone (truncated or deleted)."""
+    """Data in the requested range no longer exists: it was truncated, or its segments were deleted."""
 
 
 class WrongHostError(SegmentError):
-    """The segment's container lives on another store now; a fresh lookup helps."""
+    """The segment has moved to another segment store.
+
+    The client looks up the new store and retries; this error is raised only if that fails until the time
+    limit.
+    """
 
     retriable = True
 
 
 class InvalidEventNumberError(SegmentError):
-    """The server's record of a writer's event number does not match ours."""
+    """The segment store rejected a block: the writer's event numbers do not match its record of them."""
 
 
 class OperationUnsupportedError(SegmentError):
-    """The server does not know this operation, or not for this kind of segment."""
+    """The server does not support this operation, or not for this kind of segment."""
 
 
 class ConditionalCheckError(SegmentError):
-    """A conditional append was refused: the segment's end is not where the caller expected it."""
+    """A conditional append was rejected: the segment does not end at the expected offset.
+
+    Usually another writer has appended since. Read its data, then decide whether to append again.
+    """
 
 
 class TableError(SegmentError):
-    """A table segment refused an operation."""
+    """A segment store rejected an operation on a key-value table's segment."""
 
 
 class TableKeyDoesNotExistError(TableError):
@@ -505,12 +536,13 @@ class TableKeyBadVersionError(TableError):
 
 
 class TableOutcomeUnknownError(TableError):
-    """The answer to an update was lost, and what the table holds does not tell whether it was made.
+    """The reply to an update was lost, and the table's contents do not show whether the update was applied.
 
-    ``__cause__`` is how the connection was lost.
+    ``__cause__`` is the error that ended the connection.
 
-    :ivar found: what each of the update's keys held afterwards (tuple), in order, None where it held nothing;
-        empty when reading back failed too. Use it to decide, if your values identify their writer.
+    :ivar found: the entry that each key of the update had afterwards (tuple), in the update's order; None for
+        a key without an entry. Empty if reading the keys back failed too. Use it to decide whether the update
+        was applied, if your values identify their writer.
     """
 
     def __init__(
@@ -521,21 +553,21 @@ class TableOutcomeUnknownError(TableError):
 
 
 class TableSegmentNotEmptyError(TableError):
-    """The table segment holds entries and was to be deleted only if empty."""
+    """The table segment was to be deleted only if empty, and it has entries."""
 
 
 # --- transactions, groups, state ------------------------------------------------------------------
 
 
 class TransactionError(PravegaError):
-    """A transaction cannot do what was asked; ``transaction`` names it."""
+    """An operation on the transaction ``transaction`` failed."""
 
 
 class TransactionNotOpenError(TransactionError):
-    """The transaction is committing, committed, aborting or aborted already.
+    """The transaction is no longer open: it is committing, committed, aborting or aborted.
 
-    :ivar status: name of its state (str): a member of :class:`TxnStatus`. None where the controller was not
-        asked, as the object was closed or the transaction ended through it.
+    :ivar status: name of its state (str), a member of :class:`TxnStatus`. None if the controller was not
+        queried, because this object had been closed or had itself ended the transaction.
     """
 
     def __init__(self, message: str, *, status: str | None, **names: Unpack[Names]) -> None:
@@ -544,25 +576,26 @@ class TransactionNotOpenError(TransactionError):
 
 
 class TransactionAbortedError(TransactionNotOpenError):
-    """The transaction was aborted: none of its events will ever be visible."""
+    """The transaction was aborted: its events will never become visible."""
 
 
 class TransactionExpiredError(TransactionAbortedError):
-    """The transaction's lease or life ran out, so the server aborted it."""
+    """The server aborted the transaction because its lease or its maximum lifetime ended."""
 
 
 class TransactionUnknownError(TransactionError):
-    """The server has no record of the transaction (never existed, or forgotten after a day)."""
+    """The server has no record of the transaction: it never existed, or its record expired (after a day)."""
 
 
 class FencedError(PravegaError):
-    """Another process took over the work; this one must stop. Nothing of it became visible."""
+    """Another process has taken over this work, so this one must stop; none of its work became visible."""
 
 
 class IngestError(PravegaError):
-    """Ingestion cannot continue from here; nothing of the part it names is visible.
+    """Ingestion cannot continue; nothing of ``item`` is visible to readers.
 
-    :ivar item: the file, or the part of the source, that it is about (str); "" where it is about the whole.
+    :ivar item: the file, or the part of the source, that the error is about (str); "" if it is about the
+        whole source.
     """
 
     def __init__(self, message: str, *, item: str = "", **names: Unpack[Names]) -> None:
@@ -571,47 +604,47 @@ class IngestError(PravegaError):
 
 
 class IngestedSourceChangedError(IngestError):
-    """What was ingested before is not what lies there now: going on would skip or repeat something."""
+    """A source that was partly ingested has changed since: continuing would skip or repeat data."""
 
 
 class IngestedStreamGoneError(IngestError):
-    """The data stream was deleted after files or samples went in: what went in is gone with it."""
+    """The data stream was deleted after files or samples were ingested; that data is lost with it."""
 
 
 class TransactionOutcomeUnknownError(IngestError, TransactionUnknownError):
-    """The server has forgotten the transaction of ``item``: nobody can tell whether it was committed."""
+    """The server has no record of the transaction for ``item``: whether it was committed is unknown."""
 
 
 class CorruptedStateError(PravegaError):
-    """Stored state (a ledger, a synchronizer record) cannot be what a correct program wrote."""
+    """Stored state (a ledger or a synchronizer record) is invalid: no correct program can have written it."""
 
 
 class SealedStateError(CorruptedStateError):
-    """The stream that holds a shared state was sealed: nothing can be written to it any more."""
+    """The stream that holds a shared state was sealed: the state can no longer be changed."""
 
 
 class ReaderGroupError(PravegaError):
-    """A reader group cannot do what was asked."""
+    """An operation on a reader group failed."""
 
 
 class ReinitializationRequiredError(ReaderGroupError):
-    """The group was reset or this reader declared offline: close it and make a new one."""
+    """The group was reset, or this reader was declared offline: close the reader and create a new one."""
 
 
 class CheckpointError(ReaderGroupError):
-    """A checkpoint could not be taken or is no longer known."""
+    """A checkpoint could not be taken, or no longer exists."""
 
 
 class CheckpointTimeoutError(CheckpointError, PravegaTimeoutError):
-    """Not all readers of a group answered a checkpoint in time.
+    """Not all readers of a group responded to a checkpoint within the time limit.
 
-    :ivar checkpoint: its name.
-    :ivar waiting_for: names of the readers that had not answered, each with
-        the time (UTC) when it was last seen moving, None when it was not since ``watched_since``. Empty when
-        the checkpoint could not even be begun in time.
-    :ivar watched_since: when the group object was opened, UTC.
-    :ivar withdrawn: whether the checkpoint was withdrawn. Otherwise it may still be outstanding:
-        :meth:`ReaderGroup.cancel_outstanding_checkpoints` ends it.
+    :ivar checkpoint: name of the checkpoint.
+    :ivar waiting_for: names of the readers that had not responded, each with the time (UTC) of its last
+        observed activity, or None if none was observed since ``watched_since``. Empty if the checkpoint could
+        not even be started in time.
+    :ivar watched_since: when the group object was opened (UTC).
+    :ivar withdrawn: True if the checkpoint was withdrawn. If False, it may still be outstanding; end it with
+        :meth:`ReaderGroup.cancel_outstanding_checkpoints`.
     """
 
     def __init__(
@@ -635,8 +668,8 @@ class CheckpointTimeoutError(CheckpointError, PravegaTimeoutError):
 
 
 class ServerStartError(PravegaError):
-    """A test server could not be found, fetched or started; the message says what to do."""
+    """A test server could not be found, downloaded or started; the message says what to do."""
 
 
 class ServerEndedError(PravegaError):
-    """A test server that this process has started has ended by itself; the message says why."""
+    """A test server started by this process has exited on its own; the message gives the reason."""

@@ -269,7 +269,7 @@ def test_a_value_of_the_wrong_type_or_form_is_refused_with_the_setting_s_name(
 
 def test_a_trust_store_that_cannot_be_a_file_is_refused_when_it_is_used() -> None:
     for path in ("/no-such-file", "/a\0b"):
-        with pytest.raises(InvalidArgumentError, match="trust store"):
+        with pytest.raises(InvalidArgumentError, match="trust_store"):
             PravegaConfig(controller_uri="tls://h:1", trust_store=path).ssl_context()
 
 
