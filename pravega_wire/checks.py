@@ -1,4 +1,5 @@
-"""Checks of arguments and settings that many places share: each names what is wrong, and what is wanted.
+"""Checks of arguments and settings, shared by many modules. Each message names the argument and what it must
+be.
 
 Not public.
 """
@@ -30,16 +31,22 @@ __all__ = [
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
 
-# Leases of transactions that a server with default limits accepts.
+# The limits for a transaction's lease on a server with default settings.
 MIN_LEASE_MS: Final = 10_000
 MAX_LEASE_MS: Final = 600_000
 
 
 def check_count(name: str, value: object, lowest: int = 1, highest: int = INT64_MAX, unit: str = "") -> int:
-    """``value``, which must be a whole number from ``lowest`` to ``highest``; True and False are not numbers.
+    """Check that ``value`` is a whole number from ``lowest`` to ``highest``, and return it.
 
-    :param name: of the argument or setting. :param unit: of the number, for the message (``"bytes"``).
-    :raises InvalidArgumentError: it is something else.
+    True and False do not count as numbers.
+
+    :param name: name of the argument or setting, for the message.
+    :param value: the value to check.
+    :param lowest: smallest value allowed.
+    :param highest: largest value allowed.
+    :param unit: unit of the number, for the message (``"bytes"``).
+    :raises InvalidArgumentError: the value is not such a number.
     """
     try:
         number = None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
@@ -53,7 +60,7 @@ def check_count(name: str, value: object, lowest: int = 1, highest: int = INT64_
 
 
 def check_bytes(name: str, value: object) -> int:
-    """``value``, which must be a whole number of bytes over 0.
+    """Check that ``value`` is a positive whole number of bytes, and return it.
 
     :raises InvalidArgumentError: it is not.
     """
@@ -61,21 +68,24 @@ def check_bytes(name: str, value: object) -> int:
 
 
 def check_seconds(name: str, value: object, *, zero: bool = False, infinite: bool = False) -> float:
-    """``value``, which must be a finite number of seconds over 0.
+    """Check that ``value`` is a finite, positive number of seconds, and return it.
 
-    :param zero: 0 is allowed as well. :param infinite: so is infinity.
-    :raises InvalidArgumentError: it is not.
+    :param name: name of the argument or setting, for the message.
+    :param value: the value to check.
+    :param zero: whether 0 is allowed.
+    :param infinite: whether infinity is allowed.
+    :raises InvalidArgumentError: the value is not such a number.
     """
     number = -1.0 if isinstance(value, bool) or not isinstance(value, int | float) else value
-    # Of NaN every comparison is false.
+    # Every comparison with NaN is false.
     if (number >= 0 if zero else number > 0) and (infinite or number < math.inf):
         return number
-    finite, limit = "" if infinite else "finite ", "from" if zero else "over"
+    finite, limit = "" if infinite else "finite ", "of at least" if zero else "greater than"
     raise InvalidArgumentError(f"{name} must be a {finite}number of seconds {limit} 0, not {_shown(value)}")
 
 
 def check_flag(name: str, value: object) -> bool:
-    """``value``, which must be True or False: a text such as ``"false"`` would count as true.
+    """Check that ``value`` is True or False, and return it: a text such as ``"false"`` would count as true.
 
     :raises InvalidArgumentError: it is neither.
     """
@@ -85,21 +95,23 @@ def check_flag(name: str, value: object) -> bool:
 
 
 def check_text(name: str, value: object) -> str:
-    """``value``, which must be a string that is not empty and can be encoded.
+    """Check that ``value`` is a non-empty string that UTF-8 can encode, and return it.
 
     :raises InvalidArgumentError: it is not.
     """
     if not isinstance(value, str) or not value:
-        raise InvalidArgumentError(f"{name} must be a string that is not empty, not {_shown(value)}")
+        raise InvalidArgumentError(f"{name} must be a non-empty string, not {_shown(value)}")
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise InvalidArgumentError(f"{name} holds half of a surrogate pair: {value!r}") from None
+        raise InvalidArgumentError(
+            f"{name} cannot be encoded as UTF-8, because it contains an unpaired surrogate: {value!r}"
+        ) from None
     return value
 
 
 def check_uuid(name: str, value: object) -> UUID:
-    """``value``, which must be a UUID; a text is not one yet.
+    """Check that ``value`` is a UUID object (not its text), and return it.
 
     :raises InvalidArgumentError: it is not.
     """
@@ -109,7 +121,8 @@ def check_uuid(name: str, value: object) -> UUID:
 
 
 def check_event_time(name: str, value: object) -> int:
-    """``value``, which must be a whole number of 64 bits; the lowest of them stands for no time.
+    """Check that ``value`` is an event time, and return it: an int64 other than the smallest, which means
+    "none".
 
     :raises InvalidArgumentError: it is not.
     """
@@ -122,9 +135,12 @@ def _shown(value: Any) -> str:
 
 
 def check_lease(lease_ms: int) -> None:
-    """Refuse a transaction's lease, in milliseconds, that a server with default limits refuses."""
+    """Check a transaction's lease in milliseconds against the limits of a server with default settings.
+
+    :raises InvalidArgumentError: it is not within the limits.
+    """
     check_count("lease_ms", lease_ms)
     if not MIN_LEASE_MS <= lease_ms <= MAX_LEASE_MS:
         raise InvalidArgumentError(
-            f"lease_ms: a lease of {lease_ms} ms is not between {MIN_LEASE_MS} and {MAX_LEASE_MS} ms"
+            f"lease_ms must be between {MIN_LEASE_MS} and {MAX_LEASE_MS} milliseconds, not {lease_ms}"
         )

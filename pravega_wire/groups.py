@@ -1,6 +1,8 @@
-"""What a reader group reads and how, and what is known about one. All immutable and picklable.
+"""Configuration and state of reader groups.
 
-Not public: :mod:`pravega_wire` exports what users need of it.
+All values are immutable and can be pickled.
+
+Not public: :mod:`pravega_wire` exports the names that users need.
 """
 
 from __future__ import annotations
@@ -32,13 +34,14 @@ _NO_ID: Final = UUID(int=0)
 
 
 class RetentionType(Enum):
-    """How a group holds back the retention of its streams (numbers are those of the formats)."""
+    """How a group keeps the retention policy of its streams from removing unread data."""
 
+    # The numbers are those of io.pravega.client.stream.ReaderGroupConfig.StreamDataRetention.
     NONE = 0
-    """It does not: data may be gone before the group has read it."""
+    """Not at all: retention may remove data before the group has read it."""
 
     MANUAL_RELEASE_AT_USER_STREAM_CUT = 1
-    """Data is kept from the cut that :meth:`ReaderGroup.update_retention_stream_cut` was last given."""
+    """Data is kept from the last cut that was passed to :meth:`ReaderGroup.update_retention_stream_cut`."""
 
     AUTOMATIC_RELEASE_AT_LAST_CHECKPOINT = 2
     """Data is kept from the last completed checkpoint."""
@@ -59,22 +62,31 @@ def _start(given: object) -> tuple[ScopedStream, StreamCut | None]:
 
 @dataclass(frozen=True, slots=True)
 class ReaderGroupConfig:
-    """What a group reads, and how its readers work together.
+    """The configuration of a reader group: what it reads, and how its readers coordinate.
 
-    Two are equal whatever generation and id they have, as Java's.
+    Comparison ignores ``generation`` and ``group_id``, as in Java.
 
-    :param starts: streams of the group, each with the cut to begin at; None is the stream's head.
-    :param ends: for some or all of them the cut to end at; None (or no entry) is no end.
-    :param group_refresh_ms: milliseconds after which a reader looks what the others do.
-    :param automatic_checkpoint_ms: milliseconds between checkpoints that the readers begin by themselves;
-        zero or less: never. Segments change hands, and the successors of sealed ones begin, only at
+    Example::
+
+        config = ReaderGroupConfig.of(
+            [ScopedStream("demo", "readings")], automatic_checkpoint_ms=10_000
+        )
+        await client.create_reader_group("dashboards", config)
+
+    :param starts: the group's streams, each with the cut to start at; None starts at the stream's head.
+    :param ends: the cuts to end at, for some or all of the streams; None (or no entry) means no end.
+    :param group_refresh_ms: interval in milliseconds at which a reader fetches the group's state, to see what
+        the other readers do.
+    :param automatic_checkpoint_ms: interval in milliseconds between automatic checkpoints; zero or less turns
+        them off. Segments move between readers, and the successors of sealed segments are started, only at
         checkpoints.
-    :param max_outstanding_checkpoints: how many named checkpoints may be under way at a time.
-    :param retention: how the group holds back the retention of its streams; by default it does not.
-    :param generation: number of the configuration; the controller counts it.
-    :param group_id: of the group; the controller gives it.
-    :raises InvalidArgumentError: no stream, or a number out of its range.
-    :raises InvalidStreamCutError: a cut is of another stream, or ends before its start.
+    :param max_outstanding_checkpoints: largest number of named checkpoints in progress at the same time.
+    :param retention: how the group keeps the retention policy of its streams from removing unread data; by
+        default it does not.
+    :param generation: number of this configuration; the controller assigns it.
+    :param group_id: id of the group; the controller assigns it.
+    :raises InvalidArgumentError: there is no stream, or a number is out of range.
+    :raises InvalidStreamCutError: a cut belongs to another stream, or an end cut is before its start cut.
     """
 
     starts: Mapping[ScopedStream, StreamCut | None]
@@ -91,7 +103,7 @@ class ReaderGroupConfig:
         missing = {stream: None for stream in self.starts if stream not in self.ends}
         object.__setattr__(self, "ends", MappingProxyType({**self.ends, **missing}))
         if not self.starts:
-            raise InvalidArgumentError("a reader group reads at least one stream")
+            raise InvalidArgumentError("a reader group needs at least one stream")
         check_count("max_outstanding_checkpoints", self.max_outstanding_checkpoints, highest=INT32_MAX)
         check_count("group_refresh_ms", self.group_refresh_ms, 0)
         check_count("automatic_checkpoint_ms", self.automatic_checkpoint_ms, -INT64_MAX)
@@ -105,10 +117,14 @@ class ReaderGroupConfig:
                         f"{type(stream).__name__} to {type(cut).__name__}"
                     )
                 if stream not in self.starts:
-                    raise InvalidArgumentError(f"the group ends in {stream}, and does not read it")
+                    raise InvalidArgumentError(
+                        f"there is an end cut for {stream}, but it is not one of the group's streams"
+                    )
                 if cut is not None and cut.stream != stream:
                     raise InvalidStreamCutError(
-                        f"the cut for {stream} is of {cut.stream}", scope=stream.scope, stream=stream.name
+                        f"the stream cut for {stream} belongs to {cut.stream}",
+                        scope=stream.scope,
+                        stream=stream.name,
                     )
         for stream, start in self.starts.items():
             end = self.ends[stream]
@@ -126,10 +142,18 @@ class ReaderGroupConfig:
         max_outstanding_checkpoints: int = 3,
         retention: RetentionType = RetentionType.NONE,
     ) -> Self:
-        """A configuration for streams, to be read from their heads, and cuts, to be read from there on.
+        """Create a configuration from a list of streams.
 
-        :param streams: each a cut, a stream, or a stream's full name ``"scope/stream"``.
-        :raises ArgumentTypeError: one of them is something else.
+        :param streams: streams to read from their heads, each a :class:`ScopedStream` or a full name
+            ``"scope/stream"``; or stream cuts to read from.
+        :param ends: stream cuts to end at, at most one for each stream.
+        :param group_refresh_ms: as in :class:`ReaderGroupConfig`.
+        :param automatic_checkpoint_ms: as in :class:`ReaderGroupConfig`.
+        :param max_outstanding_checkpoints: as in :class:`ReaderGroupConfig`.
+        :param retention: as in :class:`ReaderGroupConfig`.
+        :raises ArgumentTypeError: one of the streams is neither of these.
+        :raises InvalidArgumentError: there is no stream, or a number is out of range.
+        :raises InvalidStreamCutError: an end cut is before its start cut.
         """
         starts = dict(map(_start, streams))
         return cls(
@@ -143,21 +167,24 @@ class ReaderGroupConfig:
 
     @property
     def streams(self) -> tuple[ScopedStream, ...]:
-        """The streams of the group."""
+        """The streams that the group reads."""
         return tuple(self.starts)
 
     @property
     def automatic_checkpoints(self) -> bool:
-        """Whether the readers begin checkpoints by themselves."""
+        """True if the readers start checkpoints automatically."""
         return self.automatic_checkpoint_ms > 0
 
     def starting_at(self, cuts: Iterable[StreamCut]) -> Self:
-        """A copy that begins at these cuts, and at the stream's head where there is none."""
+        """Return a copy that starts at other cuts.
+
+        :param cuts: the cuts to start at; a stream without one starts at its head.
+        """
         found = {cut.stream: cut for cut in cuts}
         return replace(self, starts={stream: found.get(stream) for stream in self.starts})
 
     def with_identity(self, generation: int, group_id: UUID) -> Self:
-        """A copy with another generation and id."""
+        """Return a copy with another generation and group id."""
         return replace(self, generation=generation, group_id=group_id)
 
     def __hash__(self) -> int:
@@ -169,21 +196,23 @@ class ReaderGroupConfig:
 
 
 def _check_order(stream: ScopedStream, start: StreamCut, end: StreamCut) -> None:
-    """What Java asks of the two ends of a group."""
+    """Check that the end of a group is not before its start, by the same rules as the Java client."""
     for segment, offset in start.positions.items():
         limit = end.positions.get(segment)
         if limit is None or limit == SEGMENT_READ:
             continue
         if offset == SEGMENT_READ or offset > limit:
             raise InvalidStreamCutError(
-                f"the cuts of {stream} begin at {offset} in segment {segment} and end at {limit}",
+                f"the end cut of {stream} is before its start cut: in segment {segment} it starts at offset "
+                f"{offset} and ends at {limit}",
                 scope=stream.scope,
                 stream=stream.name,
             )
     first, last = list(start.positions), list(end.positions)
     if first and last and (min(first) > min(last) or max(first) > max(last)):
         raise InvalidStreamCutError(
-            f"the cuts of {stream} begin in segments {first} and end before them, in {last}",
+            f"the end cut of {stream} is before its start cut: it starts in segments {first} and ends in the "
+            f"earlier segments {last}",
             scope=stream.scope,
             stream=stream.name,
         )
@@ -191,12 +220,13 @@ def _check_order(stream: ScopedStream, start: StreamCut, end: StreamCut) -> None
 
 @dataclass(frozen=True, slots=True)
 class ReaderGroupMetrics:
-    """How a group does at one moment.
+    """The metrics of a reader group at one moment.
 
-    :ivar readers: segments of each reader that is online. :ivar unassigned: segments that nobody reads now.
-    :ivar future: segments that wait for their predecessors to be read.
-    :ivar unread_bytes: from the last completed checkpoint (without one: from what is known of the readers) to
-        the end, with 8 bytes for each event.
+    :ivar readers: name of each online reader to the number of its segments.
+    :ivar unassigned: number of segments that no reader holds.
+    :ivar future: number of segments that wait until their predecessors have been read.
+    :ivar unread_bytes: number of bytes from the last completed checkpoint (without one, from the readers'
+        last reported positions) to the end of the streams, including 8 bytes of header for each event.
     """
 
     readers: Mapping[str, int]
@@ -206,16 +236,16 @@ class ReaderGroupMetrics:
 
     @property
     def segments(self) -> int:
-        """Segments that are being read or may be."""
+        """The number of segments that are being read or are ready to be read."""
         return sum(self.readers.values()) + self.unassigned
 
 
 @dataclass(frozen=True, slots=True)
 class TimeWindow:
-    """Which time a group is at, in its writers' unit.
+    """The event time that a group has reached in a stream, in the unit that its writers use.
 
-    :ivar lower: no event that follows is older; None near the head of the stream.
-    :ivar upper: no event read so far is newer; None near its tail.
+    :ivar lower: no event still to be read is older; None near the head of the stream.
+    :ivar upper: no event read so far is newer; None near the tail of the stream.
     """
 
     lower: int | None
@@ -224,17 +254,19 @@ class TimeWindow:
 
 @dataclass(frozen=True, slots=True)
 class OnlineReader:
-    """What a group object knows of one reader.
+    """The state of one reader, as last seen by a group object.
 
-    The group's state holds no times. ``last_moved`` is the time at which the group object read the reader's
-    newest record; the reader wrote it then or earlier. A reader writes at least every few seconds, but only
-    while its program asks it for events.
+    The group's state contains no times. ``last_moved`` is the time at which the group object read the
+    reader's newest record; the reader wrote it then or earlier. A reader writes a record at least every few
+    seconds, but only while its program requests events.
 
-    :ivar name: of the reader. :ivar segments: full names of the segments that it holds, each with the offset
-        up to which it has reported reading; -1 when it has read the segment to its end.
-    :ivar unanswered: names of the outstanding checkpoints that it has not answered, oldest first.
-    :ivar last_moved: UTC; None when it has written nothing since ``watched_since``.
-    :ivar watched_since: UTC; when the group object was opened.
+    :ivar name: name of the reader.
+    :ivar segments: full name of each segment that the reader holds, to the offset up to which it has reported
+        reading; -1 if it has read the segment to its end.
+    :ivar unanswered: names of the outstanding checkpoints that the reader has not responded to, oldest first.
+    :ivar last_moved: time (UTC) of the reader's last observed activity; None if there was none since
+        ``watched_since``.
+    :ivar watched_since: time (UTC) when the group object was opened.
     """
 
     name: str
@@ -247,14 +279,14 @@ class OnlineReader:
         count = len(self.segments)
         holds = "no segment" if not count else "1 segment" if count == 1 else f"{count} segments"
         if self.last_moved is None:
-            moved = f"not seen moving since watching began at {_utc(self.watched_since)}"
+            moved = f"no activity since the group was opened at {_utc(self.watched_since)}"
         else:
-            moved = f"last seen moving at {_utc(self.last_moved)}"
+            moved = f"last active at {_utc(self.last_moved)}"
         return f"{self.name} (holds {holds}, {moved})"
 
 
 class OnlineReaders(Set[str]):
-    """The names of a group's readers, a set; ``readers["one"]`` is what is known of that reader."""
+    """The set of the names of a group's online readers; ``readers["one"]`` is the state of that reader."""
 
     __slots__ = ("_readers",)
 
@@ -278,11 +310,15 @@ class OnlineReaders(Set[str]):
         return self._hash()
 
     def __getitem__(self, name: str) -> OnlineReader:
-        """What is known of a reader; ``KeyError`` when there is none of this name."""
+        """Return the state of a reader.
+
+        :param name: name of the reader.
+        :raises KeyError: the group has no online reader with this name.
+        """
         return self._readers[name]
 
     def values(self) -> tuple[OnlineReader, ...]:
-        """What is known of each reader."""
+        """Return the state of each reader."""
         return tuple(self._readers.values())
 
     def __repr__(self) -> str:
@@ -291,12 +327,14 @@ class OnlineReaders(Set[str]):
 
 @dataclass(frozen=True, slots=True)
 class OutstandingCheckpoint:
-    """A checkpoint that some readers have not answered.
+    """A checkpoint that some readers have not responded to.
 
-    :ivar name: of the checkpoint. :ivar silent: whether it is one of ``generate_stream_cuts``; those do not
-        count towards ``max_outstanding_checkpoints``.
-    :ivar waiting_for: the readers that have not answered.
-    :ivar begun: UTC; when the group object saw it begin, None when it was there before.
+    :ivar name: name of the checkpoint.
+    :ivar silent: True if ``generate_stream_cuts`` started it; such checkpoints do not count towards
+        ``max_outstanding_checkpoints``.
+    :ivar waiting_for: the readers that have not responded.
+    :ivar begun: time (UTC) when the group object saw the checkpoint start; None if it had started before the
+        group object was opened.
     """
 
     name: str
@@ -305,12 +343,12 @@ class OutstandingCheckpoint:
     begun: datetime | None
 
     def __str__(self) -> str:
-        since = "" if self.begun is None else f", begun at {_utc(self.begun)}"
-        return f"{self.name!r}{since}, waits for {listed(self.waiting_for)}"
+        since = "" if self.begun is None else f", started at {_utc(self.begun)}"
+        return f"{self.name!r}{since}, waiting for {listed(self.waiting_for)}"
 
 
 def listed(readers: Sequence[OnlineReader]) -> str:
-    """Readers for a message, which names the first of very many."""
+    """Format a list of readers for a message; a long list is shortened."""
     text = ", ".join(map(str, readers[:_LISTED]))
     rest = len(readers) - _LISTED
     return f"{text} and {rest} more" if rest > 0 else text

@@ -1,4 +1,4 @@
-"""Names and ids of streams and segments (wire protocol v0.13.0, "Names and ids").
+"""Names and ids of streams and segments; ``docs/protocol/wire.md``, "Names of segments", has the rules.
 
 Not public.
 """
@@ -25,11 +25,11 @@ __all__ = [
 ]
 
 TABLE_SUFFIX: Final = "_kvtable"
-"""Of a key-value table's name, in the names of its segments."""
+"""The suffix of a key-value table's name in the names of its segments."""
 
 _USER_NAME = re.compile(r"[A-Za-z0-9.\-]+\Z")
 _INTERNAL_NAME = re.compile(r"_?[A-Za-z0-9.\-]+\Z")
-# Each stream has a stream of watermarks, also the one that holds the state of a reader group.
+# Each stream has a stream of watermarks, including the internal stream with a reader group's state.
 _STREAM_NAME = re.compile(r"(?:_MARK)?_?[A-Za-z0-9.\-]+\Z")
 _MAX_USER_NAME = 250
 _MAX_SCOPE_NAME = 255
@@ -39,24 +39,28 @@ _INT32_MAX = 0x7FFFFFFF
 
 def _check(kind: str, name: str, pattern: re.Pattern[str], longest: int) -> str:
     if not isinstance(name, str):
-        raise InvalidArgumentError(f"a {kind} name is a string, not {type(name).__name__}")
+        raise InvalidArgumentError(f"the {kind} name must be a string, not {type(name).__name__}")
     if not name:
         raise InvalidArgumentError(f"the {kind} name is empty")
     if len(name) > longest:
         raise InvalidArgumentError(
-            f"{kind} name {name[:40]!r}... has {len(name)} characters, the limit is {longest}"
+            f"the {kind} name {name[:40]!r}... has {len(name)} characters; the limit is {longest}"
         )
     if not pattern.match(name):
         raise InvalidArgumentError(
-            f"{kind} name {name!r} has illegal characters: letters, digits, '.' and '-' are allowed"
+            f"the {kind} name {name!r} has illegal characters; use letters, digits, '.' and '-' only"
         )
     return name
 
 
 def validate_user_name(kind: str, name: str) -> str:
-    """Check a name that a user gives to a stream, table, group, reader or writer.
+    """Check the name of a user's stream, table, reader group, reader or writer.
 
-    :raises InvalidArgumentError: empty, over 250 characters, or not of letters, digits, ``.``, ``-``.
+    :param kind: what the name is for, for the message.
+    :param name: the name.
+    :returns: the name.
+    :raises InvalidArgumentError: the name is empty, longer than 250 characters, or has characters other than
+        letters, digits, ``.`` and ``-``.
     """
     return _check(kind, name, _USER_NAME, _MAX_USER_NAME)
 
@@ -67,43 +71,50 @@ def validate_scope_name(name: str) -> str:
 
 
 def validate_stream_name(name: str) -> str:
-    """Check the name of a stream, a user's or an internal one that begins with ``_``."""
+    """Check the name of a user's stream, or of an internal one (which begins with ``_``)."""
     longest = _MAX_INTERNAL_NAME if name[:1] == "_" else _MAX_USER_NAME
     return _check("stream", name, _STREAM_NAME, longest)
 
 
 def segment_id(epoch: int, number: int) -> int:
-    """Segment id of a number and the epoch it was made in."""
+    """Return the id of a segment.
+
+    :param epoch: the epoch in which the segment was created.
+    :param number: the segment's number, unique in its stream.
+    :raises InvalidArgumentError: a number does not fit.
+    """
     if not (0 <= epoch <= _INT32_MAX and 0 <= number <= _INT32_MAX):
-        raise InvalidArgumentError(f"epoch {epoch} and segment number {number} must be int32 >= 0")
+        raise InvalidArgumentError(
+            f"epoch {epoch} and segment number {number} must be between 0 and {_INT32_MAX}"
+        )
     return (epoch << 32) | number
 
 
 def epoch_of(segment_id: int) -> int:
-    """Epoch in which a segment was made."""
+    """Return the epoch in which a segment was created."""
     return segment_id >> 32
 
 
 def number_of(segment_id: int) -> int:
-    """Number of a segment, unique in its stream."""
+    """Return the number of a segment, unique in its stream."""
     return segment_id & 0xFFFFFFFF
 
 
 def segment_name(scope: str, stream: str, segment_id: int) -> str:
-    """Full name: ``scope/stream/<number>.#epoch.<epoch>``."""
+    """Return the full name of a segment: ``scope/stream/<number>.#epoch.<epoch>``."""
     return f"{scope}/{stream}/{number_of(segment_id)}.#epoch.{epoch_of(segment_id)}"
 
 
 def generalized_segment_id(segment_id: int, txn_id: UUID) -> int:
-    """A segment's id with its epoch replaced by that of a transaction.
+    """Return a segment's id with its epoch replaced by that of a transaction.
 
-    Transaction segments are named after this id (controller facts v0.13.0, "Transactions").
+    Transaction segments are named after this id (``docs/protocol/controller.md``, "Generalized segment ids").
     """
     return ((txn_id.int >> 96) << 32) | number_of(segment_id)
 
 
 def transaction_segment_name(parent: str, txn_id: UUID) -> str:
-    """Name of the part of a transaction beside a segment."""
+    """Return the name of the transaction segment that belongs to the segment ``parent``."""
     return f"{parent}#transaction.{txn_id.hex}"
 
 
@@ -114,11 +125,11 @@ _SEGMENT = re.compile(
 
 
 def parse_segment_name(name: str) -> tuple[str, str, int, UUID | None]:
-    """Scope, stream, segment id and transaction id (or None) of a full segment name.
+    """Split a full segment name into scope, stream, segment id and transaction id (or None).
 
-    A transaction or transient segment gives its parent's id.
+    For a transaction segment or a transient segment, the segment id is that of its parent.
 
-    :raises InvalidArgumentError: not a segment name.
+    :raises InvalidArgumentError: the text is not the full name of a stream segment.
     """
     match = _SEGMENT.match(name)
     if match is None:

@@ -1,6 +1,8 @@
-"""How a stream scales and what it keeps (controller facts v0.13.0, "Streams").
+"""Configuration of streams: scaling, retention and tags.
 
-Not public: :mod:`pravega_wire` exports what users need of it.
+The limits of tags are those of a 0.13.0 controller.
+
+Not public: :mod:`pravega_wire` exports the names that users need.
 """
 
 from __future__ import annotations
@@ -20,20 +22,34 @@ _MAX_TAG_LENGTH = 256
 
 
 class ScaleType(Enum):
-    """What makes a stream scale."""
+    """The measure by which the server scales a stream."""
 
     FIXED_NUM_SEGMENTS = 0
+    """None: the number of segments changes only by request."""
+
     BY_RATE_IN_KBYTES_PER_SEC = 1
+    """Write rate of each segment, in KiB per second."""
+
     BY_RATE_IN_EVENTS_PER_SEC = 2
+    """Write rate of each segment, in events per second."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScalingPolicy:
-    """When a stream gets more or fewer segments; use the constructors below.
+    """When the server splits and merges the segments of a stream.
 
-    :param target_rate: KiB or events each second for a segment. :param scale_factor: into how many
-        a hot segment is split. :param min_segments: never fewer than this.
-    :raises InvalidArgumentError: a number is not positive.
+    Create one with :meth:`fixed`, :meth:`by_event_rate` or :meth:`by_data_rate`.
+
+    Example::
+
+        # Split a segment that gets more than 1000 events per second; keep at least 4.
+        scaling = ScalingPolicy.by_event_rate(1000, min_segments=4)
+
+    :param scale_type: the measure by which the stream scales.
+    :param target_rate: target write rate of one segment, in KiB or events per second.
+    :param scale_factor: number of segments into which a busy segment is split.
+    :param min_segments: smallest number of segments; for a fixed policy, the number.
+    :raises InvalidArgumentError: a number is not positive, or too large for an int32.
     """
 
     scale_type: ScaleType
@@ -51,33 +67,57 @@ class ScalingPolicy:
 
     @classmethod
     def fixed(cls, segments: int) -> Self:
-        """Always so many segments."""
+        """Create a policy that never scales the stream automatically.
+
+        :param segments: number of segments.
+        """
         return cls(ScaleType.FIXED_NUM_SEGMENTS, 0, 0, segments)
 
     @classmethod
     def by_event_rate(cls, target_rate: int, scale_factor: int = 2, min_segments: int = 1) -> Self:
-        """By events each second."""
+        """Create a policy that scales by events per second.
+
+        :param target_rate: events per second for one segment.
+        :param scale_factor: number of segments into which a busy segment is split.
+        :param min_segments: smallest number of segments.
+        """
         return cls(ScaleType.BY_RATE_IN_EVENTS_PER_SEC, target_rate, scale_factor, min_segments)
 
     @classmethod
     def by_data_rate(cls, target_kbytes: int, scale_factor: int = 2, min_segments: int = 1) -> Self:
-        """By KiB each second."""
+        """Create a policy that scales by KiB per second.
+
+        :param target_kbytes: KiB per second for one segment.
+        :param scale_factor: number of segments into which a busy segment is split.
+        :param min_segments: smallest number of segments.
+        """
         return cls(ScaleType.BY_RATE_IN_KBYTES_PER_SEC, target_kbytes, scale_factor, min_segments)
 
 
 class RetentionType(Enum):
-    """What limits the data kept."""
+    """The measure by which a retention policy limits data."""
 
     TIME = 1
+    """Age, in milliseconds."""
+
     SIZE = 2
+    """Size, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionPolicy:
-    """What the server may truncate by itself; use the constructors below.
+    """How much data of a stream the server keeps; it truncates older data automatically.
 
-    :param minimum: milliseconds or bytes to keep at least. :param maximum: and at most, where
-        subscribers hold data back.
+    Create one with :meth:`by_time` or :meth:`by_size`.
+
+    Example::
+
+        retention = RetentionPolicy.by_time(7 * 24 * 3600 * 1000)  # one week
+
+    :param retention_type: whether the limits are ages or sizes.
+    :param minimum: milliseconds or bytes to keep at least.
+    :param maximum: milliseconds or bytes to keep at most, if reader groups hold back truncation.
+    :raises InvalidArgumentError: a number is not positive, or the minimum is over the maximum.
     """
 
     retention_type: RetentionType
@@ -91,26 +131,52 @@ class RetentionPolicy:
             check_count(f"retention policy: {name}", getattr(self, name))
         if self.minimum > self.maximum:
             raise InvalidArgumentError(
-                f"retention policy: 0 < {self.minimum} <= {self.maximum} does not hold"
+                f"retention policy: the minimum, {self.minimum}, must not be over the maximum, {self.maximum}"
             )
 
     @classmethod
     def by_time(cls, milliseconds: int, maximum: int = INT64_MAX) -> Self:
-        """Keep the last so many milliseconds."""
+        """Create a policy that keeps data by age.
+
+        :param milliseconds: age up to which data is kept.
+        :param maximum: age from which data is removed even if a reader group holds it back, in milliseconds.
+        """
         return cls(RetentionType.TIME, milliseconds, maximum)
 
     @classmethod
     def by_size(cls, size: int, maximum: int = INT64_MAX) -> Self:
-        """Keep the last so many bytes."""
+        """Create a policy that keeps data by size.
+
+        :param size: number of bytes to keep.
+        :param maximum: size above which data is removed even if a reader group holds it back, in bytes.
+        """
         return cls(RetentionType.SIZE, size, maximum)
 
 
 @dataclass(frozen=True, slots=True)
 class StreamConfiguration:
-    """Everything a stream is configured with.
+    """The configuration of a stream.
 
-    :param timestamp_aggregation_timeout_ms: how long an idle writer holds back the watermark.
-    :param rollover_size_bytes: size of pieces in long-term storage; 0 is the server's default.
+    Example::
+
+        await client.create_stream(
+            "readings",
+            StreamConfiguration(
+                scaling=ScalingPolicy.by_event_rate(1000, min_segments=4),
+                retention=RetentionPolicy.by_size(10 * 2**30),
+                tags=frozenset({"sensors"}),
+            ),
+        )
+
+    :param scaling: how the stream scales; default: one segment, without automatic scaling.
+    :param retention: how much data the server keeps; None keeps everything.
+    :param tags: texts to find the stream by (``client.list_streams(tag=...)``): fewer than 128, each of 1 to
+        255 characters.
+    :param timestamp_aggregation_timeout_ms: time in milliseconds for which an idle writer holds back the
+        stream's watermark.
+    :param rollover_size_bytes: size of the chunks in long-term storage, in bytes; 0 uses the server's
+        default.
+    :raises InvalidArgumentError: a value has the wrong type or is out of range.
     """
 
     scaling: ScalingPolicy = field(default_factory=lambda: ScalingPolicy.fixed(1))
@@ -126,15 +192,18 @@ class StreamConfiguration:
             raise InvalidArgumentError(f"stream configuration: {self.retention!r} is not a RetentionPolicy")
         given: object = self.tags
         if isinstance(given, str) or not isinstance(given, Iterable):
-            raise InvalidArgumentError("tags is a set of strings")
+            raise InvalidArgumentError("stream configuration: tags must be a set of strings")
         object.__setattr__(self, "tags", frozenset(given))
         if len(self.tags) >= _MAX_TAGS:
-            raise InvalidArgumentError(f"{len(self.tags)} tags; fewer than {_MAX_TAGS} are allowed")
+            raise InvalidArgumentError(
+                f"stream configuration: there are {len(self.tags)} tags; at most {_MAX_TAGS - 1} are allowed"
+            )
         for tag in self.tags:
             check_text("a tag", tag)
             if not 0 < len(tag) < _MAX_TAG_LENGTH:
                 raise InvalidArgumentError(
-                    f"tag {tag[:40]!r} has {len(tag)} characters; 1 to {_MAX_TAG_LENGTH - 1} are allowed"
+                    f"stream configuration: tag {tag[:40]!r} has {len(tag)} characters; at most "
+                    f"{_MAX_TAG_LENGTH - 1} are allowed"
                 )
         for name in ("timestamp_aggregation_timeout_ms", "rollover_size_bytes"):
             check_count(f"stream configuration: {name}", getattr(self, name), 0)

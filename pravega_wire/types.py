@@ -1,6 +1,8 @@
-"""Values that users hold: streams, cuts, ranges, revisions. All immutable and picklable.
+"""Values that users hold: stream names, stream cuts, segment ranges, revisions.
 
-Not public: :mod:`pravega_wire` exports what users need of it.
+All are immutable and can be pickled.
+
+Not public: :mod:`pravega_wire` exports the names that users need.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ __all__ = ["CutOrder", "Endpoint", "Revision", "ScopedStream", "SegmentRange", "
 _REVISION: Final = re.compile(r"(?s)(?P<segment>.*):(?P<offset>-?[0-9]{1,19}):(?P<index>-?[0-9]{1,10})\Z")
 
 SEGMENT_READ: Final = -1
-"""Offset in a cut that means: the whole segment was read."""
+"""The offset in a stream cut that means "read to the end of the segment"."""
 
 Endpoint: TypeAlias = tuple[str, int]
 """A host name or address, and a port."""
@@ -41,9 +43,11 @@ Endpoint: TypeAlias = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, order=True)
 class ScopedStream:
-    """Full name of a stream; ``str()`` gives ``scope/stream``.
+    """The full name of a stream; ``str()`` returns ``scope/stream``.
 
-    :raises InvalidArgumentError: a name has illegal characters or length.
+    :param scope: name of the scope.
+    :param name: name of the stream, without its scope.
+    :raises InvalidArgumentError: a name is empty, too long, or contains illegal characters.
     """
 
     scope: str
@@ -55,7 +59,11 @@ class ScopedStream:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """From ``scope/stream``."""
+        """Parse ``scope/stream``.
+
+        :param text: the full name of a stream.
+        :raises InvalidArgumentError: the text does not have this form, or a name is not valid.
+        """
         parts = text.split("/")
         if len(parts) != 2:
             raise InvalidArgumentError(f"{text!r} is not of the form scope/stream")
@@ -66,27 +74,38 @@ class ScopedStream:
 
 
 class CutOrder(Enum):
-    """How one cut lies to another."""
+    """The result of comparing two stream cuts."""
 
     EQUAL = "equal"
-    """They are the same position."""
+    """Both are the same position."""
     BEFORE = "before"
-    """The first is not after the second anywhere, and before it somewhere."""
+    """The first cut is before the second in part of the key space, and not after it in any part."""
     AFTER = "after"
-    """The first is not before the second anywhere, and after it somewhere."""
+    """The first cut is after the second in part of the key space, and not before it in any part."""
     OVERLAPPING = "overlapping"
-    """The first is before the second in one part of the key space and after it in another."""
+    """The first cut is before the second in one part of the key space and after it in another."""
     UNKNOWN = "unknown"
-    """It cannot be told from the cuts alone: :class:`StreamLayout` tells."""
+    """The cuts alone do not contain enough information; :meth:`StreamLayout.compare` does."""
 
 
 class StreamCut:
-    """A position in a stream: an offset for each segment that covers the key space.
+    """A position in a stream: an offset in each of a set of segments that together cover the key space.
 
-    :param stream: the stream it is of.
+    The text form is that of ``io.pravega.client.stream.StreamCut.asText()``, so Java and Python programs can
+    exchange stream cuts.
+
+    Example::
+
+        tail = await client.tail("readings")
+        text = tail.to_text()  # save it; later:
+        cut = StreamCut.from_text(text)
+        for segment_range in await client.segment_ranges("readings", cut, "latest"):
+            async for batch in client.read_range(segment_range):
+                print(len(batch), "events written since then")
+
+    :param stream: the stream that the cut belongs to.
     :param positions: segment id to offset in bytes; -1 for a segment that was read to its end.
-
-    Text and binary form are those of the Java class (client formats v0.13.0, "Small public types").
+    :raises InvalidStreamCutError: an id or offset is not a whole number, or out of range.
     """
 
     __slots__ = ("_positions", "stream")
@@ -96,19 +115,21 @@ class StreamCut:
 
     def __init__(self, stream: ScopedStream, positions: Mapping[int, int]) -> None:
         if not isinstance(stream, ScopedStream):
-            raise InvalidStreamCutError(f"a stream cut is of a ScopedStream, not of {stream!r}")
+            raise InvalidStreamCutError(f"the stream of a stream cut must be a ScopedStream, not {stream!r}")
         try:
             positions = {index(segment): index(offset) for segment, offset in positions.items()}
         except TypeError:
             raise InvalidStreamCutError(
-                f"stream cut of {stream}: {dict(positions)!r} are not whole numbers",
+                f"stream cut of {stream}: the segment ids and offsets in {dict(positions)!r} must be whole "
+                "numbers",
                 scope=stream.scope,
                 stream=stream.name,
             ) from None
         for segment, offset in positions.items():
             if not 0 <= segment < 1 << 63 or not -1 <= offset < 1 << 63:
                 raise InvalidStreamCutError(
-                    f"stream cut of {stream}: segment {segment} at offset {offset} is impossible",
+                    f"stream cut of {stream}: segment id {segment} or its offset {offset} is out of range "
+                    "(ids start at 0, offsets at -1)",
                     scope=stream.scope,
                     stream=stream.name,
                 )
@@ -120,7 +141,7 @@ class StreamCut:
 
     @property
     def positions(self) -> Mapping[int, int]:
-        """Segment id to offset, in the order of the ids (read-only)."""
+        """Read-only mapping of segment id to offset in bytes, in ascending order of ids."""
         return self._positions
 
     def __eq__(self, other: object) -> bool:
@@ -132,25 +153,30 @@ class StreamCut:
         return hash((self.stream, tuple(self._positions.items())))
 
     def compare(self, other: StreamCut) -> CutOrder:
-        """How this cut lies to ``other``, as far as cuts alone tell; :meth:`StreamLayout.compare` knows more.
+        """Compare this cut with another one, using only the information in the two cuts.
 
-        Offsets in segments that both name are compared; -1 is at or after each of them. Of the segments
-        that only one names, a younger one (of a later epoch) lies after an older one wherever they share
-        keys; but which of them do is not in a cut, so they are told apart only where all of one cut's are
-        older than all of the other's. Without lengths, a position at the end of a segment counts as before
-        the beginning of the one that follows it, and before -1, although nothing is stored between.
+        :meth:`StreamLayout.compare` also uses the segments' key ranges and lengths, so it can decide more.
 
-        :raises InvalidStreamCutError: the cuts are of different streams.
+        In segments that both cuts contain, offsets are compared; -1 is at or after every other offset. A
+        segment of a later epoch is after one of an earlier epoch wherever their key ranges overlap. A cut
+        does not contain key ranges, so segments that only one of the cuts contains are compared only if all
+        of one cut's are older than all of the other's. A cut does not contain segment lengths either, so the
+        end of a segment counts as before the start of its successor, and before -1, although no data is
+        between them.
+
+        :param other: the cut to compare with.
+        :returns: how this cut relates to ``other``: ``BEFORE`` means that this one is earlier.
+        :raises InvalidStreamCutError: the cuts belong to different streams.
         """
         if self.stream != other.stream:
             raise InvalidStreamCutError(
-                f"a cut of {self.stream} and one of {other.stream} cannot be compared",
+                f"cannot compare a stream cut of {self.stream} with one of {other.stream}",
                 scope=self.stream.scope,
                 stream=self.stream.name,
             )
         mine, theirs = self._positions, other._positions
         shared = mine.keys() & theirs.keys()
-        # certain: offsets differ. possible: one is at the end, and the other may be there too.
+        # before, after: the offsets differ. maybe_*: one cut is at the end, and the other may be there too.
         before = after = maybe_before = maybe_after = False
         for segment in shared:
             here, there = mine[segment], theirs[segment]
@@ -170,7 +196,7 @@ class StreamCut:
             return CutOrder.OVERLAPPING
         if only_mine or only_theirs:
             if not only_mine or not only_theirs:
-                return CutOrder.UNKNOWN  # one of them does not cover the whole key space
+                return CutOrder.UNKNOWN  # one of the cuts does not cover the whole key space
             if max(only_mine) < min(only_theirs):
                 maybe_before = True
             elif max(only_theirs) < min(only_mine):
@@ -195,9 +221,10 @@ class StreamCut:
         return f"StreamCut({str(self)!r})"
 
     def to_text(self) -> str:
-        """Base64 of the gzip of ``0:scope/stream:numbers:epochs:offsets``, as Java reads it.
+        """Return the cut as text that Java's ``StreamCut.from()`` can read.
 
-        The same cut always gives the same text (Java's differs in the compressed bytes only).
+        It is the base64 of the gzip of ``0:scope/stream:numbers:epochs:offsets``. Equal cuts always have the
+        same text. Java's text for the same cut differs in the compressed bytes only.
         """
         segments = self._positions
         plain = ":".join(
@@ -213,9 +240,10 @@ class StreamCut:
 
     @classmethod
     def from_text(cls, text: str) -> StreamCut:
-        """From :meth:`to_text` or Java's ``StreamCut.asText()``.
+        """Parse the text of a cut.
 
-        :raises InvalidStreamCutError: not such a text.
+        :param text: the result of :meth:`to_text`, or of Java's ``StreamCut.asText()``.
+        :raises InvalidStreamCutError: the text is not that of a stream cut.
         """
         if not isinstance(text, str):
             raise InvalidStreamCutError(
@@ -227,7 +255,9 @@ class StreamCut:
             plain = gzip.decompress(packed).decode()
             version, stream, numbers, epochs, offsets = plain.split(":")
             if version != "0":
-                raise InvalidStreamCutError(f"stream cut {shown!r}: version {version!r} is not known")
+                raise InvalidStreamCutError(
+                    f"stream cut {shown!r}: version {version!r} is not supported (only version 0 is)"
+                )
             columns = [
                 [int(item) for item in column.split(",") if item] for column in (numbers, epochs, offsets)
             ]
@@ -243,7 +273,14 @@ class StreamCut:
 
 @dataclass(frozen=True, slots=True, order=True)
 class SegmentRange:
-    """A piece of one segment: bytes ``start_offset`` to ``end_offset`` (exclusive)."""
+    """A range of bytes of one segment.
+
+    :param stream: stream of the segment.
+    :param segment_id: id of the segment.
+    :param start_offset: offset of the first byte.
+    :param end_offset: offset after the last byte.
+    :raises InvalidArgumentError: a number is negative or not whole, or the end is before the start.
+    """
 
     stream: ScopedStream
     segment_id: int
@@ -255,26 +292,30 @@ class SegmentRange:
             check_count(f"range of {self.stream}: {name}", getattr(self, name), 0)
         if self.start_offset > self.end_offset:
             raise InvalidArgumentError(
-                f"{self.start_offset}..{self.end_offset} of segment {self.segment_id} of "
-                f"{self.stream} is not a range"
+                f"range of segment {self.segment_id} of {self.stream}: start offset {self.start_offset} is "
+                f"after end offset {self.end_offset}"
             )
 
     @property
     def segment(self) -> str:
-        """Full name of the segment."""
+        """The full name of the segment."""
         return segment_name(self.stream.scope, self.stream.name, self.segment_id)
 
     @property
     def length(self) -> int:
-        """Bytes in the range."""
+        """The number of bytes in the range."""
         return self.end_offset - self.start_offset
 
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """A position in a revisioned stream: the offset after the value that produced it.
+    """A position in a revisioned stream: the offset after the value that it belongs to.
 
-    :param event_at_offset: index of an update in a record that holds several.
+    Revisions of one stream can be compared with ``<`` and ``<=``.
+
+    :param segment: full name of the stream's segment.
+    :param offset: offset in bytes.
+    :param event_at_offset: index of an update in a record with several updates.
     """
 
     segment: str
@@ -282,14 +323,15 @@ class Revision:
     event_at_offset: int = 0
 
     def to_text(self) -> str:
-        """``segment:offset:index``, as Java's ``Revision.toString()``."""
+        """Return ``segment:offset:index``, as Java's ``Revision.toString()`` does."""
         return f"{self.segment}:{self.offset}:{self.event_at_offset}"
 
     @classmethod
     def from_text(cls, text: str) -> Self:
-        """From :meth:`to_text`.
+        """Parse the text of a revision.
 
-        :raises InvalidArgumentError: not such a text.
+        :param text: the result of :meth:`to_text`, or of Java's ``Revision.toString()``.
+        :raises InvalidArgumentError: the text is not that of a revision.
         """
         match = _REVISION.match(check_text("the text of a revision", text))
         if match is None:

@@ -363,7 +363,7 @@ async def test_readers_that_hold_a_checkpoint_up_are_named(config: PravegaConfig
                 assert error.waiting_for == {"idle": None}
                 assert error.watched_since is not None
                 assert "'c'" in error.message
-                assert "not seen moving since" in error.message
+                assert "no activity since" in error.message
                 assert "holds 1 segment" in error.message
                 assert "busy" not in error.message
                 assert isinstance(error, TimeoutError)
@@ -436,7 +436,7 @@ async def test_outstanding_checkpoints_say_who_has_not_answered(config: PravegaC
                 await other.refresh()
             assert set(other.online_readers["a"].unanswered) == {"one", silent.name, "two"}
             with pytest.raises(
-                CheckpointError, match=r"2 outstanding .*'one'.*waits for a \(.*'two'"
+                CheckpointError, match=r"2 outstanding .*'one'.*waiting for a \(.*'two'"
             ) as full:
                 await other.checkpoint("three")
             assert not isinstance(full.value, CheckpointTimeoutError)

@@ -377,9 +377,9 @@ def test_configurations_are_checked() -> None:
     other = ScopedStream("scope1", "other")
     with pytest.raises(InvalidArgumentError, match="at least one stream"):
         ReaderGroupConfig({})
-    with pytest.raises(InvalidArgumentError, match="does not read it"):
+    with pytest.raises(InvalidArgumentError, match="not one of the group"):
         ReaderGroupConfig({ORDERS: None}, {other: None})
-    with pytest.raises(InvalidStreamCutError, match=r"is of scope1/other"):
+    with pytest.raises(InvalidStreamCutError, match=r"belongs to scope1/other"):
         ReaderGroupConfig({ORDERS: StreamCut(other, {0: 0})})
     with pytest.raises(InvalidArgumentError, match="max_outstanding"):
         ReaderGroupConfig({ORDERS: None}, max_outstanding_checkpoints=0)
