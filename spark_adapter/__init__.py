@@ -1,4 +1,10 @@
-"""Pravega streams in PySpark: bounded reads, and a sink that is exactly once on request."""
+"""Read and write Pravega streams in PySpark.
+
+:func:`register` adds the format ``pravega`` to a session, for ``spark.read``, ``readStream``,
+``DataFrame.write`` and ``writeStream``. :func:`read_df` and :func:`read_rdd` read the events between two
+stream cuts.
+:class:`ForeachBatchSink` writes the micro-batches of a streaming query, optionally exactly once.
+"""
 
 from typing import TYPE_CHECKING, Any
 

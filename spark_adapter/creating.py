@@ -1,6 +1,6 @@
-"""Making a stream that is missing, by options, before it is read or written.
+"""Creates a missing stream, as options say, before it is read or written.
 
-The names of the options, and what their combinations mean, are those of the Scala connector.
+The options have the names and meanings of the Scala connector's.
 """
 
 from __future__ import annotations
@@ -32,17 +32,18 @@ CREATION_OPTIONS: Final = (
     "allow_create_scope", "allow_create_stream",
     _SEGMENTS, _FACTOR, _BYTE_RATE, _EVENT_RATE, _KEEP_TIME, _KEEP_SIZE,
 )  # fmt: skip
-"""The options that this module is about."""
+"""The names of the options for creating a stream."""
 
 _KIB: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Creation:
-    """Whether a missing stream is made, and how; picklable.
+    """Whether and how to create a missing stream; can be pickled.
 
-    :ivar stream: make the stream. :ivar scope: make its scope as well, if that is missing too.
-    :ivar configuration: of a stream that is made.
+    :ivar stream: whether to create the stream.
+    :ivar scope: whether to create its scope too, if that does not exist.
+    :ivar configuration: configuration of the new stream.
     """
 
     stream: bool
@@ -51,13 +52,14 @@ class Creation:
 
     @classmethod
     def parse(cls, given: Mapping[str, str], use: Use) -> Self:
-        """What the options of one read or write say.
+        """Parse the options of one read or write.
 
-        Without ``allow_create_stream`` a write makes the stream and a read does not: a mistyped name would be
-        read as an empty stream.
+        By default a write creates the stream and a read does not: otherwise a mistyped name would be read as
+        an empty stream.
 
-        :param given: by the names of :data:`~spark_adapter.options.OPTIONS`, as ``canonical`` gives them.
-        :raises InvalidArgumentError: a value is malformed, or options do not go together.
+        :param given: options under the names in :data:`~spark_adapter.options.OPTIONS`, from ``canonical``.
+        :param use: where the options were set.
+        :raises InvalidArgumentError: a value is malformed, or options cannot be used together.
         """
         return cls(
             boolean("allow_create_stream", given.get("allow_create_stream", str(use in WRITES))),
@@ -72,26 +74,29 @@ def ensure_stream(
     creation: Creation,
     before: Callable[[], object] | None = None,
 ) -> bool:
-    """Make the stream if it is missing and may be made; one that exists is left as it is.
+    """Create the stream if it does not exist and may be created; an existing stream is not changed.
 
-    Call it on the driver before anything else is asked of the stream. Several jobs may do so at once: one of
-    them makes it, and none goes on before it is complete.
+    Call it on the driver before any other use of the stream. Several jobs may call it at the same time: one
+    of them creates the stream, and it returns in none of them before the stream is complete.
 
-    :param before: called before a stream that is missing is made; what it raises is passed on.
-    :returns: whether this call made it.
-    :raises StreamNotFoundError: it is missing, and ``allow_create_stream`` is false.
-    :raises ScopeNotFoundError: its scope is missing, and ``allow_create_scope`` is false.
+    :param client: the client to use.
+    :param stream: the stream.
+    :param creation: whether and how to create it.
+    :param before: called before a missing stream is created; its errors are passed on.
+    :returns: True if this call created the stream.
+    :raises StreamNotFoundError: the stream does not exist, and ``allow_create_stream`` is false.
+    :raises ScopeNotFoundError: its scope does not exist, and ``allow_create_scope`` is false.
     """
     try:
-        # Not stream_exists(): that is true of a stream that is still being made, which has no segments yet.
-        # And whoever may read or write may ask this.
+        # Not stream_exists(): it returns True for a stream that is still being created and has no segments
+        # yet. And this call needs no other permission than reading or writing.
         client.active_segments(stream)
         return False
     except StreamNotFoundError as error:
         if not creation.stream:
             raise StreamNotFoundError(
-                f"stream {stream} does not exist; if its name is right and it is to be made, set the option "
-                "allow_create_stream to true",
+                f"stream {stream} does not exist: correct its name, or set the option allow_create_stream "
+                "to true to create it",
                 scope=stream.scope,
                 stream=stream.name,
             ) from error
@@ -102,34 +107,38 @@ def ensure_stream(
     except ScopeNotFoundError as error:
         if not creation.scope:
             raise ScopeNotFoundError(
-                f"stream {stream} cannot be made: scope {stream.scope} does not exist, and the option "
-                "allow_create_scope is false",
+                f"stream {stream} cannot be created, because scope {stream.scope} does not exist and the "
+                "option allow_create_scope is false: create the scope, or set the option to true",
                 scope=stream.scope,
             ) from error
         client.create_scope(stream.scope)
         made = client.create_stream(stream, creation.configuration)
     if made:
-        log.info("stream %s did not exist and was made, with %s", stream, creation.configuration)
+        log.info("stream %s did not exist; created it with %s", stream, creation.configuration)
     return made
 
 
 def create_if_missing(config: PravegaConfig, stream: str | ScopedStream, **options: object) -> bool:
-    """Make a stream if it is missing, for what takes no options: a ``ForeachBatchSink``, or ``read_df``.
+    """Create a stream if it does not exist, for :class:`ForeachBatchSink` and :func:`read_df`, which have no
+    options.
 
-    ::
+    Example::
 
         create_if_missing(config, "flights", default_num_segments=4, default_retention_size_bytes=10**9)
 
-    :param options: ``allow_create_scope`` and ``default_...``, as of a write (``docs/spark-writing.md``).
-    :returns: whether this call made it.
-    :raises InvalidArgumentError: an option is unknown or malformed, or they do not go together.
-    :raises ScopeNotFoundError: the scope is missing, and ``allow_create_scope`` is false.
+    :param config: connection settings.
+    :param stream: ``scope/stream``, or a name in the default scope.
+    :param options: ``allow_create_scope`` and the options ``default_...`` of a write
+        (``docs/spark-writing.md``).
+    :returns: True if this call created the stream.
+    :raises InvalidArgumentError: an option is unknown or malformed, or options cannot be used together.
+    :raises ScopeNotFoundError: the scope does not exist, and ``allow_create_scope`` is false.
     """
     given = canonical({name: str(value) for name, value in options.items()}, "write")
     for name in given:
         if name not in CREATION_OPTIONS or name == "allow_create_stream":
             raise InvalidArgumentError(
-                f"create_if_missing() does not take {name!r}, only allow_create_scope and "
+                f"create_if_missing() does not accept {name!r}; it accepts allow_create_scope and "
                 f"{', '.join(each for each in CREATION_OPTIONS if each.startswith('default_'))}"
             )
     with HeldClient(config) as client:
@@ -143,12 +152,12 @@ def _scaling(given: Mapping[str, str]) -> ScalingPolicy:
     event_rate = _number(given, _EVENT_RATE, 1)
     if byte_rate is not None and event_rate is not None:
         raise InvalidArgumentError(
-            f"options {_BYTE_RATE!r} and {_EVENT_RATE!r} do not go together: a stream scales by one of them"
+            f"options {_BYTE_RATE!r} and {_EVENT_RATE!r} cannot be used together; remove one of them"
         )
     rate = event_rate if byte_rate is None else byte_rate
     if rate is None and factor is None:
         return ScalingPolicy.fixed(1 if segments is None else segments)
-    # The Scala connector makes a stream that never scales of what is incomplete, and does not say so.
+    # If one of the three is missing, the Scala connector silently creates a stream that never scales.
     if rate is None or factor is None or segments is None:
         missing = {
             f"{_SEGMENTS!r}": segments,
@@ -157,8 +166,8 @@ def _scaling(given: Mapping[str, str]) -> ScalingPolicy:
         }
         names = " and ".join(name for name, value in missing.items() if value is None)
         raise InvalidArgumentError(
-            f"a stream that scales by a rate needs a number of segments, a scale factor and a rate: {names} "
-            "is missing"
+            "a stream that scales automatically needs a number of segments, a scale factor and a target "
+            f"rate; set {names} too"
         )
     if byte_rate is None:
         return ScalingPolicy.by_event_rate(rate, factor, segments)
@@ -170,7 +179,7 @@ def _retention(given: Mapping[str, str]) -> RetentionPolicy | None:
     size = _number(given, _KEEP_SIZE, 1, INT64_MAX)
     if milliseconds is not None and size is not None:
         raise InvalidArgumentError(
-            f"options {_KEEP_TIME!r} and {_KEEP_SIZE!r} do not go together: a stream is kept by one of them"
+            f"options {_KEEP_TIME!r} and {_KEEP_SIZE!r} cannot be used together; remove one of them"
         )
     if milliseconds is not None:
         return RetentionPolicy.by_time(milliseconds)

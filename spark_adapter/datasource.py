@@ -1,6 +1,6 @@
-"""The data source ``pravega``, for versions of PySpark that have an API for one in Python: from 4.0.
+"""The data source ``pravega``, for PySpark 4.0 and newer, which have an API for data sources in Python.
 
-Only :mod:`spark_adapter` and :func:`spark_adapter.register` import this module, where that API is there.
+Only :mod:`spark_adapter` and :func:`spark_adapter.register` import this module, if that API exists.
 """
 
 from __future__ import annotations
@@ -34,23 +34,37 @@ __all__ = ["PravegaDataSource"]
 
 
 class PravegaDataSource(DataSource):  # type: ignore[misc]  # pyspark is Any to mypy
-    """``format("pravega")`` to read and to write; the options are in :mod:`spark_adapter.options`.
+    """The format ``pravega`` of ``spark.read``, ``readStream``, ``DataFrame.write`` and ``writeStream``.
 
-    Without ``segment_ranges`` the bounds are resolved when Spark plans the read.
+    :func:`spark_adapter.register` makes it available in a session. ``docs/spark-reading.md`` and
+    ``docs/spark-writing.md`` list the options. The bounds of a batch read are resolved when Spark plans it.
+
+    Example::
+
+        register(spark)
+        frame = (
+            spark.read.format("pravega")
+            .option("controller", "tcp://localhost:9090")
+            .option("stream", "demo/readings")
+            .option("columns", "event,offset")
+            .load()
+        )
     """
 
-    # Options are parsed where they are used: Spark makes this object for what it cannot do as well, with
-    # options of its own.
+    # Options are parsed where they are used: Spark also creates this object for uses that it does not
+    # support, and with options of its own.
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Return the name of the format."""
         return "pravega"
 
     def schema(self) -> str:
-        """The columns asked for, or those of a metadata table.
+        """Return the columns that the options select, or those of a metadata table.
 
-        Looks at the options, so that a wrong one is found by ``load()``.
+        It checks the options, so that ``load()`` reports a wrong one.
+
+        :raises InvalidArgumentError: an option is unknown, missing or malformed.
         """
         table = TableRead.parse(dict(self.options))
         if table is not None:
@@ -60,9 +74,11 @@ class PravegaDataSource(DataSource):  # type: ignore[misc]  # pyspark is Any to 
         return schema_of(ReadOptions.parse(self.options, use).columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """The reader, which plans partitions on the driver and reads them on the workers.
+        """Return the reader of ``spark.read``: it plans partitions on the driver and reads them on the
+        workers.
 
-        :raises InvalidArgumentError: the user gave another schema than the columns asked for.
+        :raises InvalidArgumentError: an option is wrong, or ``schema()`` was called with other columns than
+            the options select.
         """
         table = TableRead.parse(dict(self.options))
         if table is not None:
@@ -72,17 +88,17 @@ class PravegaDataSource(DataSource):  # type: ignore[misc]  # pyspark is Any to 
         return _Reader(options, self._creation("read"))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """The reader of a streaming query.
+        """Return the reader of ``spark.readStream``.
 
-        :raises InvalidArgumentError: the user gave another schema than the columns asked for, or this PySpark
-            is older than 4.2.
+        :raises InvalidArgumentError: an option is wrong, ``schema()`` was called with other columns than the
+            options select, or PySpark is older than 4.2.
         """
         try:
             from spark_adapter.stream_source import PravegaStreamReader
         except ImportError as error:
             raise InvalidArgumentError(
-                "readStream.format('pravega') needs PySpark 4.2 or newer, whose data sources know limits per "
-                "trigger; with this one, read what lies between two stream cuts with read_df"
+                "readStream.format('pravega') needs PySpark 4.2 or newer, whose data sources support limits "
+                "per trigger; with an older version, read the events between two stream cuts with read_df"
             ) from error
         options = ReadOptions.parse(self.options, "readStream")
         _check_schema(schema, options)
@@ -91,16 +107,16 @@ class PravegaDataSource(DataSource):  # type: ignore[misc]  # pyspark is Any to 
     def _creation(self, use: Use) -> Creation:
         return Creation.parse(canonical(self.options, use), use)
 
-    # Imported where it is used: Spark starts a process for each plan.
+    # Modules are imported where they are used: Spark starts a process for each plan.
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """The writer of ``DataFrame.write``; see :func:`spark_adapter.format_sink.batch_sink`."""
+        """Return the writer of ``DataFrame.write``; see :func:`spark_adapter.format_sink.batch_sink`."""
         from spark_adapter.format_sink import batch_sink
 
         return batch_sink(dict(self.options), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """The writer of ``writeStream``; see :func:`spark_adapter.format_sink.stream_sink`."""
+        """Return the writer of ``writeStream``; see :func:`spark_adapter.format_sink.stream_sink`."""
         from spark_adapter.format_sink import stream_sink
 
         return stream_sink(dict(self.options), schema, overwrite)
@@ -111,14 +127,14 @@ def _check_schema(schema: StructType, options: ReadOptions) -> None:
     given = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema.fields)
     if given != wanted:
         raise InvalidArgumentError(
-            f"format 'pravega' has the columns {wanted}, not {given}: leave out schema(), and "
-            "select or cast columns of the frame (the option 'columns' leaves some out)"
+            f"format 'pravega' has the columns {wanted}, not {given}: remove schema(), choose columns with "
+            "the option 'columns', and cast them in the DataFrame"
         )
 
 
 class _Reader(DataSourceReader):  # type: ignore[misc]  # pyspark is Any to mypy
-    # No pushFilters: in PySpark 4.3 the filter of one query stays in the loaded DataFrame and
-    # silently cuts the rows of the next one.
+    # There is no pushFilters: in PySpark 4.3 the pushed filter of one query stays in the loaded DataFrame and
+    # silently removes rows from the next query.
 
     def __init__(self, options: ReadOptions, creation: Creation) -> None:
         self.options = options
@@ -134,9 +150,9 @@ class _Reader(DataSourceReader):  # type: ignore[misc]  # pyspark is Any to mypy
         return [InputPartition(each) for each in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        # Spark makes one partition without a value of an empty list
+        # For an empty list Spark creates one partition without a value.
         if isinstance(getattr(partition, "value", None), SegmentRange):
-            # Imported by the workers alone: Spark starts a process for each plan.
+            # Only workers import this: Spark starts a process for each plan.
             from spark_adapter.arrow_reader import batches_of
 
             options = self.options

@@ -1,4 +1,8 @@
-"""Options of the format ``pravega``: one table for parsing, checking and documents."""
+"""Options of the format ``pravega``.
+
+One table, :data:`OPTIONS`, is used to parse and check options; a test compares it with the tables in
+``docs/spark-reading.md`` and ``docs/spark-writing.md``.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +48,8 @@ __all__ = [
 
 
 Use: TypeAlias = Literal["read", "readStream", "write", "writeStream"]
-"""Where it is given: ``spark.read``, ``spark.readStream``, ``DataFrame.write``, ``DataFrame.writeStream``."""
+"""Where an option is set: ``spark.read``, ``spark.readStream``, ``DataFrame.write`` or
+``DataFrame.writeStream``."""
 
 EVERYWHERE: tuple[Use, ...] = get_args(Use)
 READS: tuple[Use, ...] = ("read", "readStream")
@@ -59,16 +64,20 @@ _COLUMN_TYPES = {
 }
 
 COLUMNS = tuple(_COLUMN_TYPES)
-"""What is known of each event: its bytes, the stream, and the place of its header in a segment."""
+"""The columns of an event: its bytes, its stream, its segment, and the offset of its header in the
+segment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option.
+    """One option of the format.
 
-    :ivar name: as users write it; case does not matter. :ivar default: shown in the documents.
-    :ivar meaning: one sentence. :ivar aliases: other names for it. :ivar uses: where it can be given.
-    :ivar shown: whether users give it; False for what this package gives itself.
+    :ivar name: the name that users write; case does not matter.
+    :ivar default: the default, as the documentation shows it.
+    :ivar meaning: a short description for the documentation.
+    :ivar aliases: other names for the option.
+    :ivar uses: where the option can be set.
+    :ivar shown: True if users set it; False if only this package does.
     """
 
     name: str
@@ -80,9 +89,9 @@ class Option:
 
 
 OPTIONS = (
-    Option("controller", "`tcp://localhost:9090`", "controller URI", ("controller_uri",)),
-    Option("scope", "", "scope of a stream that is named without one"),
-    Option("stream", "(required)", "`scope/stream`, or `stream` with the option `scope`"),
+    Option("controller", "`tcp://localhost:9090`", "URI of the controller", ("controller_uri",)),
+    Option("scope", "", "scope for stream names without one"),
+    Option("stream", "(required)", "name of the stream: `scope/stream`, or `stream` with the option `scope`"),
     Option(
         "streams",
         "",
@@ -93,77 +102,81 @@ OPTIONS = (
     Option(
         "stream_pattern",
         "",
-        "a regular expression instead of `stream`: all streams of `scope` of which it matches the whole name",
+        "a regular expression instead of `stream`: all streams of `scope` whose whole name it matches",
         ("subscribePattern",),
         uses=READS,
     ),
     Option(
         "start_stream_cut",
         "`earliest`",
-        "where to begin: `earliest`, `latest`, `unbounded` or the text of a cut (of several streams: of each "
-        "one, separated by commas)",
+        "where to start: `earliest`, `latest`, `unbounded` or the text of a stream cut (for several "
+        "streams: one cut for each, separated by commas)",
         ("startingOffsets",),
         uses=READS,
     ),
     Option(
         "end_stream_cut",
-        "`latest`; of `readStream` `unbounded`",
-        "where to end: `latest`, `unbounded` or the text of a cut, as above",
+        "`latest`; for `readStream` `unbounded`",
+        "where to end: `latest`, `unbounded` or the text of a stream cut, as above",
         ("endingOffsets",),
         uses=READS,
     ),
     Option(
         "starting_timestamp",
         "",
-        "instead of `start_stream_cut`, the event time to begin at: milliseconds since the epoch, or ISO "
-        "8601 with a time zone",
+        "the event time to start at, instead of `start_stream_cut`: milliseconds since 1970, or ISO 8601 "
+        "with a time zone",
         ("startingTimestamp",),
         uses=READS,
     ),
     Option(
         "ending_timestamp",
         "",
-        "instead of `end_stream_cut`, for `read`: the event time to end at",
+        "for `read`: the event time to end at, instead of `end_stream_cut`",
         ("endingTimestamp",),
         uses=("read",),
     ),
     Option(
         "max_bytes_per_trigger",
         "(no limit)",
-        "for `readStream`: bytes of a micro-batch at most, 8 for each event's header included",
+        "for `readStream`: the largest size of a micro-batch in bytes, including 8 bytes of header for each "
+        "event",
         ("maxBytesPerTrigger", "approx_bytes_per_trigger"),
         uses=("readStream",),
     ),
     Option(
         "max_events_per_trigger",
         "(no limit)",
-        "for `readStream`: events of a micro-batch at most",
+        "for `readStream`: the largest number of events in a micro-batch",
         ("maxEventsPerTrigger", "maxOffsetsPerTrigger"),
         uses=("readStream",),
     ),
     Option(
         "stream_discovery_interval",
         "`60`",
-        "for `readStream` with `stream_pattern`: seconds after which a trigger looks for new streams again",
+        "for `readStream` with `stream_pattern`: interval in seconds between searches for new streams",
         uses=("readStream",),
     ),
     Option(
         "fail_on_data_loss",
         "`true`",
-        "`false`: skip what was truncated after the start, also while tasks run",
+        "`false`: skip data after the start that was truncated, before or while tasks read it, instead of "
+        "failing",
         ("failOnDataLoss",),
         uses=READS,
     ),
     Option(
         "max_partition_bytes",
         "(no limit)",
-        "divide what lies in one segment into partitions of at most so many bytes; costs a pass over it",
+        "split the data of each segment into partitions of at most this many bytes; costs one pass over the "
+        "data on the driver",
         uses=READS,
     ),
     Option(
         "min_partitions",
-        "(one a segment)",
-        "divide the largest ranges between events until there are so many partitions; costs a pass over them",
+        "(one for each segment)",
+        "split the largest ranges, between events, until there are at least this many partitions; costs one "
+        "pass over their data on the driver",
         ("minPartitions",),
         uses=READS,
     ),
@@ -182,141 +195,169 @@ OPTIONS = (
     Option(
         "semantic",
         "`exactly_once`",
-        "`exactly_once`, `at_least_once` or `best_effort`: see below",
+        "the guarantee: `exactly_once`, `at_least_once` or `best_effort` (see below)",
         uses=WRITES,
     ),
     Option(
         "exactly_once",
         "`true`",
-        "the Scala connector's way to say it: `false` is `semantic=at_least_once`",
+        "the Scala connector's name for the guarantee: `false` means `semantic=at_least_once`",
         uses=WRITES,
     ),
     Option(
         "event_col",
         "`event`",
-        "column with the event: binary or string, or anything with `value_format=json`",
+        "column with the event: binary or string; any type with `value_format=json`",
         uses=WRITES,
     ),
     Option(
         "value_format",
         "(by the column's type)",
-        "`binary`, `string` (UTF-8) or `json`: the column `event_col`, or without one the whole row, as JSON",
+        "`binary`, `string` (UTF-8) or `json` (the column `event_col`, or the whole row if `event_col` is "
+        "not set)",
         uses=WRITES,
     ),
     Option(
         "routing_key_col",
         "`routing_key` if there is such a column",
-        "string column with the routing key; rows with a null have none",
+        "string column with the routing key; a null means no routing key",
         uses=WRITES,
     ),
     Option(
         "event_time_col",
         "",
-        "column with the event time, a timestamp or whole milliseconds: the batch's greatest is noted with "
-        "its commit (`exactly_once`)",
+        "column with the event time, a timestamp or integer milliseconds; the largest value of a batch is "
+        "recorded with its commit (`exactly_once`)",
         uses=WRITES,
     ),
     Option(
         "ledger_stream",
         "`<stream>-spark-ledger`",
-        "stream where `exactly_once` notes what it does, made if it does not exist",
+        "stream in which `exactly_once` records its progress; created if it does not exist",
         uses=WRITES,
     ),
     Option(
         "query",
         "Spark's id of the query",
-        "name of the query in the ledger (`exactly_once`); keep it over restarts",
+        "name of the query in the ledger (`exactly_once`); use the same name after a restart",
         uses=("writeStream",),
     ),
     Option(
         "sink_name",
         "",
-        "tells sinks of one `query` to one stream apart in the ledger (`exactly_once`)",
+        "distinguishes several sinks of one `query` that write to the same stream (`exactly_once`)",
         uses=("writeStream",),
     ),
     Option(
         "job_id",
         "",
-        "name of the job in the ledger (`exactly_once`): what was written under it is not written again",
+        "name of the job in the ledger (`exactly_once`): a job that has already been written under this "
+        "name is not written again",
         uses=("write",),
     ),
     Option(
         "new_ledger",
         "`false`",
-        "`true`: take a batch above 0 although the ledger does not know the query (`exactly_once`)",
+        "`true`: accept a batch above 0 although the ledger has no record of the query (`exactly_once`)",
         uses=("writeStream",),
     ),
     Option(
         "if_forgotten",
         "`raise`",
-        "what to take a transaction for that the server has forgotten: `raise`, `committed` or `aborted` "
-        "(`exactly_once`)",
+        "what to assume about a transaction that the server has no record of: `committed`, `aborted`, or "
+        "nothing (`raise` fails) (`exactly_once`)",
         uses=WRITES,
     ),
     Option(
         "compact_after",
         "`1000`",
-        "records after which the ledger is made short again (`exactly_once`)",
+        "number of records after which the ledger is compacted (`exactly_once`)",
         uses=WRITES,
     ),
     Option(
         "transaction_timeout_ms",
         "`120000`",
-        "lease of the transaction, 10000 to 600000 ms; renewed while tasks write (`exactly_once`; "
-        "accepted without effect otherwise)",
+        "lease of the transaction, 10000 to 600000 ms; renewed while tasks write (`exactly_once`; no effect "
+        "otherwise)",
         ("lease_ms",),
         uses=WRITES,
     ),
     Option(
         "read_after_write_consistency",
         "`true`",
-        "`false`: a batch counts as done when its commit is recorded, a moment before readers see it "
-        "(`exactly_once`; accepted without effect otherwise)",
+        "`false`: a batch counts as done when its commit is recorded, shortly before readers see it "
+        "(`exactly_once`; no effect otherwise)",
         ("read_after_write",),
         uses=WRITES,
     ),
     Option(
         "transaction_status_poll_interval_ms",
         "",
-        "accepted because the Scala connector has it, without effect: the pauses between two questions grow "
-        "from 10 ms to 1 s",
+        "no effect; accepted for compatibility with the Scala connector. The status is polled at intervals "
+        "that grow from 10 ms to 1 s",
         uses=WRITES,
     ),
     Option(
         "metadata",
         "",
-        "a table to read instead of events: `StreamInfo`, `Streams`, `segments`, `epochs`, `transactions`, "
-        "`groups`",
+        "a metadata table to read instead of events: `StreamInfo`, `Streams`, `segments`, `epochs`, "
+        "`transactions` or `groups`",
         uses=("read",),
     ),
-    Option("allow_create_stream", "`true` to write, `false` to read", "make the stream if it is missing"),
-    Option("allow_create_scope", "`true`", "make the scope of a stream that is made, if it is missing too"),
-    Option("default_num_segments", "`1`", "segments of a stream that is made; with a rate, the fewest"),
-    Option("default_scale_factor", "", "into how many a busy segment is split; needs a rate"),
-    Option("default_segment_target_rate_bytes_per_sec", "", "bytes a second for a segment, from `1024`"),
-    Option("default_segment_target_rate_events_per_sec", "", "or events a second"),
-    Option("default_retention_duration_milliseconds", "(all)", "how long a stream that is made keeps data"),
-    Option("default_retention_size_bytes", "(all)", "or how much of it"),
-    Option("auth_method", "", "`Basic` or `Bearer`"),
-    Option("auth_token", "", 'the encoded token (Spark hides options with "token" in their name)'),
-    Option("trust_store", "", "PEM file of trusted certificates"),
-    Option("validate_hostname", "`true`", "check the names in the servers' certificates"),
-    Option("max_connections_per_store", "`10`", "connections to each segment store"),
-    Option("controller_deadline", "`120`", "seconds that one controller call may take with all its attempts"),
-    Option("operation_timeout", "`120`", "seconds that an operation may take with all its attempts"),
     Option(
-        "segment_ranges", "", "set by `read_df`: what to read, resolved already", uses=("read",), shown=False
+        "allow_create_stream", "`true` to write, `false` to read", "create the stream if it does not exist"
+    ),
+    Option(
+        "allow_create_scope", "`true`", "when creating a stream, create its scope too if it does not exist"
+    ),
+    Option(
+        "default_num_segments",
+        "`1`",
+        "for a new stream: number of segments; with a target rate, the smallest number",
+    ),
+    Option(
+        "default_scale_factor",
+        "",
+        "for a new stream: number of segments into which a busy segment is split; needs a target rate",
+    ),
+    Option(
+        "default_segment_target_rate_bytes_per_sec",
+        "",
+        "for a new stream: target rate of a segment in bytes per second, at least `1024`",
+    ),
+    Option(
+        "default_segment_target_rate_events_per_sec",
+        "",
+        "for a new stream: target rate of a segment in events per second",
+    ),
+    Option(
+        "default_retention_duration_milliseconds",
+        "(keep all)",
+        "for a new stream: how long it keeps data",
+    ),
+    Option("default_retention_size_bytes", "(keep all)", "for a new stream: how much data it keeps"),
+    Option("auth_method", "", "authentication method: `Basic` or `Bearer`"),
+    Option("auth_token", "", 'the encoded token (Spark hides options with "token" in their name)'),
+    Option("trust_store", "", "path of a PEM file with the certificates to trust"),
+    Option("validate_hostname", "`true`", "check the servers' names against their certificates"),
+    Option("max_connections_per_store", "`10`", "largest number of connections to each segment store"),
+    Option(
+        "controller_deadline", "`120`", "time limit in seconds for one controller call, including all retries"
+    ),
+    Option("operation_timeout", "`120`", "time limit in seconds for one operation, including all retries"),
+    Option(
+        "segment_ranges", "", "set by `read_df`: the resolved ranges to read", uses=("read",), shown=False
     ),
 )
 
 _SPELLINGS = {spelling.lower(): option for option in OPTIONS for spelling in (option.name, *option.aliases)}
 
-# What Spark itself puts beside a query's options.
+# Spark adds these to the options of a query.
 _OF_SPARK = frozenset({"checkpointlocation", "queryname"})
 
 
 def option_table(*uses: Use) -> str:
-    """The options that can be given in any of these places as a Markdown table, for the documents."""
+    """Return the documentation's Markdown table of the options that can be set in any of these places."""
     lines = ["| option | default | meaning |", "|---|---|---|"]
     for option in OPTIONS:
         if option.shown and not set(uses).isdisjoint(option.uses):
@@ -326,10 +367,12 @@ def option_table(*uses: Use) -> str:
 
 
 def canonical(options: Mapping[str, str], use: Use) -> dict[str, str]:
-    """What a user gave, by the names of :data:`OPTIONS`; Spark's own options are left out.
+    """Return the options that a user set, under the names in :data:`OPTIONS`, without Spark's own options.
 
-    :raises InvalidArgumentError: an option is unknown (the nearest name is suggested), belongs elsewhere, or
-        is given twice under two names.
+    :param options: the options as Spark passes them.
+    :param use: where they were set.
+    :raises InvalidArgumentError: an option is unknown (the message suggests the nearest name), cannot be set
+        here, or is set twice under two names.
     """
     given: dict[str, str] = {}
     for key, value in options.items():
@@ -337,7 +380,7 @@ def canonical(options: Mapping[str, str], use: Use) -> dict[str, str]:
             continue
         option = _SPELLINGS.get(key.lower())
         if option is None:
-            # Spark asks for the columns of a read before it says whether that is a stream.
+            # Spark requests the columns of a read before it says whether it is a streaming read.
             near_uses = READS if use in READS else (use,)
             usable = [
                 spelling for spelling, each in _SPELLINGS.items() if not set(near_uses).isdisjoint(each.uses)
@@ -347,16 +390,22 @@ def canonical(options: Mapping[str, str], use: Use) -> dict[str, str]:
             raise InvalidArgumentError(f"unknown option {key!r}{hint}")
         if use not in option.uses:
             raise InvalidArgumentError(
-                f"option {option.name!r} is for {' and '.join(option.uses)}, not for {use}"
+                f"option {option.name!r} is for {' and '.join(option.uses)}, not for {use}; remove it"
             )
         if option.name in given:
-            raise InvalidArgumentError(f"option {option.name!r} is given twice, under two names")
+            raise InvalidArgumentError(
+                f"option {option.name!r} is set twice, under two of its names "
+                f"({', '.join((option.name, *option.aliases))}); remove one"
+            )
         given[option.name] = value
     return given
 
 
 def read_use(options: Mapping[str, str]) -> Use:
-    """Whether a read is a stream, as far as its options tell: Spark asks for columns before it says so."""
+    """Return ``readStream`` if the options show that a read is a streaming read, otherwise ``read``.
+
+    Spark requests the columns before it says which it is.
+    """
     for key in options:
         option = _SPELLINGS.get(key.lower())
         if key.lower() in _OF_SPARK or (option is not None and option.uses == ("readStream",)):
@@ -365,26 +414,36 @@ def read_use(options: Mapping[str, str]) -> Use:
 
 
 def stream_of(given: Mapping[str, str], config: PravegaConfig) -> ScopedStream:
-    """The stream that the options name.
+    """Return the stream that the options name.
 
-    :raises InvalidArgumentError: there is none, or it has no scope.
+    :raises InvalidArgumentError: the option ``stream`` is missing, or there is no scope.
     """
     if not given.get("stream"):
-        raise InvalidArgumentError("option 'stream' is required")
+        raise InvalidArgumentError("option 'stream' is required: set it to 'scope/stream'")
     return config.resolve(given["stream"])
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """The options of one read, parsed.
+    """The parsed options of one read.
 
-    :ivar choice: the streams. :ivar start, end: where to begin and to end in each of them.
-    :ivar max_partition_bytes: of a partition that has several events; None for one partition a segment.
-    :ivar ranges: what to read where it is resolved already, else None.
+    Example::
+
+        options = ReadOptions.parse({"stream": "demo/readings", "columns": "event,offset"})
+
+    :ivar config: connection settings.
+    :ivar choice: the streams to read.
+    :ivar start: where to start in each stream.
+    :ivar end: where to end in each stream.
+    :ivar fail_on_data_loss: whether truncated data is an error; if False, it is skipped.
+    :ivar ranges: the resolved ranges to read, or None if the bounds are to be resolved.
+    :ivar max_partition_bytes: largest size in bytes of a partition with more than one event; None for one
+        partition for each segment.
     :ivar columns: names of the columns, in order.
-    :ivar max_bytes, max_events: of a micro-batch; None for no limit.
-    :ivar discovery_interval: seconds.
-    :ivar min_partitions: of all partitions, where there are events enough; None for any number.
+    :ivar max_bytes: largest size of a micro-batch in bytes; None for no limit.
+    :ivar max_events: largest number of events in a micro-batch; None for no limit.
+    :ivar discovery_interval: seconds between searches for new streams.
+    :ivar min_partitions: smallest number of partitions, if there are enough events; None for any number.
     """
 
     config: PravegaConfig
@@ -402,10 +461,12 @@ class ReadOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str], use: Use = "read") -> Self:
-        """Parse what a user gave; environment variables fill what is missing.
+        """Parse the options of a read; connection settings that are not set come from the environment.
 
-        :raises InvalidArgumentError: an option is unknown (the nearest name is suggested), given
-            twice under two names, missing or malformed.
+        :param options: the options as Spark passes them.
+        :param use: ``read`` or ``readStream``.
+        :raises InvalidArgumentError: an option is unknown (the message suggests the nearest name), set twice
+            under two names, missing or malformed.
         """
         given = canonical(options, use)
         config = config_of(given)
@@ -420,8 +481,8 @@ class ReadOptions:
         )
         if choice.pattern is not None and end.cuts:
             raise InvalidArgumentError(
-                "option 'end_stream_cut': cuts cannot be given with 'stream_pattern', which may match other "
-                "streams as well; name the streams by 'streams'"
+                "option 'end_stream_cut' cannot contain stream cuts together with 'stream_pattern', which "
+                "may match further streams; list the streams in 'streams' instead"
             )
         return cls(
             config,
@@ -455,11 +516,11 @@ _NUMBERS: Mapping[str, Callable[[str], int | float]] = {
 
 
 CONNECTION = frozenset(_PROPERTIES) | frozenset(_NUMBERS)
-"""The options that say how to reach the servers, with the default scope."""
+"""The names of the connection options, including the default scope."""
 
 
 def config_of(given: Mapping[str, str]) -> PravegaConfig:
-    """The configuration that the options give; environment variables fill what is missing.
+    """Return the connection settings; what the options do not set comes from the environment.
 
     :raises InvalidArgumentError: a value is malformed.
     """
@@ -476,7 +537,7 @@ def config_of(given: Mapping[str, str]) -> PravegaConfig:
 
 
 def config_options(config: PravegaConfig) -> dict[str, str]:
-    """The options that give this configuration again."""
+    """Return the options that describe these connection settings."""
     credentials: Credentials | None = config.credentials
     options = {
         "controller": config.controller_uri,
@@ -492,12 +553,15 @@ def config_options(config: PravegaConfig) -> dict[str, str]:
 
 
 def encode_ranges(ranges: Iterable[SegmentRange]) -> str:
-    """Ranges of one stream as text, for the option ``segment_ranges``."""
+    """Encode the ranges of one stream for the option ``segment_ranges``."""
     return json.dumps([[each.segment_id, each.start_offset, each.end_offset] for each in ranges])
 
 
 def decode_ranges(stream: ScopedStream, text: str) -> tuple[SegmentRange, ...]:
-    """Ranges from text; :class:`InvalidArgumentError` if it is not of :func:`encode_ranges`."""
+    """Decode the option ``segment_ranges``.
+
+    :raises InvalidArgumentError: the text is not from :func:`encode_ranges`.
+    """
     try:
         return tuple(SegmentRange(stream, *(int(n) for n in each)) for each in json.loads(text))
     except (ValueError, TypeError) as error:
@@ -505,21 +569,26 @@ def decode_ranges(stream: ScopedStream, text: str) -> tuple[SegmentRange, ...]:
 
 
 def check_end(name: str, end: object) -> None:
-    """Refuse an end that nothing can come before.
+    """Check that an end is not ``earliest``, which would always make the range empty.
 
-    :raises InvalidArgumentError: it is ``earliest``: the range would be empty whatever is in the stream.
+    :param name: name of the argument or option, for the message.
+    :param end: the end that was given.
+    :raises InvalidArgumentError: it is ``earliest``.
     """
     if isinstance(end, str) and end.strip().lower() == "earliest":
         raise InvalidArgumentError(
-            f"{name}: nothing comes before 'earliest'; an end is 'latest', 'unbounded' or the text of a cut"
+            f"{name} must not be 'earliest': the range would be empty. Use 'latest', 'unbounded' or the text "
+            "of a stream cut"
         )
 
 
 def columns_of(name: str, columns: str | Iterable[str] | None) -> tuple[str, ...]:
-    """The columns that are asked for, in the order given; all of them without any.
+    """Return the selected columns in the given order; None selects all columns.
 
-    :param name: of the argument or option, for messages. :param columns: names, or a text with commas.
-    :raises InvalidArgumentError: no column has a name (the nearest one is suggested), or one is named twice.
+    :param name: name of the argument or option, for the message.
+    :param columns: names of columns, or one text with names separated by commas.
+    :raises InvalidArgumentError: a name is unknown (the message suggests the nearest one), a column is named
+        twice, or there is no name.
     """
     if columns is None:
         return COLUMNS
@@ -530,7 +599,7 @@ def columns_of(name: str, columns: str | Iterable[str] | None) -> tuple[str, ...
             near = difflib.get_close_matches(str(each), COLUMNS, 1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise InvalidArgumentError(
-                f"{name}: there is no column {each!r}, the columns are {', '.join(COLUMNS)}{hint}"
+                f"{name}: there is no column {each!r}; the columns are {', '.join(COLUMNS)}{hint}"
             )
     if len(set(found)) < len(found):
         raise InvalidArgumentError(f"{name}: a column is named twice in {', '.join(found)}")
@@ -540,33 +609,34 @@ def columns_of(name: str, columns: str | Iterable[str] | None) -> tuple[str, ...
 
 
 def columns_given(given: Mapping[str, str]) -> tuple[str, ...]:
-    """The columns that the options ``columns`` and ``include_metadata`` ask for.
+    """Return the columns that the options ``columns`` and ``include_metadata`` select.
 
-    :raises InvalidArgumentError: they contradict each other; others as :func:`columns_of`.
+    :raises InvalidArgumentError: the two options contradict each other, or as in :func:`columns_of`.
     """
     with_metadata = boolean("include_metadata", given.get("include_metadata", "true"))
     if "columns" in given and not with_metadata:
         raise InvalidArgumentError(
-            "option 'include_metadata' is false and the columns are named by 'columns': give one of the two"
+            "options 'include_metadata' (false) and 'columns' cannot be used together; remove one of them"
         )
     return columns_of("option 'columns'", given.get("columns")) if with_metadata else ("event",)
 
 
 def schema_of(columns: Iterable[str] = COLUMNS) -> str:
-    """The columns with their types, for Spark to parse.
+    """Return the columns with their types, as a schema text for Spark.
 
-    In quotes: ``offset`` is a reserved word where ``spark.sql.ansi.enforceReservedKeywords`` is set.
+    The names are quoted because ``offset`` is a reserved word if ``spark.sql.ansi.enforceReservedKeywords``
+    is set.
     """
     return ", ".join(f"`{name}` {_COLUMN_TYPES[name]}" for name in columns)
 
 
 def count(name: str, text: str | None) -> int | None:
-    """The number over 0 that an option gives, or None without it."""
+    """Return the positive whole number in an option's text, or None if the option is not set."""
     return _number(name, text, check_count)
 
 
 def byte_count(name: str, text: str | None) -> int | None:
-    """The number of bytes that an option gives, or None without it."""
+    """Return the number of bytes in an option's text, or None if the option is not set."""
     return _number(name, text, check_bytes)
 
 
@@ -582,19 +652,25 @@ def _number(name: str, text: str | None, check: Callable[[str, object], int]) ->
 
 
 def number(name: str, text: str, lowest: int, highest: int | None = None) -> int:
-    """The whole number that an option gives, within its limits."""
+    """Return the whole number in an option's text.
+
+    :raises InvalidArgumentError: it is not a whole number, or out of range.
+    """
     try:
         value = int(text)
     except ValueError:
         raise InvalidArgumentError(f"option {name!r}: {text!r} is not a whole number") from None
     if value < lowest or (highest is not None and value > highest):
-        limits = f"at least {lowest}" if highest is None else f"in {lowest}..{highest}"
-        raise InvalidArgumentError(f"option {name!r}: {value} is not {limits}")
+        limits = f"at least {lowest}" if highest is None else f"between {lowest} and {highest}"
+        raise InvalidArgumentError(f"option {name!r} must be {limits}, not {value}")
     return value
 
 
 def one_of(name: str, text: str, choices: Sequence[str]) -> str:
-    """What an option says that has a few values; case does not matter."""
+    """Return the value of an option with a fixed set of values; case does not matter.
+
+    :raises InvalidArgumentError: it is not one of them.
+    """
     if text.lower() not in choices:
         raise InvalidArgumentError(f"option {name!r}: {text!r} is not one of {', '.join(choices)}")
     return text.lower()
@@ -610,7 +686,10 @@ def _seconds(name: str, text: str) -> float:
 
 
 def boolean(name: str, text: str) -> bool:
-    """What an option says that is true or false."""
+    """Return the value of an option that is true or false.
+
+    :raises InvalidArgumentError: it is neither.
+    """
     if text.lower() not in ("true", "false"):
         raise InvalidArgumentError(f"option {name!r}: {text!r} is neither true nor false")
     return text.lower() == "true"

@@ -41,51 +41,74 @@ log = logging.getLogger(__name__)
 
 
 class ForeachBatchSink:
-    """Writes each micro-batch to a stream; give it to ``writeStream.foreachBatch``.
+    """Writes each micro-batch of a streaming query to a stream; pass it to ``writeStream.foreachBatch``.
 
-    ==================  ==========================================================================
-    mode                what holds
-    ==================  ==========================================================================
-    ``best_effort``     events that cannot be written are counted (``last_batch.dropped``), not
-                        retried
-    ``at_least_once``   every event is stored; a failed task or a replayed batch repeats some
-    ``exactly_once``    every event is stored once, and a batch becomes visible as a whole: there is
-                        one transaction for each batch, whatever becomes of tasks, drivers and
-                        leases. A replayed batch writes nothing
-    ==================  ==========================================================================
+    The modes have these guarantees:
 
-    Exactly once holds if the query has a checkpoint and computes the same batch again from the same
-    input. Use one sink object for one query. A function for ``foreachBatch`` may call several sinks, also
-    with one ledger: those that write to one stream need a ``sink_name`` each.
+    - ``best_effort``: events that cannot be written are counted (``last_batch.dropped``) and not retried.
+    - ``at_least_once``: every event is stored; a failed task or a repeated batch stores some of its events
+    again.
+    - ``exactly_once``: every event is stored once, and a batch becomes visible as a whole, even if tasks or
+    drivers
+      fail or leases expire. Each batch is one transaction. A repeated batch writes nothing.
 
-    :param stream: where the events go: ``scope/stream``, or ``stream`` in the default scope.
-    :param ledger_stream: needed for ``exactly_once``: a stream of one segment where the sink notes
-        what it does (``docs/exactly-once.md``). Made if it does not exist. Several queries may share one.
-    :param query: name of the query in the ledger. Default: Spark's own id of the streaming query,
-        which its checkpoint keeps over restarts. Needed when the sink is called outside of a
-        streaming query.
-    :param sink_name: tells sinks of one query and one stream apart in the ledger; each of them is called at
-        most once for a batch. Keep it over restarts: a sink under a new name is a new one.
-    :param new_ledger: take a batch above 0 although the ledger has never heard of this query, stream and sink
-        name. Otherwise that is refused: it is what a mistyped name or a deleted ledger looks like, and such
-        a batch may be stored already. Needed once, for a sink that is added to a query that has run before.
+    ``exactly_once`` has two prerequisites: the query has a checkpoint, and a repeated batch has the same
+    rows, computed from the same input. Use one sink object for one query. A function for ``foreachBatch`` may
+    call several sinks, which may share a ledger; sinks that write to the same stream need different values of
+    ``sink_name``.
+
+    Example::
+
+        from pravega_wire import PravegaConfig
+        from spark_adapter import ForeachBatchSink
+
+        sink = ForeachBatchSink(
+            PravegaConfig("tcp://localhost:9090", default_scope="demo"),
+            "alerts",
+            mode="exactly_once",
+            ledger_stream="alerts-ledger",
+            routing_key_col="device",
+        )
+        query = (
+            frame.selectExpr("to_json(struct(*)) AS event", "device")
+            .writeStream.foreachBatch(sink)
+            .option("checkpointLocation", "/data/checkpoints/alerts")
+            .start()
+        )
+
+    :param config: connection settings; they are sent to the workers.
+    :param stream: the stream to write to: ``scope/stream``, or a name in the default scope.
+    :param mode: ``best_effort``, ``at_least_once`` (default) or ``exactly_once``.
+    :param ledger_stream: stream of one segment in which the sink records its progress
+        (``docs/exactly-once.md``); required for ``exactly_once``. It is created if it does not exist. Several
+        queries may share one.
+    :param query: name of the query in the ledger. By default it is Spark's id of the streaming query, which
+        the checkpoint keeps across restarts. Required if the sink is called outside a streaming query.
+    :param sink_name: distinguishes several sinks of one query that write to the same stream. Use the same
+        name after a restart: a sink with another name is a new sink. Each is called at most once for a batch.
+    :param new_ledger: accept a batch above 0 although the ledger has no record of this query, stream and sink
+        name. By default this is an error, because it usually means a mistyped name or a deleted ledger, and
+        the batch may already be stored. Needed once, for a sink that is added to a query that has already
+        run.
     :param event_col: column with the event, binary or string (default ``event``).
-    :param serializer: or a function from the row to bytes.
-    :param routing_key_col: string column with the routing key. Without one, and where it is null,
-        events spread over segments and have no order.
-    :param router: or a function from the row to the key or None.
-    :param event_time_col: column with the event time, a timestamp or integer milliseconds; the
-        greatest of a batch is noted with its commit (``exactly_once`` only).
-    :param lease_ms: lease of a batch's transaction (10 000 to 600 000 ms, default 120 000). It is
-        renewed while the batch is written, so it bounds how long a driver may stall, not the batch.
-    :param read_after_write: wait until readers see the batch before it counts as done (default).
-    :param if_forgotten: see :class:`~spark_adapter.commit.BatchCommitter`.
-    :param compact_after: records after which the ledger is made short again (default 1000).
+    :param serializer: function from a row to the event's bytes, instead of ``event_col``.
+    :param routing_key_col: string column with the routing key. Events without a routing key (no such column,
+        or a null) are spread over all segments and have no order.
+    :param router: function from a row to the routing key or None, instead of ``routing_key_col``.
+    :param event_time_col: column with the event time, a timestamp or integer milliseconds; the largest value
+        of a batch is recorded with its commit (``exactly_once`` only).
+    :param lease_ms: lease of a batch's transaction (10 000 to 600 000 ms, default 120 000). It is renewed
+        while the batch is written, so it limits how long the driver may stall, not how long the batch may
+        take.
+    :param read_after_write: whether a batch counts as done only when readers see it (default True).
+    :param if_forgotten: what to assume about a transaction that the server has no record of; see
+        :class:`~spark_adapter.commit.BatchCommitter`.
+    :param compact_after: number of records after which the ledger is compacted (default 1000).
     :param crash_hook: called on the driver with the name of each step of ``exactly_once``
-        (:data:`~spark_adapter.commit.STEPS`); for progress, and for tests that crash there.
-    :raises InvalidArgumentError: arguments do not go together; nothing was sent.
+        (:data:`~spark_adapter.commit.STEPS`), to report progress or to crash there in a test.
+    :raises InvalidArgumentError: arguments are missing or contradict each other; nothing was sent.
 
-    :ivar last_batch: :class:`~spark_adapter.commit.BatchReport` of the last call, or None.
+    :ivar last_batch: the :class:`~spark_adapter.commit.BatchReport` of the last call, or None.
     """
 
     def __init__(
@@ -114,19 +137,21 @@ class ForeachBatchSink:
         if mode == "exactly_once" and ledger_stream is None:
             raise InvalidArgumentError("mode 'exactly_once' needs a ledger_stream")
         if mode != "exactly_once" and ledger_stream is not None:
-            raise InvalidArgumentError(f"a ledger_stream makes no sense with mode {mode!r}")
+            raise InvalidArgumentError(
+                f"ledger_stream needs mode 'exactly_once', but the mode is {mode!r}; remove it"
+            )
         if mode != "exactly_once" and (sink_name or new_ledger):
             raise InvalidArgumentError("sink_name and new_ledger need mode 'exactly_once'")
         if not isinstance(sink_name, str):
-            raise InvalidArgumentError(f"sink_name is a string, not {type(sink_name).__name__}")
+            raise InvalidArgumentError(f"sink_name must be a string, not {type(sink_name).__name__}")
         if query is not None and (not query or is_reserved(query)):
-            raise InvalidArgumentError(f"query {query!r} is not a name for a query")
+            raise InvalidArgumentError(f"query {query!r} is not a valid name")
         if mode != "exactly_once" and event_time_col is not None:
             raise InvalidArgumentError("event_time_col needs mode 'exactly_once'")
         if event_col is not None and serializer is not None:
-            raise InvalidArgumentError("give event_col or serializer, not both")
+            raise InvalidArgumentError("pass event_col or serializer, not both")
         if routing_key_col is not None and router is not None:
-            raise InvalidArgumentError("give routing_key_col or router, not both")
+            raise InvalidArgumentError("pass routing_key_col or router, not both")
         check_lease(lease_ms)
         if if_forgotten not in get_args(IfForgotten):
             raise InvalidArgumentError(
@@ -138,7 +163,9 @@ class ForeachBatchSink:
         self._stream = config.resolve(stream)
         self._ledger = None if ledger_stream is None else config.resolve(ledger_stream)
         if self._ledger == self._stream:
-            raise InvalidArgumentError("the ledger must be a stream of its own")
+            raise InvalidArgumentError(
+                f"ledger_stream must name another stream than the one to write to, {self._stream}"
+            )
         self._query = query
         self._sink_name = sink_name
         self._new_ledger = new_ledger
@@ -168,12 +195,16 @@ class ForeachBatchSink:
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Write one batch; Spark calls this.
 
-        :raises FencedError: another driver runs this query (``exactly_once``).
-        :raises TransactionUnknownError: see ``if_forgotten`` (``exactly_once``).
-        :raises InvalidArgumentError: a column is missing or of the wrong type. With ``exactly_once`` also:
-            the query has no checkpoint or name; the batch was written, or is being written by another thread,
-            under the same query, stream and sink name in this run of the query; the ledger does not know them
-            and the batch is above 0. Over Spark Connect also: ``exactly_once``, a serializer or a router.
+        :param df: the rows of the batch.
+        :param batch_id: Spark's number of the batch, from 0.
+        :raises FencedError: another driver is running this query (``exactly_once``).
+        :raises TransactionUnknownError: the server has no record of the batch's transaction, and
+            ``if_forgotten`` is ``"raise"`` (``exactly_once``).
+        :raises InvalidArgumentError: a column is missing or has the wrong type. With ``exactly_once`` also:
+            the query has no checkpoint or name; in this run of the query the batch was already written, or is
+            being written by another thread, under the same query, stream and sink name; the batch is above 0
+            and the ledger has no record of them. With Spark Connect also: the mode is ``exactly_once``, or
+            there is a serializer or router.
         """
         self._check_session(df)
         self._check_columns(df)
@@ -197,7 +228,7 @@ class ForeachBatchSink:
         query = self._query or checkpoint
         if query is None:
             raise InvalidArgumentError(
-                "outside of a streaming query, mode 'exactly_once' needs the parameter query"
+                "outside a streaming query, mode 'exactly_once' needs the argument query"
             )
         run = str(self._session)
         if checkpoint is not None:
@@ -219,14 +250,14 @@ class ForeachBatchSink:
         if self._committer is None or self._committed_for != (key, checkpoint):
             if checkpoint is not None and _checkpoint_is_temporary(spark, checkpoint):
                 raise InvalidArgumentError(
-                    "mode 'exactly_once' needs a query with a checkpointLocation: without one a "
-                    "restarted query begins from the start and writes everything again"
+                    "mode 'exactly_once' needs a query with a checkpointLocation: without one, a "
+                    "restarted query starts from the beginning and writes everything again"
                 )
             if checkpoint is not None and _checkpoint_is_random(spark, checkpoint):
                 raise InvalidArgumentError(
                     "mode 'exactly_once' needs a query with a checkpointLocation or a queryName: without "
-                    "both Spark makes a new checkpoint at each start, below "
-                    "spark.sql.streaming.checkpointLocation, and a restarted query writes everything again"
+                    "either, Spark creates a new checkpoint below spark.sql.streaming.checkpointLocation at "
+                    "each start, and a restarted query writes everything again"
                 )
             held = HeldClient(self._config)
             assert self._ledger is not None
@@ -254,7 +285,7 @@ class ForeachBatchSink:
             needs_classic(
                 df,
                 "ForeachBatchSink(mode='exactly_once')",
-                "it has to know the query and its checkpoint, which only the server does; write with "
+                "it needs the query and its checkpoint, which only the Spark server has; write with "
                 'writeStream.format("pravega"), or run the query in a classic session (spark-submit, '
                 "SparkSession.builder.master)",
             )
@@ -262,8 +293,8 @@ class ForeachBatchSink:
             needs_classic(
                 df,
                 "ForeachBatchSink with a serializer or a router",
-                "it would need an RDD; make the event and its key columns of the frame, and name them with "
-                "event_col and routing_key_col",
+                "it would need an RDD; compute the event and its routing key as columns of the DataFrame, "
+                "and name them with event_col and routing_key_col",
             )
 
     def _check_columns(self, df: DataFrame) -> None:
@@ -286,19 +317,21 @@ class ForeachBatchSink:
 def _require(df: DataFrame, parameter: str, column: str, *types: type[DataType]) -> None:
     if column not in df.columns:
         raise InvalidArgumentError(
-            f"{parameter}: there is no column {column!r}, only {', '.join(df.columns)}"
+            f"{parameter}: there is no column {column!r}; the columns are {', '.join(df.columns)}"
         )
     found = df.schema[column].dataType
     if not isinstance(found, types):
         wanted = " or ".join(kind.__name__.removesuffix("Type").lower() for kind in types)
-        raise InvalidArgumentError(f"{parameter}: column {column!r} is {found.simpleString()}, not {wanted}")
+        raise InvalidArgumentError(
+            f"{parameter}: column {column!r} has type {found.simpleString()}, not {wanted}"
+        )
 
 
 def _run_tasks(df: DataFrame, plan: PartitionWriter) -> list[AttemptResult]:
-    """Run the writer over all partitions; the results of one successful attempt of each.
+    """Run the writer on all partitions, and return the result of one successful attempt for each.
 
-    Rows go to Python as Arrow batches where nothing needs them as ``Row`` objects. PySpark asks for
-    pandas to do that, although it is not used.
+    Rows are sent to Python as Arrow batches unless they are needed as ``Row`` objects. PySpark requires
+    pandas for that, although it does not use it.
     """
     if plan.serializer is None and plan.router is None and find_spec("pandas") is not None:
         columns = [F.col(f"`{plan.event_col}`")]
@@ -318,12 +351,13 @@ def _run_tasks(df: DataFrame, plan: PartitionWriter) -> list[AttemptResult]:
 
 
 class _Calls:
-    """The batches that sinks write or have finished in this process, to tell a replay from a second write.
+    """The batches that sinks are writing or have finished in this process, to detect a second write of a
+    batch.
 
-    A batch that is DONE is skipped when Spark runs it again: in a new process, or in this one when the query
-    was started again. Within one run of a query Spark asks for each batch once, so a second call for it with
-    the same key comes from a function that writes twice, and what it has would be dropped: also while the
-    first call is still at work, whose transaction the second one would finish as that of a dead driver.
+    A batch that is DONE is skipped if Spark runs it again: in a new process, or in this one after the query
+    was restarted. Within one run of a query Spark runs each batch once. So a second call for a batch with the
+    same key comes from a function that writes twice, and its rows would be lost. The same holds while the
+    first call is still in progress: the second would finish its transaction as that of a dead driver.
     """
 
     def __init__(self) -> None:
@@ -335,11 +369,15 @@ class _Calls:
     def one(
         self, controller: str, ledger: ScopedStream, key: SinkKey, run: str, batch: int
     ) -> Iterator[None]:
-        """Around one call; one that raises may be repeated.
+        """Surround one call; a call that raises may be repeated.
 
-        :param run: equal for all calls between which Spark does not repeat a batch.
-        :raises InvalidArgumentError: this run has finished that batch or a later one already, or another call
-            of it has not returned yet.
+        :param controller: URI of the controller.
+        :param ledger: the ledger stream.
+        :param key: query, stream and sink name.
+        :param run: id of the query's run, in which Spark does not repeat a finished batch.
+        :param batch: number of the batch.
+        :raises InvalidArgumentError: this run has already finished that batch or a later one, or another call
+            for the same key is still in progress.
         """
         place = (controller, ledger, key)
         with self._lock:
@@ -353,9 +391,9 @@ class _Calls:
                 self._running.add((place, run))
         if found:
             raise InvalidArgumentError(
-                f"batch {batch} was given to ledger {ledger} for {key}, and {found}: what a second call has "
-                "would be lost. Give each sink of the query that writes to this stream a sink_name of its "
-                "own, and call each once for a batch, with rising numbers"
+                f"batch {batch} cannot be written for {key} (ledger {ledger}), because {found}: the rows of "
+                "a second call would be lost. Give each sink of the query that writes to this stream a "
+                "different sink_name, and call each once for a batch, with increasing batch ids"
             )
         try:
             yield
@@ -370,8 +408,8 @@ _calls = _Calls()
 
 
 def _active_query(spark: SparkSession, query_id: str) -> Any:
-    """The JVM's object of a running query, or None where that cannot be had."""
-    # The session inside of foreachBatch is a clone whose own list of queries is empty.
+    """Return the JVM object of a running query, or None if it is not available."""
+    # The session inside foreachBatch is a clone, whose own list of queries is empty.
     key = spark._jvm.java.util.UUID.fromString(query_id)
     try:
         return spark._jsparkSession.sharedState().activeStreamingQueries().get(key)
@@ -380,19 +418,19 @@ def _active_query(spark: SparkSession, query_id: str) -> Any:
 
 
 def _run_of(spark: SparkSession, query_id: str) -> str | None:
-    """Spark's id of this run of a query: another one after each start."""
+    """Return Spark's id of this run of a query; each start gets another one."""
     query = _active_query(spark, query_id)
     try:
         if query is not None:
             return str(query.runId())
     except Py4JError:
         pass
-    # what Spark sets it to, unless the function has set one of its own
+    # Spark sets the job group to the run id, unless the user's function has set another one.
     return cast("str | None", spark.sparkContext.getLocalProperty("spark.jobGroup.id"))
 
 
 def _checkpoint_root(query: Any) -> str | None:
-    """Where the JVM's object of a query keeps its checkpoint, or None where that cannot be had."""
+    """Return the location of a query's checkpoint, or None if it is not available."""
     try:
         return None if query is None else str(query.resolvedCheckpointRoot())
     except Py4JError:
@@ -400,8 +438,10 @@ def _checkpoint_root(query: Any) -> str | None:
 
 
 def _checkpoint_is_random(spark: SparkSession, query_id: str) -> bool:
-    """Whether Spark will make another checkpoint at the next start: a query without a name in the default
-    location."""
+    """Return True if Spark will create another checkpoint at the next start.
+
+    It does that for a query without a name whose checkpoint is in the default location.
+    """
     query = _active_query(spark, query_id)
     root = _checkpoint_root(query)
     default = spark.conf.get("spark.sql.streaming.checkpointLocation", None)
@@ -411,9 +451,10 @@ def _checkpoint_is_random(spark: SparkSession, query_id: str) -> bool:
 
 
 def is_random_below(root: str, default: str) -> bool:
-    """Whether a checkpoint's path is that of a random UUID directly below the default location.
+    """Return True if a checkpoint's path is a random UUID directly below the default location.
 
-    :param root: as Spark resolved it. :param default: as it was configured, perhaps without a scheme.
+    :param root: path of the checkpoint, as Spark resolved it.
+    :param default: the default location as configured, perhaps without a scheme.
     """
     parent, _, last = urlsplit(root).path.rstrip("/").rpartition("/")
     try:
@@ -426,9 +467,11 @@ def is_random_below(root: str, default: str) -> bool:
 
 
 def _checkpoint_is_temporary(spark: SparkSession, query_id: str) -> bool:
-    """Whether Spark made up a checkpoint that it deletes again, so nothing survives a restart."""
+    """Return True if the query has a temporary checkpoint, which Spark deletes when the query ends."""
     root = _checkpoint_root(_active_query(spark, query_id))
     if root is None:
-        log.warning("this version of Spark does not tell where the query's checkpoint is")
+        log.warning(
+            "this version of Spark does not report the query's checkpoint location, so it was not checked"
+        )
         return False
     return root.rstrip("/").rpartition("/")[2].startswith("temporary-")

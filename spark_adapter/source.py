@@ -1,8 +1,8 @@
-"""Bounded reads: an RDD or a DataFrame of the events between two cuts.
+"""Bounded reads: the events between two stream cuts as an RDD or a DataFrame.
 
-The bounds are resolved once, on the driver, into segment ranges; each is one partition, or several where a
-limit of bytes is given. Events of a segment never change, so a partition that is computed again gives the
-same rows.
+The bounds are resolved once, on the driver, into segment ranges. Each range is one partition, or several if a
+size limit is given. The events of a segment never change, so a partition that is computed again has the same
+rows.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["EVENT_SCHEMA", "read_df", "read_rdd", "register"]
 T = TypeVar("T")
 
 EVENT_SCHEMA = "event binary, scope string, stream string, segment_id long, offset long"
-"""Columns of a DataFrame of events."""
+"""The columns of a DataFrame of events, as a Spark schema text."""
 
 
 # --- RDD ------------------------------------------------------------------------------------------
@@ -40,7 +40,7 @@ EVENT_SCHEMA = "event binary, scope string, stream string, segment_id long, offs
 
 @dataclass(frozen=True, slots=True)
 class _ReadEvents:
-    """Reads the ranges of a partition in a worker; picklable."""
+    """Reads the ranges of a partition in a worker; can be pickled."""
 
     config: PravegaConfig
     deserializer: Callable[[bytes], Any] | None
@@ -102,26 +102,43 @@ def read_rdd(
     max_partition_bytes: int | None = None,
     min_partitions: int | None = None,
 ) -> RDD[Any]:
-    """The events between two cuts as an RDD, a partition for each segment range.
+    """Return the events between two stream cuts as an RDD, with one partition for each segment range.
 
-    Partitions are in the order of their segments' ids, and events in the order they were stored, so
+    Partitions are in the order of their segment ids, and events in the order in which they were stored, so
     the events of one routing key are in order in ``rdd.collect()``.
 
-    :param start, end: resolved now, once: the RDD does not grow. An ``end`` of ``"earliest"`` is refused.
-    :param deserializer: function from an event's bytes to an element; sent to the workers. Default:
+    Example::
+
+        from pravega_wire import PravegaConfig
+        from spark_adapter import read_rdd
+
+        config = PravegaConfig("tcp://localhost:9090", default_scope="demo")
+        readings = read_rdd(spark.sparkContext, config, "readings", deserializer=json.loads)
+        print(readings.map(lambda reading: reading["celsius"]).max())
+
+    :param sc: the Spark context.
+    :param config: connection settings; they are sent to the workers.
+    :param stream: ``scope/stream``, or a name in the default scope.
+    :param start: where to start: a stream cut, its text, ``"earliest"`` or ``"latest"``. It is resolved once,
+        by this call.
+    :param end: where to end: a stream cut, its text or ``"latest"``. It is resolved once, by this call, so
+        the RDD does not grow.
+    :param deserializer: function from an event's bytes to an element; it is sent to the workers. By default
         the elements are the bytes.
-    :param on_truncated: ``raise``, or ``skip_to_head`` if data after ``start`` may be gone, now or before a
-        task reads it.
-    :param max_partition_bytes: divide what lies in one segment into partitions of at most so many bytes (a
-        larger event is one by itself), so that several workers read it. The driver looks for the places now,
-        as :meth:`PravegaClient.split_range` does and at its cost.
-    :param min_partitions: divide the largest ranges between events until there are so many partitions, or as
-        many as there are events; for segments that hold much more than others. Costs the same.
-    :raises DataLossError: data between the cuts was truncated (now, or while reading), and ``on_truncated``
-        is ``fail``.
-    :raises InvalidStreamCutError: a cut is of another stream or beyond its end.
-    :raises InvalidArgumentError: ``sc`` is not a Spark context (Spark Connect has none), or an argument makes
-        no sense.
+    :param on_truncated: ``"raise"`` fails if data between the cuts is truncated, now or before a task reads
+        it; ``"skip_to_head"`` skips that data.
+    :param max_partition_bytes: split the data of each segment into partitions of at most this many bytes, so
+        that several workers can read it; a single larger event is a partition of its own. The driver finds
+        the boundaries now, like :meth:`PravegaClient.split_range` and at the same cost: one pass over the
+        data.
+    :param min_partitions: split the largest ranges, between events, until there are at least this many
+        partitions, or one for each event. Useful if some segments have much more data than others. Costs one
+        pass over the ranges that are split.
+    :raises DataLossError: data between the cuts was truncated, and ``on_truncated`` is ``"raise"``. It is
+        raised by this call, or by a task.
+    :raises InvalidStreamCutError: a cut belongs to another stream, or is beyond its end.
+    :raises InvalidArgumentError: ``sc`` is not a Spark context (Spark Connect has none), or an argument is
+        not valid (an ``end`` of ``"earliest"``, for example).
     """
     check_context(sc)
     check_end("end", end)
@@ -143,8 +160,16 @@ def read_rdd(
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``spark.read.format("pravega")`` known to a session; again is harmless.
+    """Register the format ``pravega`` in a Spark session. Calling it again has no effect.
 
+    Example::
+
+        from spark_adapter import register
+
+        register(spark)
+        readings = spark.readStream.format("pravega").option("stream", "demo/readings").load()
+
+    :param spark: the Spark session.
     :raises MissingExtraError: PySpark is older than 4.0.
     """
     needs_data_sources('format "pravega"')
@@ -165,17 +190,36 @@ def read_df(
     min_partitions: int | None = None,
     columns: Iterable[str] | str | None = None,
 ) -> DataFrame:
-    """The events between two cuts as a DataFrame, one partition for each segment range.
+    """Return the events between two stream cuts as a DataFrame, with one partition for each segment range.
 
-    Works with PySpark 3.5 too, if pandas is installed (which PySpark asks for).
+    The columns are ``event`` (binary), ``scope`` and ``stream`` (string), ``segment_id`` and ``offset``
+    (long; the offset is that of the event's header in its segment, in bytes).
 
-    Columns: ``event`` (binary), ``scope``, ``stream`` (string), ``segment_id`` and ``offset``
-    (long; the offset in bytes of the event's header in its segment). Arguments and errors as
-    :func:`read_rdd`.
+    This also works with PySpark 3.5 if pandas is installed, which PySpark requires for Arrow.
 
-    :param columns: those to read, in this order: names, or a text with commas. Spark leaves out none by
-        itself, and ``columns="event"`` is a good deal faster than all.
-    :raises InvalidArgumentError: there is no such column.
+    Example::
+
+        from pravega_wire import PravegaConfig
+        from spark_adapter import read_df
+
+        config = PravegaConfig("tcp://localhost:9090", default_scope="demo")
+        frame = read_df(spark, config, "readings", "earliest", "latest", columns="event")
+        frame.selectExpr("cast(event as string)").show()
+
+    :param spark: the Spark session.
+    :param config: connection settings; they are sent to the workers.
+    :param stream: ``scope/stream``, or a name in the default scope.
+    :param start: as for :func:`read_rdd`.
+    :param end: as for :func:`read_rdd`.
+    :param on_truncated: as for :func:`read_rdd`.
+    :param max_partition_bytes: as for :func:`read_rdd`.
+    :param min_partitions: as for :func:`read_rdd`.
+    :param columns: the columns to read, in this order: names, or one text with names separated by commas.
+        Spark does not leave out unused columns automatically, and ``columns="event"`` is much faster than all
+        columns.
+    :raises DataLossError: as for :func:`read_rdd`.
+    :raises InvalidStreamCutError: as for :func:`read_rdd`.
+    :raises InvalidArgumentError: there is no such column, or an argument is not valid.
     :raises MissingExtraError: PySpark is older than 4.0, and pandas is not installed.
     """
     check_end("end", end)
@@ -212,7 +256,8 @@ def read_df(
 
 
 def _has_pandas() -> bool:
-    """Whether there is a pandas that PySpark takes: ``mapInArrow`` asks for one, and does not use it."""
+    """Return True if a pandas that PySpark accepts is installed: ``mapInArrow`` requires it without using
+    it."""
     try:
         require_minimum_pandas_version()
     except ImportError:
@@ -222,7 +267,7 @@ def _has_pandas() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _ReadBatches:
-    """Reads the ranges whose numbers come in, as Arrow batches, in a worker; picklable."""
+    """Reads ranges, given by their numbers, as Arrow batches in a worker; can be pickled."""
 
     config: PravegaConfig
     ranges: tuple[SegmentRange, ...]
@@ -247,19 +292,19 @@ def _mapped(
     columns: tuple[str, ...],
     skip_lost: bool,
 ) -> DataFrame:
-    """A frame whose tasks each get the number of a range, and read it.
+    """Return a DataFrame whose tasks each get the number of a range and read it.
 
-    A data source would do the same with a process of Python for each plan, and with slower rows.
+    A data source would need a Python process for each plan, and its rows are slower.
     """
     count = len(ranges)
-    # The same for every event: Spark puts them in, and nothing of them has to come from the worker.
+    # These are the same for all events: Spark adds them, so the worker does not have to send them.
     fixed = {"scope": stream.scope, "stream": stream.name}
     shipped = tuple(name for name in columns if name not in fixed) or ("segment_id",)
     read = _ReadBatches(config, tuple(ranges), shipped, skip_lost)
     rows = spark.range(0, count, 1, max(1, count)).mapInArrow(read.batches, schema_of(shipped))
     if shipped == columns:
         return rows
-    # No name has a quote in it.
+    # Names of scopes and streams contain no quotes.
     return rows.selectExpr(
         *(f"'{fixed[name]}' AS `{name}`" if name in fixed else f"`{name}`" for name in columns)
     )

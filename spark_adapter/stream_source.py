@@ -1,6 +1,6 @@
-"""``spark.readStream.format("pravega")``: micro-batches between stream cuts.
+"""The reader of ``spark.readStream.format("pravega")``: micro-batches between stream cuts.
 
-Needs a PySpark that has read limits in its data source API (4.2).
+It needs the read limits of the data source API of PySpark 4.2.
 """
 
 from __future__ import annotations
@@ -31,12 +31,15 @@ __all__ = ["PravegaStreamReader"]
 
 
 class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]  # Any
-    """A run of a query: offsets and partitions in Spark's planning process, rows in the workers."""
+    """The reader for one run of a query.
+
+    It plans offsets and partitions in Spark's planning process, and reads rows in the workers.
+    """
 
     def __init__(self, options: ReadOptions, creation: Creation) -> None:
         self.options = options
         self.creation = creation
-        # Spark plans with one object, and sends another one to the workers.
+        # Spark uses one object for planning, and sends another one to the workers.
         self._planner: StreamPlanner | None = None
 
     @property
@@ -49,11 +52,11 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         return {"options": self.options, "creation": self.creation, "_planner": None}
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """The run ends where the streams end now."""
+        """Fix the end of this run at the current ends of the streams."""
         self._plan.fix_target()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """What the options limit a batch to."""
+        """Return the limit of a batch that the options set."""
         if self.options.max_bytes is not None:
             return ReadMaxBytes(self.options.max_bytes)
         if self.options.max_events is not None:
@@ -61,36 +64,39 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         return ReadAllAvailable()
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a new query begins."""
+        """Return the offset at which a new query starts."""
         return self._plan.initial()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Where the next batch ends."""
+        """Return the offset at which the next batch ends."""
         return self._plan.latest(start, self._limit(limit))
 
     def _limit(self, limit: ReadLimit) -> Limit:
-        # Spark has one limit at a time: where both are given, the events come with the bytes.
+        # Spark passes only one limit: if both options are set, the limit of events is added here.
         if isinstance(limit, ReadAllAvailable):
             return Limit()
         if isinstance(limit, ReadMaxBytes):
             return Limit(limit.max_bytes, self.options.max_events)
         if isinstance(limit, ReadMaxRows):
             return Limit(self.options.max_bytes, limit.max_rows)
-        raise InvalidArgumentError(f"format 'pravega' has limits of bytes and events, not {limit!r}")
+        raise InvalidArgumentError(
+            f"format 'pravega' supports limits in bytes and in events, not {limit!r}: use the options "
+            "'max_bytes_per_trigger' and 'max_events_per_trigger'"
+        )
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """For the query's progress: where the streams end, and how much is left of them."""
+        """Return the ends of the streams and the amount of unread data, for the query's progress."""
         return self._plan.report()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """What each task of a batch reads."""
+        """Return the ranges that the tasks of a batch read."""
         return [InputPartition(each) for each in self._plan.ranges(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a partition, on a worker."""
-        # Spark makes one partition without a value of an empty list.
+        """Read the rows of a partition, on a worker."""
+        # For an empty list Spark creates one partition without a value.
         if isinstance(getattr(partition, "value", None), SegmentRange):
-            # Imported by the workers alone: Spark starts a process for each plan.
+            # Only workers import this: Spark starts a process for each plan.
             from spark_adapter.arrow_reader import batches_of
 
             options = self.options

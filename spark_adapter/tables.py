@@ -1,6 +1,6 @@
-"""Metadata tables: what Pravega knows of streams and reader groups, as rows.
+"""Metadata tables: streams, segments, transactions and reader groups as rows.
 
-``StreamInfo`` and ``Streams`` have the columns that the Scala connector gives them.
+``StreamInfo`` and ``Streams`` have the same columns as in the Scala connector.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ Row: TypeAlias = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class MetadataTable:
-    """One table.
+    """One metadata table.
 
-    :ivar name: as users write it; case does not matter. :ivar schema: its columns, in Spark's words.
+    :ivar name: the name that users write; case does not matter.
+    :ivar schema: the table's columns, as a Spark schema text.
     """
 
     name: str
@@ -74,7 +75,7 @@ def _segments(client: PravegaClient, stream: ScopedStream) -> Iterator[Row]:
 
 def _epochs(client: PravegaClient, stream: ScopedStream) -> Iterator[Row]:
     layout = client.stream_layout(stream)
-    # All that follow a segment are made at once; a segment is there until then.
+    # All successors of a segment are created at the same time; the segment is active until then.
     until = {
         each.segment_id: min(
             (epoch_of(after.segment_id) for after in layout.successors(each.segment_id)), default=None
@@ -82,7 +83,7 @@ def _epochs(client: PravegaClient, stream: ScopedStream) -> Iterator[Row]:
         for each in layout.segments
     }
     takes_appends = any(not each.sealed for each in layout.segments)
-    # Each epoch has at least one segment that was made in it.
+    # In each epoch at least one segment was created.
     newest = max(map(epoch_of, until))
     for epoch in range(newest + 1):
         there = [
@@ -96,7 +97,7 @@ def _epochs(client: PravegaClient, stream: ScopedStream) -> Iterator[Row]:
 
 
 def _transactions(client: PravegaClient, stream: ScopedStream) -> Iterator[Row]:
-    # Of a stream that does not exist the controller says that it has no transactions.
+    # For a stream that does not exist, the controller returns an empty list of transactions.
     client.active_segments(stream)
     for txn_id, status in sorted(client.completed_transactions(stream).items()):
         yield str(txn_id), txn_id.int >> 96, status.name
@@ -149,9 +150,11 @@ TABLES: tuple[_OfStream | _OfScope, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class TableRead:
-    """A read of one table; picklable.
+    """A read of one metadata table; can be pickled.
 
-    :ivar place: the stream, or the scope for a table of a scope.
+    :ivar config: connection settings.
+    :ivar table: name of the table.
+    :ivar place: the stream; for a table about a scope, the scope.
     """
 
     config: PravegaConfig
@@ -160,32 +163,37 @@ class TableRead:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> Self | None:
-        """What the options of ``spark.read`` ask for; None when that is not a metadata table.
+        """Parse the options of ``spark.read``; return None if they do not select a metadata table.
 
-        :raises InvalidArgumentError: there is no such table (the nearest name is suggested), an option makes
-            no sense with it, or the stream or scope is missing.
+        :param options: the options as Spark passes them.
+        :raises InvalidArgumentError: there is no such table (the message suggests the nearest name), an
+            option cannot be used with it, or the stream or scope is missing.
         """
         if "metadata" not in map(str.lower, options):
             return None
         given = canonical(options, "read")
         table = _table(given["metadata"])
         for name, value in given.items():
-            # A job that keeps all its options in one place says so of these, and nothing is made here.
+            # A false value is accepted: a job may keep all its options in one place, and nothing is created
+            # here.
             makes_nothing = name.startswith("allow_create_") and not boolean(name, value)
             if name not in CONNECTION | {"metadata", "stream"} and not makes_nothing:
-                raise InvalidArgumentError(f"option {name!r} makes no sense with metadata {table.name!r}")
+                raise InvalidArgumentError(
+                    f"option {name!r} cannot be used with metadata {table.name!r}; remove it"
+                )
         config = config_of(given)
         return cls(config, table.name, _place(config, table, given))
 
     @property
     def schema(self) -> str:
-        """The table's columns."""
+        """The table's columns, as a Spark schema text."""
         return _table(self.table).schema
 
     def rows(self) -> list[Row]:
-        """The rows, as of now.
+        """Fetch the rows.
 
-        :raises StreamNotFoundError: no such stream. :raises ScopeNotFoundError: no such scope.
+        :raises StreamNotFoundError: the stream does not exist.
+        :raises ScopeNotFoundError: the scope does not exist.
         """
         table = _table(self.table)
         with HeldClient(self.config) as client:
@@ -204,7 +212,7 @@ def _table(name: str) -> _OfStream | _OfScope:
         hint = (
             f"did you mean {known[near[0]].name!r}?"
             if near
-            else f"there are {', '.join(each.name for each in TABLES)}"
+            else f"the tables are {', '.join(each.name for each in TABLES)}"
         )
         raise InvalidArgumentError(f"option 'metadata': there is no table {name!r}; {hint}")
     return found
@@ -218,19 +226,27 @@ def _place(
     if given.get("stream"):
         return config.resolve(given["stream"]).scope
     if not config.default_scope:
-        raise InvalidArgumentError(f"option 'scope' is required with metadata {table.name!r}")
+        raise InvalidArgumentError(f"metadata {table.name!r} needs the option 'scope'")
     return config.default_scope
 
 
 def metadata_df(
     spark: SparkSession, config: PravegaConfig, table: str, stream: str | ScopedStream | None = None
 ) -> DataFrame:
-    """A metadata table as a DataFrame, as of now: it does not change after this call.
+    """Return a metadata table as a DataFrame. The rows are fetched once, by this call.
 
+    Example::
+
+        metadata_df(spark, config, "segments", "demo/readings").select("segment", "length", "sealed").show()
+
+    :param spark: the Spark session.
+    :param config: connection settings.
     :param table: ``StreamInfo``, ``Streams``, ``segments``, ``epochs``, ``transactions`` or ``groups``.
-    :param stream: whose; of ``Streams`` and ``groups`` only its scope counts, default the configuration's.
+    :param stream: the stream. For ``Streams`` and ``groups`` only its scope is used; default: the
+        configuration's default scope.
     :raises InvalidArgumentError: there is no such table, or the stream or scope is missing.
-    :raises StreamNotFoundError: no such stream. :raises ScopeNotFoundError: no such scope.
+    :raises StreamNotFoundError: the stream does not exist.
+    :raises ScopeNotFoundError: the scope does not exist.
     """
     found = _table(table)
     given = {} if stream is None else {"stream": str(stream)}

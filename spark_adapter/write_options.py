@@ -1,4 +1,4 @@
-"""The options of one write by format name, parsed, and the columns that they name."""
+"""The parsed options of a write with the format ``pravega``, and the columns that they name."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ __all__ = ["Columns", "ValueFormat", "WriteOptions", "default_ledger"]
 ValueFormat: TypeAlias = Literal["binary", "string", "json"]
 
 EVENT, KEY, TIME = "event", "routing_key", "event_time_ms"
-"""Columns of what :meth:`Columns.project` gives: binary or string, string, and milliseconds as long."""
+"""The columns that :meth:`Columns.project` returns: binary or string; string; milliseconds as long."""
 
 _ONLY_EXACTLY_ONCE = (
     "ledger_stream",
@@ -57,16 +57,32 @@ _ONLY_EXACTLY_ONCE = (
 
 
 def default_ledger(stream: ScopedStream) -> ScopedStream:
-    """The ledger of writes to a stream that name none."""
+    """Return the default ledger of writes to a stream."""
     return ScopedStream(stream.scope, f"{stream.name}{LEDGER_SUFFIX}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """The options of one write, parsed.
+    """The parsed options of one write.
 
-    :ivar ledger: None unless ``exactly_once``. :ivar columns: what the options say of columns, not
-        compared with a frame. :ivar creation: whether and how the stream is made if it is missing.
+    Example::
+
+        options = WriteOptions.parse({"stream": "demo/readings", "job_id": "readings-2024-01-31"}, "write")
+
+    :ivar config: connection settings.
+    :ivar stream: the stream to write to.
+    :ivar semantic: ``exactly_once``, ``at_least_once`` or ``best_effort``.
+    :ivar columns: the columns that the options name, not yet checked against a DataFrame.
+    :ivar ledger: the ledger stream; None unless ``exactly_once``.
+    :ivar query: name of the query in the ledger; None for Spark's id.
+    :ivar sink_name: distinguishes sinks of one query that write to the same stream.
+    :ivar job_id: name of the job in the ledger, or None.
+    :ivar new_ledger: whether to accept a batch above 0 although the ledger has no record of the query.
+    :ivar if_forgotten: what to assume about a transaction that the server has no record of.
+    :ivar compact_after: number of records after which the ledger is compacted.
+    :ivar lease_ms: lease of the transaction in milliseconds.
+    :ivar read_after_write: whether a batch counts as done only when readers see it.
+    :ivar creation: whether and how to create the stream if it does not exist.
     """
 
     config: PravegaConfig
@@ -86,11 +102,12 @@ class WriteOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str], use: Use) -> Self:
-        """Parse what a user gave; environment variables fill what is missing.
+        """Parse the options of a write; connection settings that are not set come from the environment.
 
+        :param options: the options as Spark passes them.
         :param use: ``write`` or ``writeStream``.
-        :raises InvalidArgumentError: an option is unknown, given twice, missing or malformed, or does not go
-            with another one.
+        :raises InvalidArgumentError: an option is unknown, set twice, missing or malformed, or contradicts
+            another option.
         """
         given = canonical(options, use)
         config = config_of(given)
@@ -101,20 +118,22 @@ class WriteOptions:
             named = given.get("ledger_stream")
             if named == "":
                 raise InvalidArgumentError(
-                    "option 'ledger_stream' is empty; leave it out for <stream>-spark-ledger"
+                    "option 'ledger_stream' is empty; remove it to use <stream>-spark-ledger"
                 )
             ledger = default_ledger(stream) if named is None else config.resolve(named)
             if ledger == stream:
-                raise InvalidArgumentError(f"option 'ledger_stream': {ledger} is the stream to write to")
+                raise InvalidArgumentError(
+                    f"option 'ledger_stream' must name another stream than the one to write to, {ledger}"
+                )
         else:
             for name in _ONLY_EXACTLY_ONCE:
                 if name in given:
                     raise InvalidArgumentError(
-                        f"option {name!r} needs semantic 'exactly_once', and this is {semantic!r}"
+                        f"option {name!r} needs semantic 'exactly_once', but the semantic is {semantic!r}"
                     )
         for name in ("query", "job_id"):
             if name in given and (not given[name] or is_reserved(given[name])):
-                raise InvalidArgumentError(f"option {name!r}: {given[name]!r} is not a name")
+                raise InvalidArgumentError(f"option {name!r}: {given[name]!r} is not a valid name")
         poll = "transaction_status_poll_interval_ms"
         if poll in given:
             number(poll, given[poll], 1)
@@ -156,7 +175,7 @@ def _semantic(given: Mapping[str, str]) -> Mode:
     if "exactly_once" in given and (named == "exactly_once") != (semantic == "exactly_once"):
         raise InvalidArgumentError(
             f"options 'semantic' ({named}) and 'exactly_once' ({given['exactly_once']}) contradict each "
-            "other; leave one out"
+            "other; remove one"
         )
     return named
 
@@ -166,10 +185,12 @@ def _semantic(given: Mapping[str, str]) -> Mode:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """What becomes of a frame's columns.
+    """The columns of a DataFrame that events are made of.
 
-    :ivar event: column with the event; None for the whole row. :ivar value_format: None for what the
-        column's type says. :ivar key, time: columns with routing key and event time, or None.
+    :ivar event: column with the event; None for the whole row.
+    :ivar value_format: format of the event; None to use the column's type.
+    :ivar key: column with the routing key, or None.
+    :ivar time: column with the event time, or None.
     """
 
     event: str | None
@@ -179,7 +200,7 @@ class Columns:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Self:
-        """What the options say; see :class:`WriteOptions`."""
+        """Parse the options that name columns."""
         value_format = None
         if "value_format" in given:
             value_format = cast(
@@ -189,9 +210,12 @@ class Columns:
         return cls(event, value_format, given.get("routing_key_col"), given.get("event_time_col"))
 
     def of(self, schema: StructType) -> Columns:
-        """The same for a frame of this schema: a column ``routing_key`` is the key if none was named.
+        """Check the columns against a DataFrame's schema, and return them with the default for the routing
+        key.
 
-        :raises InvalidArgumentError: a column is missing or of the wrong type.
+        If no column with a routing key is named, the column ``routing_key`` is used if it exists.
+
+        :raises InvalidArgumentError: a column is missing or has the wrong type.
         """
         if self.value_format == "json":
             _require_json(schema, self.event)
@@ -213,9 +237,10 @@ class Columns:
         return Columns(self.event, self.value_format, key, self.time)
 
     def project(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Batches of the columns ``event``, and ``routing_key`` and ``event_time_ms`` where there are any.
+        """Return batches with the column ``event``, and ``routing_key`` and ``event_time_ms`` if they are
+        used.
 
-        Batches without rows are left out.
+        Empty batches are left out.
         """
         for batch in batches:
             if batch.num_rows == 0:
@@ -243,7 +268,7 @@ class Columns:
 
 def _milliseconds(column: pa.Array) -> pa.Array:
     if pa.types.is_timestamp(column.type):
-        # the cast alone would round towards zero, so up before 1970
+        # The cast alone rounds towards zero: up, for times before 1970.
         column = pc.floor_temporal(column.cast(pa.timestamp("us")), unit="millisecond")
         return column.cast(pa.timestamp("ms")).cast(pa.int64())
     return column.cast(pa.int64())
@@ -254,7 +279,7 @@ def _require(schema: StructType, option: str, column: str, *kinds: type[DataType
     if not isinstance(found, kinds):
         wanted = " or ".join(_NAMES[kind] for kind in kinds)
         raise InvalidArgumentError(
-            f"option {option!r}: column {column!r} is {found.simpleString()}, not {wanted}"
+            f"option {option!r}: column {column!r} has type {found.simpleString()}, not {wanted}"
         )
 
 
@@ -269,8 +294,10 @@ _NAMES: dict[Any, str] = {
 def _field(schema: StructType, option: str, column: str) -> Any:
     found = [field for field in schema.fields if field.name == column]
     if len(found) != 1:
-        many = "there is no column" if not found else "several columns are called"
-        raise InvalidArgumentError(f"option {option!r}: {many} {column!r}; {', '.join(schema.fieldNames())}")
+        many = "there is no column" if not found else "there are several columns"
+        raise InvalidArgumentError(
+            f"option {option!r}: {many} {column!r}; the columns are {', '.join(schema.fieldNames())}"
+        )
     return found[0]
 
 
@@ -279,7 +306,7 @@ def _require_json(schema: StructType, column: str | None) -> None:
     wrong = _no_json(kind)
     if wrong is not None:
         raise InvalidArgumentError(
-            f"option 'value_format': {wrong} has no form in JSON here; cast or leave out what has it"
+            f"option 'value_format': {wrong} cannot be written as JSON; cast or remove that column"
         )
 
 
@@ -299,11 +326,11 @@ _JSON_TYPES = (
 
 
 def _no_json(kind: DataType) -> str | None:
-    """What in a type has no form in JSON, or None."""
+    """Return the part of a type that cannot be written as JSON, or None."""
     if isinstance(kind, StructType):
         names = kind.fieldNames()
         if len(set(names)) < len(names):
-            return f"an object with two fields of one name ({', '.join(names)})"
+            return f"an object with two fields of the same name ({', '.join(names)})"
         return next(filter(None, (_no_json(field.dataType) for field in kind.fields)), None)
     if isinstance(kind, ArrayType):
         return _no_json(kind.elementType)

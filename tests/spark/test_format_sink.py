@@ -277,8 +277,8 @@ def test_writes_that_are_refused(
 ) -> None:
     frame = frame_of(spark, 0).withColumn("number", F.lit(1))
     wrong = {
-        "'event_col': column 'number' is int, not binary or string": {"event_col": "number"},
-        "'event_time_col': column 'key' is string, not timestamp or whole": {"event_time_col": "key"},
+        "'event_col': column 'number' has type int, not binary or string": {"event_col": "number"},
+        "'event_time_col': column 'key' has type string, not timestamp or whole": {"event_time_col": "key"},
         "'value_format': map with keys|'value_format': a map with keys": {
             "value_format": "json",
             "event_col": "map",

@@ -233,12 +233,12 @@ def test_columns_are_read_where_their_names_are_reserved(
 def test_an_end_that_nothing_comes_before_is_refused(
     spark: SparkSession, config: PravegaConfig, written: Written
 ) -> None:
-    with pytest.raises(InvalidArgumentError, match="end: nothing comes before 'earliest'"):
+    with pytest.raises(InvalidArgumentError, match="end must not be 'earliest'"):
         read_rdd(spark.sparkContext, config, written.name, end="earliest")
-    with pytest.raises(InvalidArgumentError, match="end: nothing comes before 'earliest'"):
+    with pytest.raises(InvalidArgumentError, match="end must not be 'earliest'"):
         read_df(spark, config, written.name, end="earliest")
     register(spark)
-    with pytest.raises(PySparkException, match="'end_stream_cut': nothing comes before 'earliest'"):
+    with pytest.raises(PySparkException, match="'end_stream_cut' must not be 'earliest'"):
         spark.read.format("pravega").option("stream", "a/b").option("end_stream_cut", "earliest").load()
 
 

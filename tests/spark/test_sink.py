@@ -124,7 +124,7 @@ def test_wrong_columns_are_named(spark: SparkSession, config: PravegaConfig, str
     frame = frame_of(spark, 0).withColumn("number", F.lit(1))
     with pytest.raises(InvalidArgumentError, match="no column 'event2'"):
         ForeachBatchSink(config, stream, event_col="event2")(frame, 0)
-    with pytest.raises(InvalidArgumentError, match="'number' is int, not string"):
+    with pytest.raises(InvalidArgumentError, match="'number' has type int, not string"):
         ForeachBatchSink(config, stream, routing_key_col="number")(frame, 0)
 
 

@@ -143,7 +143,7 @@ def test_what_is_not_there_is_told_while_planning(
             table(spark, config, name, scope="nowhere").collect()
     with pytest.raises(PySparkException, match="did you mean 'segments'"):
         table(spark, config, "segmets", stream="a/b")
-    with pytest.raises(PySparkException, match="'end_stream_cut' makes no sense with metadata 'groups'"):
+    with pytest.raises(PySparkException, match="'end_stream_cut' cannot be used with metadata 'groups'"):
         table(spark, config, "groups", end_stream_cut="latest")
     register(spark)
     reader = spark.read.format("pravega").option("controller", config.controller_uri)
@@ -174,7 +174,7 @@ def test_a_missing_stream_is_made_by_a_read_only_when_asked(
     assert client.stream_configuration(name) == StreamConfiguration(
         ScalingPolicy.by_data_rate(4, 2, 3), RetentionPolicy.by_time(86_400_000)
     )
-    with pytest.raises(PySparkException, match="'default_retention_size_bytes' do not go together"):
+    with pytest.raises(PySparkException, match="'default_retention_size_bytes' cannot be used together"):
         reader.options(**wanted).option("default_retention_size_bytes", 1).load()
 
 

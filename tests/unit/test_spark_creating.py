@@ -98,12 +98,12 @@ def test_a_write_makes_what_is_missing_and_a_read_does_not() -> None:
         ),
         (
             {"default_retention_size_bytes": "1", "default_retention_duration_milliseconds": "1"},
-            "'default_retention_duration_milliseconds' and 'default_retention_size_bytes' do not go together",
+            "'default_retention_duration_milliseconds' and 'default_retention_size_bytes' cannot be used together",
         ),
-        ({"default_num_segments": "2", "default_scale_factor": "2"}, "bytes_per_sec' or .* is missing"),
+        ({"default_num_segments": "2", "default_scale_factor": "2"}, "set .*bytes_per_sec' or .* too"),
         (
             {"default_segment_target_rate_events_per_sec": "2"},
-            "'default_num_segments' and 'default_scale_factor' is missing",
+            "set 'default_num_segments' and 'default_scale_factor' too",
         ),
     ],
 )
@@ -122,8 +122,8 @@ def test_the_options_are_in_the_table_for_all_places() -> None:
     ("options", "message"),
     [
         ({"default_num_segment": 2}, "did you mean 'default_num_segments'"),
-        ({"allow_create_stream": True}, "does not take 'allow_create_stream'"),
-        ({"controller": "tcp://x:1"}, "does not take 'controller', only allow_create_scope and default_num"),
+        ({"allow_create_stream": True}, "does not accept 'allow_create_stream'"),
+        ({"controller": "tcp://x:1"}, "does not accept 'controller'; it accepts allow_create_scope and default"),
         ({"default_num_segments": 1.5}, "'1.5' is not a whole number"),
     ],
 )
@@ -153,9 +153,9 @@ def test_other_reads_are_not_of_a_table() -> None:
     ("options", "message"),
     [
         ({"metadata": "segment", "stream": "a/b"}, "no table 'segment'; did you mean 'segments'"),
-        ({"metadata": "", "stream": "a/b"}, "no table ''; there are StreamInfo, Streams, segments"),
+        ({"metadata": "", "stream": "a/b"}, "no table ''; the tables are StreamInfo, Streams, segments"),
         ({"metadata": "epochs"}, "'stream' is required"),
-        ({"metadata": "Streams"}, "'scope' is required with metadata 'Streams'"),
+        ({"metadata": "Streams"}, "metadata 'Streams' needs the option 'scope'"),
         ({"metadata": "streams", "stream": "b"}, "has no scope"),
         (
             {
@@ -163,13 +163,13 @@ def test_other_reads_are_not_of_a_table() -> None:
                 "stream": "a/b",
                 "startingOffsets": StreamCut(ScopedStream("a", "b"), {}).to_text(),
             },
-            "'start_stream_cut' makes no sense with metadata 'segments'",
+            "'start_stream_cut' cannot be used with metadata 'segments'",
         ),
         (
             {"metadata": "groups", "scope": "a", "default_num_segments": "2"},
-            "makes no sense with metadata 'groups'",
+            "cannot be used with metadata 'groups'",
         ),
-        ({"metadata": "groups", "scope": "a", "allow_create_scope": "true"}, "makes no sense with metadata"),
+        ({"metadata": "groups", "scope": "a", "allow_create_scope": "true"}, "cannot be used with metadata"),
         ({"metadata": "groups", "scop": "a"}, "did you mean 'scope'"),
     ],
 )

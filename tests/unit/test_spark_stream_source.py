@@ -40,7 +40,7 @@ def test_the_limits_of_the_options(options: dict[str, int], told: object, meant:
     assert source._limit(told) == meant
     # A trigger that wants everything gets it.
     assert source._limit(limits.ReadAllAvailable()) == Limit()
-    with pytest.raises(InvalidArgumentError, match="limits of bytes and events, not ReadMaxFiles"):
+    with pytest.raises(InvalidArgumentError, match="limits in bytes and in events, not ReadMaxFiles"):
         source._limit(limits.ReadMaxFiles(3))
 
 

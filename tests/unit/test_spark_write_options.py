@@ -66,16 +66,16 @@ def test_what_a_job_of_the_scala_connector_says_is_taken() -> None:
         ({"semantic": "exactly_once", "exactly_once": "false"}, "contradict each other"),
         ({"exactly_once": "false", "ledger_stream": "l"}, "'ledger_stream' needs semantic 'exactly_once'"),
         ({"semantic": "best_effort", "event_time_col": "t"}, "'event_time_col' needs semantic"),
-        ({"ledger_stream": "sc/st"}, "'ledger_stream': sc/st is the stream to write to"),
-        ({"transaction_timeout_ms": "9999"}, "'transaction_timeout_ms': 9999 is not in 10000..600000"),
+        ({"ledger_stream": "sc/st"}, "'ledger_stream' must name another stream than the one to write to, sc/st"),
+        ({"transaction_timeout_ms": "9999"}, "'transaction_timeout_ms' must be between 10000 and 600000, not 9999"),
         ({"lease_ms": "soon"}, "'transaction_timeout_ms': 'soon' is not a whole number"),
-        ({"lease_ms": "10000", "transaction_timeout_ms": "10000"}, "given twice"),
-        ({"compact_after": "0"}, "'compact_after': 0 is not at least 1"),
+        ({"lease_ms": "10000", "transaction_timeout_ms": "10000"}, "set twice"),
+        ({"compact_after": "0"}, "'compact_after' must be at least 1, not 0"),
         ({"if_forgotten": "maybe"}, "'if_forgotten': 'maybe' is not one of raise, committed, aborted"),
         ({"value_format": "xml"}, "'value_format': 'xml' is not one of binary, string, json"),
-        ({"query": ""}, "'query': '' is not a name"),
-        ({"query": "(unnamed job) 1"}, "is not a name"),
-        ({"query": "(job) 1"}, "is not a name"),
+        ({"query": ""}, "'query': '' is not a valid name"),
+        ({"query": "(unnamed job) 1"}, "is not a valid name"),
+        ({"query": "(job) 1"}, "is not a valid name"),
         ({"ledger_stream": ""}, "'ledger_stream' is empty"),
         ({"new_ledger": "perhaps"}, "neither true nor false"),
         ({"transaction_status_poll_interval_ms": "often"}, "'often' is not a whole number"),
@@ -131,15 +131,15 @@ def test_columns(
 @pytest.mark.parametrize(
     ("given_options", "columns", "message"),
     [
-        ({}, "value string", "'event_col': there is no column 'event'; value"),
-        ({}, "event integer", "'event_col': column 'event' is int, not binary or string"),
-        ({}, "event string, event string", "several columns are called 'event'"),
-        ({"value_format": "string"}, "event binary", "is binary, not string"),
-        ({"value_format": "binary"}, "event string", "is string, not binary"),
-        ({}, "event string, routing_key integer", "'routing_key_col': column 'routing_key' is int"),
+        ({}, "value string", "'event_col': there is no column 'event'; the columns are value"),
+        ({}, "event integer", "'event_col': column 'event' has type int, not binary or string"),
+        ({}, "event string, event string", "there are several columns 'event'"),
+        ({"value_format": "string"}, "event binary", "has type binary, not string"),
+        ({"value_format": "binary"}, "event string", "has type string, not binary"),
+        ({}, "event string, routing_key integer", "'routing_key_col': column 'routing_key' has type int"),
         ({"event_time_col": "t"}, "event string, t timestamp_ntz", "not timestamp or whole milliseconds"),
-        ({"value_format": "json"}, "a string, a string", "two fields of one name"),
-        ({"value_format": "json"}, "a variant", "'value_format': variant has no form in JSON"),
+        ({"value_format": "json"}, "a string, a string", "two fields of the same name"),
+        ({"value_format": "json"}, "a variant", "'value_format': variant cannot be written as JSON"),
     ],
 )
 def test_wrong_columns_are_refused_while_planning(
@@ -179,7 +179,7 @@ def test_a_job_is_never_taken_for_a_query_of_its_name() -> None:
         name = sink._place().query
         assert name != "n"
         for option, use in (("query", "writeStream"), ("job_id", "write")):
-            with pytest.raises(InvalidArgumentError, match="is not a name"):
+            with pytest.raises(InvalidArgumentError, match="is not a valid name"):
                 WriteOptions.parse({**STREAM, option: name}, use)  # type: ignore[arg-type]
 
 
