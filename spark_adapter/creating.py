@@ -95,7 +95,7 @@ def ensure_stream(
     except StreamNotFoundError as error:
         if not creation.stream:
             raise StreamNotFoundError(
-                f"stream {stream} does not exist: correct its name, or set the option allow_create_stream "
+                f"stream {stream} does not exist; correct its name, or set the option allow_create_stream "
                 "to true to create it",
                 scope=stream.scope,
                 stream=stream.name,

@@ -1,4 +1,4 @@
-"""The command line: ``python -m pravega_wire.cli COMMAND``. Each command is a module of its own.
+"""The command line ``pravega-wire COMMAND``. Each command is in its own module.
 
-Not public as a module: ``pravega-wire`` is the command.
+The modules are not public.
 """

@@ -1,4 +1,4 @@
-"""What all commands share: exit codes, how to connect, what a command is."""
+"""Definitions shared by all commands: exit codes, connection arguments, output."""
 
 from __future__ import annotations
 
@@ -26,28 +26,33 @@ __all__ = ["Command", "Exit", "add_connection", "connection", "exit_code", "flus
 
 
 class Exit(IntEnum):
-    """Exit codes, the same for every command."""
+    """The exit codes of all commands."""
 
     DONE = 0
+    """The command succeeded."""
     FAILED = 1
-    """The server or the network; the same command may succeed later."""
+    """The server or the network failed; the same command may succeed later."""
     USAGE = 2
     """The arguments, the settings or the input are wrong, or the stream is sealed."""
     FENCED = 3
-    """Another process does the same work."""
+    """Another process is doing the same work."""
     UNDECIDED = 4
-    """Going on would lose or repeat something: a person has to decide."""
+    """Continuing would lose or repeat data: a person has to decide."""
     NOTHING = 5
-    """There was nothing to do it with: no file matches."""
+    """No file matches."""
     INTERRUPTED = 130
+    """The user interrupted the command."""
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
     """One command.
 
-    :ivar arguments: adds its arguments to its parser. :ivar run: does it; returns the exit code when it is
-        done.
+    :ivar name: name of the command.
+    :ivar help: short description, for the list of commands.
+    :ivar description: description, for the command's own ``--help``.
+    :ivar arguments: adds the command's arguments to its parser.
+    :ivar run: runs the command and returns the exit code.
     """
 
     name: str
@@ -58,17 +63,17 @@ class Command:
 
 
 def add_connection(parser: argparse.ArgumentParser) -> None:
-    """The arguments that say where the server is."""
+    """Add the connection arguments to a parser."""
     PravegaConfig.add_arguments(parser)
 
 
 def connection(arguments: argparse.Namespace) -> PravegaConfig:
-    """The configuration that :func:`add_connection`'s arguments and the environment give."""
+    """Return the connection settings from the arguments of :func:`add_connection` and the environment."""
     return PravegaConfig.from_namespace(arguments)
 
 
 def exit_code(error: PravegaError) -> Exit:
-    """The exit code for an error."""
+    """Return the exit code for an error."""
     if isinstance(error, FencedError):
         return Exit.FENCED
     if isinstance(
@@ -81,30 +86,30 @@ def exit_code(error: PravegaError) -> Exit:
 
 
 def say(text: str, *, end: str = "\n") -> None:
-    """Write to standard output; nothing happens when nobody reads it any more."""
+    """Write to standard output; a closed pipe is not an error."""
     _write(sys.stdout, text + end)
 
 
 def warn(text: str, *, end: str = "\n") -> None:
-    """Write to standard error; nothing happens when nobody reads it any more."""
+    """Write to standard error; a closed pipe is not an error."""
     _write(sys.stderr, text + end)
 
 
 def flush() -> None:
-    """Before the process ends: what a reader has left unread is not worth a traceback."""
+    """Flush both outputs before the process ends, so that a closed pipe does not cause a traceback."""
     for stream in (sys.stdout, sys.stderr):
         _write(stream, "")
 
 
 def _write(stream: TextIO | None, text: str) -> None:
     if stream is None:
-        # The process was started with that descriptor closed.
+        # The process was started with this descriptor closed.
         return
     try:
         stream.write(text)
         stream.flush()
     except BrokenPipeError:
-        # What is left in the buffer would fail again when the interpreter ends.
+        # Writing the rest of the buffer would fail again when the interpreter ends.
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, stream.fileno())
         os.close(null)

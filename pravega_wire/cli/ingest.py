@@ -1,4 +1,4 @@
-"""``ingest``: the files of a folder into a stream, each exactly once."""
+"""The command ``ingest``: write the files of a folder to a stream, each exactly once."""
 
 from __future__ import annotations
 
@@ -20,38 +20,47 @@ _EVERY_SECONDS = 0.2
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="the files' folder")
-    parser.add_argument("--stream", required=True, metavar="SCOPE/STREAM", help="where the events go")
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="folder with the files")
+    parser.add_argument(
+        "--stream", required=True, metavar="SCOPE/STREAM", help="stream to write the events to"
+    )
     parser.add_argument(
         "--sync",
         required=True,
         metavar="SCOPE/STREAM",
-        help="the stream that remembers what is done; one of its own for each folder",
+        help="stream in which the progress is recorded; use a different one for each folder",
     )
-    parser.add_argument("--glob", default="*", metavar="PATTERN", help="which files (default: all)")
+    parser.add_argument(
+        "--glob",
+        default="*",
+        metavar="PATTERN",
+        help="pattern for the names of the files (default: all files)",
+    )
     what = parser.add_argument_group("events")
     what.add_argument(
         "--format",
         choices=("csv", "lines"),
-        help="csv: an event for each row after the header; lines: for each line (default: csv for files "
-        "named *.csv by the pattern or with --key-column, otherwise lines)",
+        help="csv: one event for each row after the header; lines: one event for each line (default: csv if "
+        "the pattern ends in .csv or --key-column is given, otherwise lines)",
     )
     what.add_argument("--key-column", metavar="NAME", help="CSV column with the routing key")
     what.add_argument(
-        "--json", action="store_true", help="CSV rows become JSON objects instead of staying as they are"
+        "--json", action="store_true", help="convert CSV rows to JSON objects (default: keep them unchanged)"
     )
     what.add_argument(
-        "--delimiter", default=",", metavar="CHAR", help="between CSV fields (default: a comma)"
+        "--delimiter", default=",", metavar="CHAR", help="delimiter between CSV fields (default: a comma)"
     )
-    what.add_argument("--encoding", default="utf-8-sig", help="of CSV files (default: UTF-8)")
+    what.add_argument("--encoding", default="utf-8-sig", help="encoding of CSV files (default: UTF-8)")
     what.add_argument(
-        "--keep-empty", action="store_true", help="lines without a byte are events, too (default: left out)"
+        "--keep-empty",
+        action="store_true",
+        help="write an event for each empty line too (default: skip them)",
     )
     what.add_argument(
         "--exact-lines",
         action="store_true",
-        help="lines are the bytes between line feeds as they are (default: a carriage return before the line "
-        "feed and a UTF-8 byte order mark at the file's beginning are left out)",
+        help="keep all bytes between line feeds (default: remove a carriage return before the line feed, "
+        "and a UTF-8 byte order mark at the start of a file)",
     )
     how = parser.add_argument_group("streams and recovery")
     how.add_argument(
@@ -59,21 +68,22 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=10,
         metavar="N",
-        help="of the data stream, if it is created (default: 10)",
+        help="number of segments of the stream, if it is created (default: 10)",
     )
     how.add_argument(
         "--ignore-changes",
         action="store_true",
-        help="go on after the last ingested name even if ingested files are gone or have changed; files that "
-        "were added before it are not looked at",
+        help="continue after the last ingested file name even if ingested files have changed or no longer "
+        "exist; new files with names before it are not ingested",
     )
     how.add_argument(
         "--if-unknown",
         choices=("raise", "committed", "aborted"),
         default="raise",
-        help="what to take the last transaction for if the server has forgotten it (default: stop)",
+        help="what to assume about the last transaction if the server has no record of it; raise stops with "
+        "an error (default)",
     )
-    parser.add_argument("--quiet", action="store_true", help="no progress while it works")
+    parser.add_argument("--quiet", action="store_true", help="do not show progress")
     add_connection(parser)
 
 
@@ -83,7 +93,7 @@ def _parse(arguments: argparse.Namespace) -> Parse:
         chosen = "csv" if arguments.key_column or arguments.glob.lower().endswith(".csv") else "lines"
     if chosen == "csv":
         if arguments.keep_empty or arguments.exact_lines:
-            raise InvalidArgumentError("--keep-empty and --exact-lines are for --format lines")
+            raise InvalidArgumentError("--keep-empty and --exact-lines need --format lines, not csv")
         return csv_rows(
             arguments.key_column,
             as_json=arguments.json,
@@ -91,12 +101,12 @@ def _parse(arguments: argparse.Namespace) -> Parse:
             encoding=arguments.encoding,
         )
     if arguments.key_column or arguments.json:
-        raise InvalidArgumentError("--key-column and --json are for CSV files, not for --format lines")
+        raise InvalidArgumentError("--key-column and --json need --format csv, not lines")
     return byte_lines(keep_empty=arguments.keep_empty, exact=arguments.exact_lines)
 
 
 class _Show:
-    """Progress on standard error: one changing line on a terminal, else a line for each file."""
+    """Shows progress on standard error: one changing line on a terminal, otherwise a line for each file."""
 
     def __init__(self) -> None:
         self._terminal = sys.stderr is not None and sys.stderr.isatty()
@@ -115,20 +125,20 @@ class _Show:
         self._files = progress.done
 
     def end(self) -> None:
-        """Leave the line."""
+        """Clear the changing line."""
         if self._terminal and self._last:
             warn("\r\x1b[K", end="")
 
 
 def _sentence(progress: Progress) -> str:
     return (
-        f"{progress.skipped + progress.done} of {progress.total} files done, {progress.done} now: "
+        f"{progress.skipped + progress.done} of {progress.total} files done, {progress.done} in this run: "
         f"{progress.events} events, {progress.bytes} bytes"
     )
 
 
 def _left_out(thing: LeftOut) -> None:
-    warn(f"left out: {thing.name} is {thing.why}")
+    warn(f"skipped: {thing.name} is {thing.why}")
 
 
 async def _run(arguments: argparse.Namespace) -> Exit:
@@ -160,10 +170,10 @@ async def _run(arguments: argparse.Namespace) -> Exit:
 
 COMMAND = Command(
     name="ingest",
-    help="the files of a folder into a stream, each exactly once",
-    description="Write the events of a folder's files into a stream, in the order of the files' names, each "
-    "file in one transaction. Run it again after whatever happened: each file's events are in the stream "
-    "once.",
+    help="write the files of a folder to a stream, each exactly once",
+    description="Write the events in the files of a folder to a stream, in the order of the file names. Each "
+    "file is one transaction. Run the command again after any failure: every event still ends up in the "
+    "stream exactly once.",
     arguments=_arguments,
     run=_run,
 )

@@ -1,4 +1,4 @@
-"""Parses the arguments, runs the command, and makes one sentence of whatever goes wrong."""
+"""Parses the arguments, runs the command, and prints an error as one sentence."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ COMMANDS: tuple[Command, ...] = (ingest.COMMAND,)
 
 
 def parser() -> argparse.ArgumentParser:
-    """The parser of the whole command line."""
+    """Return the parser of the whole command line."""
     top = argparse.ArgumentParser(
         prog="pravega-wire",
-        description="Work with a Pravega from the shell.",
+        description="Use Pravega from the shell.",
         epilog="exit codes: 0 done; 1 the server or the network failed; 2 wrong arguments or input, or a "
-        "sealed stream; 3 another process does the same work; 4 a person has to decide; 5 no file matches; "
-        "130 interrupted",
+        "sealed stream; 3 another process is doing the same work; 4 a person has to decide; 5 no file "
+        "matches; 130 interrupted",
         allow_abbrev=False,
     )
     top.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
@@ -40,9 +40,11 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit status. Errors are one sentence on standard error.
+    """Run the command line, and return the exit status. Errors are one sentence on standard error.
 
-    A reader of the output that goes away changes neither what is done nor the status.
+    If the output's reader goes away, neither the command's work nor its status changes.
+
+    :param argv: the arguments without the program's name; default ``sys.argv[1:]``.
     """
     try:
         return _main(argv)
@@ -56,7 +58,8 @@ def _main(argv: Sequence[str] | None) -> int:
         try:
             return int(trio.run(arguments.run, arguments))
         except BaseExceptionGroup as group:
-            # Of several things that failed together one is told; a bug goes out whole.
+            # If several errors occurred together, only one is reported; an unexpected error is raised
+            # unchanged.
             chosen = group.subgroup(KeyboardInterrupt) or group.subgroup(PravegaError)
             if chosen is None:
                 raise

@@ -1,15 +1,15 @@
-"""A real Pravega for tests: an address, containers, or the published jars behind one interface.
+"""A real Pravega for tests: a server at an address, in a container, or started from the published jars.
 
-::
+Example::
 
     from pravega_wire.testing import standalone
 
     with standalone() as server:
         print(server.controller_uri)
 
-As pytest fixtures: ``pravega_server``, ``pravega_cluster``, ``pravega_scope``,
-``fault_proxy`` (this package registers its
-plugin). From the shell: ``python -m pravega_wire.testing standalone``.
+For pytest there are the fixtures ``pravega_server``, ``pravega_cluster``, ``pravega_scope`` and
+``fault_proxy``; the installation of this package registers them. From the shell, use ``pravega-wire-server
+standalone``.
 """
 
 from pravega_wire import _public

@@ -1,4 +1,4 @@
-"""``python -m pravega_wire.testing standalone|cluster|fetch``: a real server from the shell."""
+"""The command ``pravega-wire-server standalone|cluster|fetch``: a real server from the shell."""
 
 from __future__ import annotations
 
@@ -25,24 +25,31 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Entry point; returns the exit status."""
+    """Run the command, and return the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m pravega_wire.testing",
-        description="Start a real Pravega and keep it until Ctrl-C.",
+        description="Start a real Pravega server and keep it running until Ctrl-C.",
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    one = commands.add_parser("standalone", help="everything in one process, in memory")
-    one.add_argument("--kind", choices=("address", "containers", "jars"))
-    one.add_argument("--memory", default="2g", help="heap; about half of it can be events (default 2g)")
+    one = commands.add_parser("standalone", help="start one process that keeps all data in memory")
+    one.add_argument(
+        "--kind",
+        choices=("address", "containers", "jars"),
+        help="use the server at PRAVEGA_CONTROLLER_URI, a container, or the published jars (default: the "
+        "first that is available)",
+    )
+    one.add_argument(
+        "--memory", default="2g", help="heap size; events can take up two fifths of it (default 2g)"
+    )
     one.add_argument(
         "--port",
         type=int,
-        help=f"port of the controller on 127.0.0.1 (default {USUAL_PORT}, or a free one if that is in use)",
+        help=f"port of the controller on 127.0.0.1 (default {USUAL_PORT}, or a free port if that is in use)",
     )
-    many = commands.add_parser("cluster", help="separate processes, data on disk")
-    many.add_argument("--stores", type=int, default=2, help="segment stores (default 2)")
-    many.add_argument("--memory", default="1g", help="heap of each process (default 1g)")
-    commands.add_parser("fetch", help="only fetch the jars")
+    many = commands.add_parser("cluster", help="start separate processes that keep data on disk")
+    many.add_argument("--stores", type=int, default=2, help="number of segment stores (default 2)")
+    many.add_argument("--memory", default="1g", help="heap size of each process (default 1g)")
+    commands.add_parser("fetch", help="download the jars and do not start a server")
     arguments = parser.parse_args(argv)
     signal.signal(signal.SIGTERM, _stop)
     from pravega_wire.testing.jars import fetch
@@ -82,28 +89,28 @@ def _say(text: str) -> None:
 def _say_why(uri: str | None) -> None:
     if uri:
         _say(
-            f"PRAVEGA_CONTROLLER_URI is set to {uri}: that server is used, and none is started "
-            "(to start one, unset it or give --kind jars)"
+            f"PRAVEGA_CONTROLLER_URI is set to {uri}: using that server instead of starting one "
+            "(to start one, unset the variable or pass --kind jars)"
         )
 
 
 def _serve(server: PravegaServer) -> int:
-    """Say where it is, and wait until it ends or the user has had enough."""
+    """Print the server's address, and wait until the server ends or the user presses Ctrl-C."""
     print(server.controller_uri, flush=True)
     if server.kind == "address":
-        _say("it answers; Ctrl-C ends this command, not the server")
+        _say("the server responds; Ctrl-C ends this command, not the server")
     else:
         if server.controller_uri == f"tcp://127.0.0.1:{USUAL_PORT}":
             _say("ready; programs on this machine find it without any setting")
         else:
             _say(f"ready; use it with\n  export PRAVEGA_CONTROLLER_URI={server.controller_uri}")
-        _say(f"logs: {server.log_dir}\nCtrl-C ends it")
+        _say(f"logs: {server.log_dir}\nCtrl-C stops it")
     while True:
         for process in server.processes:
             if not process.alive:
                 _say(f"error: {process.ending() or f'{process.name} has ended; see {process.log}'}")
                 return 1
-        # Nobody can wait for several processes and for the user at once.
+        # One call cannot wait for several processes and for the user at the same time.
         time.sleep(0.5)
 
 

@@ -1,10 +1,10 @@
 """Kills the servers of a process that has died, and deletes their data.
 
-Run as a child with a pipe for its input: ``+PID`` and ``-PID`` lines say which processes to watch over,
-``+/DIRECTORY`` and ``-/DIRECTORY`` lines which directories, ``+{JSON}`` and ``-{JSON}`` lines which commands
-to run (``run``: the command, ``environment``: its variables beside this process's). When the pipe ends,
-because the parent closed it or died however suddenly, what is left is killed, deleted and run. A signal bound
-to the parent's death would not do: it is bound to the thread that started the child.
+It runs as a child process with a pipe as its input. Lines ``+PID`` and ``-PID`` add and remove processes to
+kill, ``+/DIRECTORY`` and ``-/DIRECTORY`` directories to delete, ``+{JSON}`` and ``-{JSON}`` commands to run
+(``run``: the command; ``environment``: variables in addition to this process's). When the pipe ends, because
+the parent closed it or died, however suddenly, the remaining processes are killed, directories deleted and
+commands run. A parent-death signal would not work: it is tied to the thread that started the child.
 """
 
 import json
@@ -36,7 +36,7 @@ def main() -> None:
         except ProcessLookupError:
             continue
     for directory in directories:
-        # A process that has just been killed may have been about to make one more file.
+        # A process that has just been killed may still create a file.
         for _ in range(10):
             if os.path.isdir(directory):
                 shutil.rmtree(directory, ignore_errors=True)
@@ -46,7 +46,7 @@ def main() -> None:
             command["run"],
             env=os.environ | command["environment"],
             stdin=subprocess.DEVNULL,
-            # Whoever reads the dead process's output would otherwise wait for these.
+            # Otherwise a reader of the dead process's output would also wait for these commands.
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             check=False,

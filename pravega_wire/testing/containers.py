@@ -1,4 +1,4 @@
-"""The services of ``compose.yaml`` as a server for tests, through the ``docker`` package."""
+"""Starts the services of ``compose.yaml`` as servers for tests, with the ``docker`` package."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from pravega_wire.testing.running import PravegaServer, wait_ready
 __all__ = ["LABEL", "container_server", "image_is_there"]
 
 LABEL = "io.pravega-wire.testing"
-"""Every container that is started here has this label; its value is the process id of the program."""
+"""The label of every container that is started here; its value is the process id of the program."""
 
 _INSTEAD = "set PRAVEGA_TEST_SERVER=jars to use the published jars instead"
 
 
 def image_is_there(name: str = "standalone") -> bool:
-    """Whether a container engine answers and has the image of a service, so that nothing must be pulled."""
+    """Return True if a container engine responds and already has the image of a service."""
     try:
         import docker
 
@@ -47,7 +47,7 @@ def image_is_there(name: str = "standalone") -> bool:
 
 
 def _service(name: str) -> dict[str, Any]:
-    """A service of the packaged ``compose.yaml``."""
+    """Return a service of the packaged ``compose.yaml``."""
     import yaml
 
     text = resources.files("pravega_wire.testing").joinpath("compose.yaml").read_text()
@@ -59,10 +59,10 @@ def _service(name: str) -> dict[str, Any]:
 
 
 STANDALONE = "/opt/pravega/bin/pravega-standalone"
-"""What the image's own entry point runs in the end."""
+"""The program that the image's own entry point finally runs."""
 
 STANDALONE_LOG = "/opt/pravega/standalone.log"
-"""Where the image's standalone server writes its log: little of it goes to the container's output."""
+"""The log file of the image's standalone server; the container's output contains little of it."""
 
 
 def standalone_options(
@@ -73,17 +73,21 @@ def standalone_options(
     memory: str | None = None,
     cache_bytes: int | None = None,
 ) -> str:
-    """``JAVA_OPTS`` of a standalone service on these ports, the same inside the container and outside.
+    """Return ``JAVA_OPTS`` for a standalone service on these ports, which are the same inside and outside the
+    container.
 
-    The store tells clients the port it listens to, so a mapped port would not do; and the image's own
-    entry point appends fixed ports to whatever it is given, so it has to be left out.
+    The store reports to clients the port that it listens on, so a mapped port would not work. The image's own
+    entry point always appends fixed ports, so it is not used.
 
+    :param service: the service from ``compose.yaml``.
+    :param controller: port of the controller.
+    :param store: port of the segment store.
     :param memory: heap and direct memory; default: those of the service.
-    :param cache_bytes: cache of the segment store; default: that of the service.
+    :param cache_bytes: cache size of the segment store in bytes; default: that of the service.
     """
     environment = service.get("environment", {})
     host = environment.get("HOST_IP", "127.0.0.1")
-    # Of two options for the same thing Java takes the last.
+    # If an option is given twice, Java uses the last one.
     own = [] if memory is None else [f"-Xmx{memory}", f"-XX:MaxDirectMemorySize={memory}"]
     if cache_bytes is not None:
         own.append(f"-Dpravegaservice.cache.size.max={cache_bytes}")
@@ -100,7 +104,7 @@ def standalone_options(
 
 
 class _Watched:
-    """A container that starts: whether it still runs, and its last words."""
+    """A container that is starting: whether it still runs, and its last log lines."""
 
     def __init__(self, name: str, container: Any, log_dir: Path) -> None:
         self.name = name
@@ -118,7 +122,7 @@ class _Watched:
         return self._container.status not in ("exited", "dead", "removing")
 
     def explain(self) -> str:
-        """The end of its logs, for an error message. All of them are kept in the directory of logs."""
+        """Return the end of its logs, for an error message. The whole logs are kept in the log directory."""
         self.save_logs()
         lines: list[str] = []
         for path in sorted(self._log_dir.glob("*.log")):
@@ -126,7 +130,7 @@ class _Watched:
         return "\n".join(lines)
 
     def save_logs(self) -> None:
-        """Copy what it has written into the directory of logs, as far as the engine still gives it."""
+        """Copy its logs into the log directory, as far as the engine still has them."""
         from docker.errors import DockerException
 
         try:
@@ -143,7 +147,7 @@ class _Watched:
                             while piece := member.read(1 << 20):
                                 file.write(piece)
         except (DockerException, OSError, KeyError, tarfile.TarError):
-            pass  # an image that writes no such file, or a container or an engine that is gone
+            pass  # the image writes no such file, or the container or the engine no longer exists
 
 
 _REMOVE = """
@@ -162,15 +166,15 @@ for _ in range(20):
 
 
 def _removal(name: str) -> str:
-    """A word for the guard: what removes this container when this process has died."""
+    """Return the command with which the guard removes this container after this process has died."""
     environment = {key: value for key, value in os.environ.items() if key.startswith("DOCKER_")}
-    # The guard was started earlier, and knows neither these nor where this process finds its packages.
+    # The guard was started earlier, so it has neither these variables nor this process's package path.
     environment["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, sys.path))
     return json.dumps({"run": [sys.executable, "-c", _REMOVE, name], "environment": environment})
 
 
 def _create(client: Any, image: str, **options: Any) -> Any:
-    """A container that is not started yet; its image is pulled if the engine does not have it."""
+    """Create a container without starting it; pull its image if the engine does not have it."""
     from docker.errors import ImageNotFound
 
     try:
@@ -186,12 +190,13 @@ def container_server(
 ) -> Iterator[PravegaServer]:
     """Run one self-contained service of ``compose.yaml`` on free ports of this machine.
 
-    It is removed when the context ends, or when this process does.
+    The container is removed when the context or this process ends.
 
+    :param name: name of the service.
     :param memory: heap and direct memory of the Java process; default: those of the service.
-    :param cache_bytes: cache of the segment store; default: that of the service.
-    :param port: of the controller, on 127.0.0.1; default: a free one.
-    :raises ServerStartError: no engine, no image, or the service does not get ready.
+    :param cache_bytes: cache size of the segment store in bytes; default: that of the service.
+    :param port: port of the controller on 127.0.0.1; default: a free port.
+    :raises ServerStartError: there is no container engine or no image, or the service does not become ready.
     """
     try:
         import docker
@@ -207,12 +212,12 @@ def container_server(
     try:
         client = docker.from_env()
     except docker.errors.DockerException as error:
-        raise ServerStartError(f"no container engine answers: {error}; {_INSTEAD}") from error
+        raise ServerStartError(f"no container engine responds: {error}; {_INSTEAD}") from error
     container_name = f"pravega-wire-{uuid4().hex[:8]}"
     removal = _removal(container_name)
     container = None
     try:
-        # Before it is created: this process may be killed at any moment.
+        # Before the container is created, because this process may be killed at any moment.
         Guard.tell(f"+{removal}")
         try:
             container = _create(
@@ -243,17 +248,17 @@ def container_server(
 
 
 def _removed(client: Any, name: str) -> bool:
-    """Remove a container, if there is one. Errors only warn: they would hide why the context ends."""
+    """Remove a container if it exists. Errors only warn, because raising would hide why the context ends."""
     import docker
 
     try:
-        # By its name: if creating it was broken off, nothing else is known of it.
+        # By its name: if its creation was interrupted, nothing else is known.
         client.containers.get(name).remove(force=True, v=True)
     except docker.errors.NotFound:
         return True
     except (docker.errors.DockerException, OSError) as error:
         warnings.warn(
-            f"container {name} cannot be removed yet; this is tried again when the program ends: {error}",
+            f"container {name} cannot be removed yet; removal is retried when the program ends: {error}",
             ResourceWarning,
             stacklevel=2,
         )

@@ -1,4 +1,7 @@
-"""Files over HTTP, in parallel, resumed after a cut, trusted and routed as this machine is set up for."""
+"""Downloads files over HTTP, in parallel, with this machine's certificates and proxies.
+
+An interrupted download is resumed.
+"""
 
 from __future__ import annotations
 
@@ -37,12 +40,12 @@ _TRUSTED_BY = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CER
 
 
 def say(text: str) -> None:
-    """A line about the fetching, for the person who waits for it."""
+    """Print a line about the download to standard error."""
     print(f"[pravega jars] {text}", file=sys.stderr, flush=True)
 
 
 def sha256_of(path: Path) -> str | None:
-    """Checksum of a file; None where there is none."""
+    """Return the SHA-256 checksum of a file; None if the file does not exist."""
     try:
         with path.open("rb") as file:
             return file_digest(file, "sha256").hexdigest()
@@ -50,12 +53,12 @@ def sha256_of(path: Path) -> str | None:
         return None
 
 
-# --- what the machine is set up for --------------------------------------------------------------
+# --- the machine's settings ----------------------------------------------------------------------
 
 
 @lru_cache(maxsize=1)
 def _pip_settings() -> dict[str, str]:
-    """pip's own configuration, as pip reads it; empty without pip."""
+    """Return pip's configuration, as pip reads it; empty without pip."""
     try:
         shown = subprocess.run(
             [sys.executable, "-m", "pip", "--disable-pip-version-check", "config", "list"],
@@ -80,9 +83,10 @@ def _pip_settings() -> dict[str, str]:
 
 @dataclass(slots=True)
 class _Trust:
-    """Certificate authorities.
+    """The trusted certificate authorities.
 
-    :ivar unusable: settings that name no readable file of certificates.
+    :ivar context: TLS context with the authorities.
+    :ivar unusable: descriptions of settings that do not name a readable file of certificates.
     """
 
     context: ssl.SSLContext
@@ -90,9 +94,9 @@ class _Trust:
 
 
 def _trust() -> _Trust:
-    """The system's store, and what each of the usual variables names beside it.
+    """Return the system's certificate authorities together with those that the usual variables name.
 
-    All of them together: the checksums decide which file is the right one.
+    Trusting all of them is safe, because the checksums decide whether a file is the right one.
     """
     import certifi
     import truststore
@@ -115,7 +119,8 @@ def _trust() -> _Trust:
 
 
 def _proxy_of(url: str, of_maven: Sequence[MavenProxy]) -> tuple[MavenProxy, str] | None:
-    """The proxy for an address, and what named it: the environment, pip, Maven's settings."""
+    """Return the proxy for an address and the source that names it: the environment, pip or Maven's
+    settings."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     by_scheme = urllib.request.getproxies()
@@ -143,8 +148,8 @@ def _proxy_of(url: str, of_maven: Sequence[MavenProxy]) -> tuple[MavenProxy, str
         usable = False
     if not usable:
         raise ServerStartError(
-            f"{source} does not name an HTTP proxy (http://host:port), which the server's jars need: set it, "
-            f"or NO_PROXY={host} if {host} can be reached without one"
+            f"{source} is not the address of an HTTP proxy (http://host:port), so the server's jars cannot "
+            f"be downloaded: correct it, or set NO_PROXY={host} if {host} can be reached without a proxy"
         )
     plain = account._replace(
         netloc=account.netloc.rpartition("@")[2], path="", query="", fragment=""
@@ -158,15 +163,15 @@ def _proxy_of(url: str, of_maven: Sequence[MavenProxy]) -> tuple[MavenProxy, str
 
 
 class _AgainError(Exception):
-    """This try has failed in a way that another may not."""
+    """An attempt has failed, and another one may succeed."""
 
 
 class _StoppedError(Exception):
-    """Another file has failed, or the user has had enough."""
+    """Another file has failed, or the user has interrupted the download."""
 
 
 class _Transfer:
-    """All files of one call of :func:`download`."""
+    """All downloads of one call of :func:`download`."""
 
     def __init__(self, directory: Path, repository: Repository, proxies: Sequence[MavenProxy]) -> None:
         import urllib3
@@ -184,7 +189,7 @@ class _Transfer:
         options: dict[str, Any] = {
             "ssl_context": self._trust.context,
             "maxsize": _PARALLEL,
-            # Redirects are followed; all else is tried again from where the file ends.
+            # Redirects are followed; after any other failure the download resumes where the file ends.
             "retries": urllib3.Retry(total=None, connect=0, read=0, redirect=5, status=0, other=0),
             "timeout": urllib3.Timeout(connect=_CONNECT_SECONDS, read=_READ_SECONDS),
         }
@@ -214,13 +219,13 @@ class _Transfer:
                 try:
                     response.shutdown()
                 except (OSError, RuntimeError, ValueError, NotImplementedError):
-                    continue  # it has just ended by itself
+                    continue  # it has just ended on its own
         self._pool.clear()
 
     def fetch(self, jar: Jar) -> None:
-        """Fetch one file whole into the directory.
+        """Download one file completely into the directory.
 
-        :raises ServerStartError: what has failed, and what to do.
+        :raises ServerStartError: the download failed; the message says why and what to do.
         """
         import urllib3
 
@@ -244,7 +249,7 @@ class _Transfer:
                 ) from error
             if self._stopped.is_set():
                 raise _StoppedError
-            # A line that is cut again and again still gets the file across, piece by piece.
+            # An attempt that made progress does not count: a bad line still transfers the file in pieces.
             failures = 1 if self._size_of(part) > before else failures + 1
             if failures >= _TRIES:
                 raise self._explained(jar, failed) from failed
@@ -269,20 +274,20 @@ class _Transfer:
             return
         found, size = sha256_of(part), self._size_of(part)
         if size < jar.size:
-            raise _AgainError(f"it was cut after {size} of {jar.size} bytes")
+            raise _AgainError(f"the connection ended after {size} of {jar.size} bytes")
         part.unlink()
         with self._guard:
             self.received -= size
         if resumed:
-            raise _AgainError("the file has changed since its first part was fetched")
+            raise _AgainError("the file has changed since its first part was downloaded")
         raise ServerStartError(
             f"{jar.file_name} from {self.repository.host} is not the published file: its checksum is "
-            f"{found}, {jar.sha256} is expected; {self.repository.source} serves another file, set "
+            f"{found}, but {jar.sha256} is expected; {self.repository.source} serves another file, so set "
             f"{VARIABLE} to a repository with the published one"
         )
 
     def _receive(self, jar: Jar, part: Path, have: int) -> bool:
-        """Fetch what is missing; returns whether the file was resumed."""
+        """Download the missing part of a file; return True if the download was resumed."""
         headers = self._headers | ({"range": f"bytes={have}-"} if have else {})
         url = f"{self.repository.url}/{jar.path}"
         with self._response(url, headers) as response:
@@ -313,7 +318,7 @@ class _Transfer:
                     with self._guard:
                         self.received += len(chunk)
                     if size > jar.size:
-                        break  # whatever it is, it is not the file
+                        break  # it is longer than the file
         return resumed
 
     @contextmanager
@@ -328,36 +333,37 @@ class _Transfer:
         finally:
             with self._guard:
                 self._open.discard(response)
-            # A connection in the middle of an answer is of no further use; at its end the pool has it back.
+            # After a complete reply the pool already has the connection back; otherwise it cannot be reused.
             response.close()
 
-    # --- what to say --------------------------------------------------------------------------
+    # --- messages -----------------------------------------------------------------------------
 
     def _refused(self, jar: Jar, status: int, reason: str) -> ServerStartError:
         host, source = self.repository.host, self.repository.source
-        what = f"{jar.file_name} cannot be fetched from {host}: it answers {status} {reason}".rstrip()
+        what = f"{jar.file_name} cannot be downloaded from {host}: it answered {status} {reason}".rstrip()
         if status in (401, 403):
             return ServerStartError(
-                f"{what}; {source} requires an account: give it in {VARIABLE} "
-                "(https://name:password@host/path) or among the servers of Maven's settings.xml"
+                f"{what}; {source} requires an account: set it in {VARIABLE} "
+                "(https://name:password@host/path), or as a server in Maven's settings.xml"
             )
         if status == 407 and self.proxy is not None:
             return self._proxy_sentence(jar, f"{status} {reason}".rstrip())
         return ServerStartError(
-            f"{what}; {source} does not hold {jar.group}:{jar.artifact}:{jar.version} at this address: set "
-            f"{VARIABLE} to a repository that does, or PRAVEGA_WIRE_JARS to a directory with the jars"
+            f"{what}; {source} does not have {jar.group}:{jar.artifact}:{jar.version}: set {VARIABLE} to a "
+            "repository that has it, or PRAVEGA_WIRE_JARS to a directory with the jars"
         )
 
     def _proxy_sentence(self, jar: Jar, reason: str) -> ServerStartError:
         assert self.proxy is not None
         return ServerStartError(
-            f"{jar.file_name} cannot be fetched from {self.repository.host}: the proxy "
-            f"{urlsplit(self.proxy.url).netloc} from {self.proxy_source} does not let it through ({reason}); "
-            "set HTTPS_PROXY to one that does (http://name:password@host:port if it requires an account)"
+            f"{jar.file_name} cannot be downloaded from {self.repository.host}: the proxy "
+            f"{urlsplit(self.proxy.url).netloc} from {self.proxy_source} rejects the connection ({reason}); "
+            "set HTTPS_PROXY to a proxy that allows it (http://name:password@host:port if it requires an "
+            "account)"
         )
 
     def _explained(self, jar: Jar, error: Exception) -> ServerStartError:
-        what = f"{jar.file_name} cannot be fetched from {self.repository.host}"
+        what = f"{jar.file_name} cannot be downloaded from {self.repository.host}"
         certificate = _certificate_error(error)
         if certificate is not None:
             unusable = "".join(f" ({each})" for each in self._trust.unusable)
@@ -371,14 +377,14 @@ class _Transfer:
         if self.proxy is not None:
             what += f" through the proxy {urlsplit(self.proxy.url).netloc} from {self.proxy_source}"
         return ServerStartError(
-            f"{what} ({_TRIES} tries): {_last_words(error)}; check the network and run this again (what has "
-            "arrived is kept), set HTTPS_PROXY where a proxy is needed, or "
+            f"{what} ({_TRIES} attempts): {_last_words(error)}; check the network and run this again (data "
+            "downloaded so far is kept), set HTTPS_PROXY if a proxy is needed, or set "
             f"{VARIABLE} to a mirror that can be reached"
         )
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """An error and what it was made of: urllib3 keeps its causes in several places."""
+    """Iterate over an error and its causes, which urllib3 keeps in several places."""
     seen: list[BaseException] = []
     waiting: list[object] = [error]
     while waiting:
@@ -395,7 +401,7 @@ def _certificate_error(error: BaseException) -> ssl.SSLCertVerificationError | N
 
 
 def _refused_by_proxy(error: BaseException) -> str | None:
-    """What a proxy said that does not pass the connection on."""
+    """Return the reply of a proxy that rejected the connection, or None."""
     for each in _chain(error):
         if isinstance(each, OSError) and str(each).startswith("Tunnel connection failed: "):
             return str(each).removeprefix("Tunnel connection failed: ")
@@ -403,7 +409,7 @@ def _refused_by_proxy(error: BaseException) -> str | None:
 
 
 def _last_words(error: BaseException) -> str:
-    """The innermost reason that says something, without the objects that urllib3 prints."""
+    """Return the innermost reason of an error, without the object descriptions that urllib3 adds."""
     words = [str(each) for each in _chain(error) if not any(isinstance(arg, Exception) for arg in each.args)]
     return words[-1].rpartition(">: ")[2] if words else str(error)
 
@@ -412,7 +418,7 @@ def _last_words(error: BaseException) -> str:
 
 
 class _Progress:
-    """One line: rewritten on a terminal, now and then elsewhere."""
+    """Shows progress: one changing line on a terminal; otherwise a line every 10 seconds or 10 percent."""
 
     def __init__(self, transfer: _Transfer, jars: Sequence[Jar]) -> None:
         self._transfer = transfer
@@ -447,16 +453,22 @@ class _Progress:
 def download(
     jars: Sequence[Jar], directory: Path, repository: Repository, proxies: Sequence[MavenProxy] = ()
 ) -> None:
-    """Fetch files whole into a directory; what ``*.part`` files hold already is not fetched again.
+    """Download files completely into a directory; data that is already in ``*.part`` files is not downloaded
+    again.
 
-    :param proxies: of Maven's settings; proxies that the environment or pip names come first.
-    :raises ServerStartError: one sentence: what has failed and what to do. All that arrived is kept.
+    :param jars: the files.
+    :param directory: the directory for them.
+    :param repository: the repository to download from.
+    :param proxies: proxies of Maven's settings; those of the environment and of pip take precedence.
+    :raises ServerStartError: a download failed; the message says why and what to do. All data that has
+        arrived is kept.
     """
     try:
         transfer = _Transfer(directory, repository, proxies)
     except ImportError as error:
         raise ServerStartError(
-            f"fetching the server's jars needs the package {error.name}: pip install 'pravega-wire[testing]'"
+            f"downloading the server's jars needs the package {error.name}: pip install "
+            "'pravega-wire[testing]'"
         ) from error
     transfer.received = sum(transfer._size_of(directory / f"{jar.file_name}.part") for jar in jars)
     progress = _Progress(transfer, jars)

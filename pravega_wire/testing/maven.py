@@ -1,7 +1,8 @@
-"""Where published jars are: the central Maven repository, or what the machine is set up to use instead.
+"""Finds the Maven repository to download jars from: the central one, or the one that this machine is set up
+to use.
 
-Nothing is resolved: ``jars.lock`` names each file. What Maven's settings file says about mirrors, accounts,
-proxies and the local repository is followed as Maven follows it.
+``jars.lock`` names each file, so no dependencies are resolved. Mirrors, accounts, proxies and the local
+repository in Maven's settings file are used in the same way as Maven uses them.
 """
 
 from __future__ import annotations
@@ -27,7 +28,13 @@ _CENTRAL = "central"
 class Jar:
     """One published file.
 
-    :ivar size: in bytes. :ivar uses: what needs it: ``server``, ``client``, ``compiler``.
+    :ivar group: group id.
+    :ivar artifact: artifact id.
+    :ivar version: version.
+    :ivar classifier: classifier, or "".
+    :ivar sha256: checksum.
+    :ivar size: size in bytes.
+    :ivar uses: what needs the file: ``server``, ``client``, ``compiler``.
     """
 
     group: str
@@ -40,21 +47,24 @@ class Jar:
 
     @property
     def file_name(self) -> str:
-        """Name in the cache."""
+        """The file's name in the cache."""
         tail = f"-{self.classifier}" if self.classifier else ""
         return f"{self.artifact}-{self.version}{tail}.jar"
 
     @property
     def path(self) -> str:
-        """Place in a Maven repository."""
+        """The file's path in a Maven repository."""
         return "/".join((*self.group.split("."), self.artifact, self.version, self.file_name))
 
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """A Maven repository to fetch from.
+    """A Maven repository to download from.
 
-    :ivar url: without an account and without a slash at its end. :ivar source: what named it.
+    :ivar url: address, without an account and without a trailing slash.
+    :ivar source: the setting that names the repository, for messages.
+    :ivar username: user name of the account, or None.
+    :ivar password: password of the account, or None.
     """
 
     url: str
@@ -64,7 +74,7 @@ class Repository:
 
     @property
     def host(self) -> str:
-        """Host and port, for messages."""
+        """The host and port, for messages."""
         parts = urlsplit(self.url)
         return parts.netloc or self.url
 
@@ -73,7 +83,10 @@ class Repository:
 class MavenProxy:
     """A proxy that Maven would use.
 
-    :ivar without: hosts that are reached without it, as Maven writes them (``*.example.org|localhost``).
+    :ivar url: address of the proxy.
+    :ivar without: hosts that are reached without the proxy, in Maven's syntax (``*.example.org|localhost``).
+    :ivar username: user name for the proxy, or None.
+    :ivar password: password for the proxy, or None.
     """
 
     url: str
@@ -82,7 +95,7 @@ class MavenProxy:
     password: str | None = field(default=None, repr=False)
 
     def serves(self, host: str) -> bool:
-        """Whether it is used for this host."""
+        """Return True if the proxy is used for this host."""
         patterns = [each.strip() for each in re.split(r"[|,]", self.without) if each.strip()]
         return not any(
             re.fullmatch(re.escape(pattern).replace(r"\*", ".*"), host, re.IGNORECASE) for pattern in patterns
@@ -100,10 +113,14 @@ class _Mirror:
 
 @dataclass(slots=True)
 class Settings:
-    """What Maven's settings files say; those of the user come first.
+    """The contents of Maven's settings files; the user's file takes precedence.
 
-    :ivar central: another address of the central repository, from an active profile.
-    :ivar accounts: name and password by the id of a mirror or repository.
+    :ivar central: another address for the central repository, from an active profile, with the file that
+        names it.
+    :ivar local_repository: directory of Maven's local repository, or None.
+    :ivar mirrors: the mirrors.
+    :ivar accounts: id of a mirror or repository to user name and password.
+    :ivar proxies: the proxies.
     """
 
     central: tuple[str, Path] | None = None
@@ -113,14 +130,18 @@ class Settings:
     proxies: list[MavenProxy] = field(default_factory=list)
 
     def mirror(self, url: str) -> _Mirror | None:
-        """The mirror of the central repository at ``url``: one that names it, else the first that matches."""
+        """Return the mirror of the central repository at ``url``.
+
+        A mirror that names the repository takes precedence over the first that matches it; None if there is
+        none.
+        """
         exact = (each for each in self.mirrors if each.of == _CENTRAL)
         matching = (each for each in self.mirrors if _matches(each.of, url))
         return next(exact, None) or next(matching, None)
 
 
 def _matches(pattern: str, url: str) -> bool:
-    """Whether ``mirrorOf`` covers the central repository; the rules are Maven's."""
+    """Return True if ``mirrorOf`` covers the central repository, by Maven's rules."""
     parts = urlsplit(url)
     external = parts.scheme != "file" and parts.hostname not in ("localhost", "127.0.0.1")
     found = False
@@ -137,7 +158,7 @@ def _matches(pattern: str, url: str) -> bool:
 
 
 def settings_files() -> list[Path]:
-    """Maven's settings files that are there: the user's, then the installation's."""
+    """Return Maven's settings files that exist: the user's, then the installation's."""
     homes = [Path(os.environ[name]) for name in ("MAVEN_HOME", "M2_HOME") if os.environ.get(name)]
     command = shutil.which("mvn")
     if command is not None:
@@ -177,7 +198,7 @@ def _add(settings: Settings, root: ET.Element, file: Path) -> None:
             settings.accounts.setdefault(_text(each, "id"), (username, _text(each, "password")))
     for each in root.iterfind("{*}proxies/{*}proxy"):
         if _text(each, "active") != "false" and (host := _text(each, "host")):
-            # "protocol" says how the proxy itself is reached; it serves every address.
+            # "protocol" is the protocol to reach the proxy itself; the proxy is used for every address.
             settings.proxies.append(
                 MavenProxy(
                     f"{_text(each, 'protocol') or 'http'}://{host}:{_text(each, 'port') or '8080'}",
@@ -206,7 +227,7 @@ def _text(element: ET.Element, name: str) -> str:
 
 
 def _value(element: ET.Element) -> str:
-    """Text of an element, with ``${env.NAME}`` and ``${user.home}`` replaced as Maven does."""
+    """Return the text of an element, with ``${env.NAME}`` and ``${user.home}`` replaced as Maven does."""
 
     def replace(match: re.Match[str]) -> str:
         name = match[1]
@@ -218,9 +239,11 @@ def _value(element: ET.Element) -> str:
 
 
 def repository(settings: Settings) -> Repository:
-    """Where to fetch from: ``PRAVEGA_WIRE_MAVEN_REPOSITORY``, a mirror in Maven's settings, the central one.
+    """Choose the repository: ``PRAVEGA_WIRE_MAVEN_REPOSITORY``, a mirror in Maven's settings, or the central
+    one.
 
-    :raises ServerStartError: what is set is no address, or the package that knows the central one is missing.
+    :raises ServerStartError: a setting is not an address, or the package with the central repository's
+        address is not installed.
     """
     chosen = os.environ.get(VARIABLE)
     if chosen:
@@ -256,18 +279,18 @@ def _at(url: str, source: str, account: tuple[str, str] | None) -> Repository:
 
 
 def _central() -> str:
-    """Its address, from a maintained package: none is spelled here."""
+    """Return the central repository's address, from a maintained package, so that none is written here."""
     try:
         from jgo.maven import MavenContext
     except ImportError as error:
         raise ServerStartError(
-            f"fetching the server's jars needs the package {error.name}: pip install "
-            "'pravega-wire[testing]', or set PRAVEGA_WIRE_JARS to a directory that holds them"
+            f"downloading the server's jars needs the package {error.name}: pip install "
+            "'pravega-wire[testing]', or set PRAVEGA_WIRE_JARS to a directory with the jars"
         ) from error
     return str(MavenContext().remote_repos[_CENTRAL])
 
 
 def local_repository(settings: Settings) -> Path:
-    """Maven's own cache: files that are there need not be fetched."""
+    """Return Maven's local repository; files in it need not be downloaded."""
     chosen = os.environ.get("M2_REPO")
     return Path(chosen) if chosen else settings.local_repository or Path.home() / ".m2" / "repository"

@@ -1,4 +1,4 @@
-"""Pytest fixtures with a real Pravega; registered by this package's installation."""
+"""Pytest fixtures with a real Pravega server. The installation of this package registers them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ S = TypeVar("S")
 
 
 def _started(request: pytest.FixtureRequest, context: AbstractContextManager[S]) -> Iterator[S]:
-    """Enter a server's context, with what it says on the screen: the first time it fetches files."""
+    """Enter a server's context without capturing its output: it reports the first download of the jars."""
     capture = request.config.pluginmanager.getplugin("capturemanager")
     with ExitStack() as stack:
         try:
@@ -31,17 +31,29 @@ def _started(request: pytest.FixtureRequest, context: AbstractContextManager[S])
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The plugin's setting."""
+    """Add the plugin's settings to pytest."""
     parser.addini(
-        "pravega_server_memory", "heap of the server of pravega_server, which holds all data", default="2g"
+        "pravega_server_memory",
+        "heap size of the server of the fixture pravega_server, which keeps all data in memory",
+        default="2g",
     )
 
 
 @pytest.fixture(scope="session")
 def pravega_server(request: pytest.FixtureRequest) -> Iterator[PravegaServer]:
-    """A standalone server for the whole session, with ``pravega_server_memory`` of pytest's settings (2g).
+    """Provide a standalone server for the whole test session.
 
-    Without one the fixture fails with a sentence that says what to do; it never skips.
+    Its heap size is pytest's setting ``pravega_server_memory`` (default 2g). If the server cannot be started,
+    the tests fail with a message that says what to do; they are never skipped.
+
+    Example::
+
+        from pravega_wire import sync
+
+        def test_streams(pravega_server):
+            with sync.open_client(pravega_server.config()) as client:
+                client.create_scope("demo")
+                assert client.create_stream("demo/readings")
     """
     from pravega_wire.testing.server import standalone
 
@@ -50,7 +62,23 @@ def pravega_server(request: pytest.FixtureRequest) -> Iterator[PravegaServer]:
 
 @pytest.fixture(scope="session")
 def pravega_cluster(request: pytest.FixtureRequest) -> Iterator[PravegaCluster]:
-    """A cluster of separate processes, for the whole session; a test may kill and restart them."""
+    """Provide a cluster of separate processes for the whole test session; a test may kill and restart them.
+
+    Example::
+
+        from pravega_wire import sync
+
+        def test_a_store_is_killed(pravega_cluster):
+            with sync.open_client(pravega_cluster.config()) as client:
+                client.create_scope("demo")
+                client.create_stream("demo/readings", 4)
+                pravega_cluster.stores[0].kill()
+                try:
+                    with client.event_writer("demo/readings") as writer:
+                        writer.write_event(b"21.5").wait()  # its segment moves to the other store
+                finally:
+                    pravega_cluster.stores[0].start()
+    """
     from pravega_wire.testing.server import cluster
 
     yield from _started(request, cluster())
@@ -58,7 +86,18 @@ def pravega_cluster(request: pytest.FixtureRequest) -> Iterator[PravegaCluster]:
 
 @pytest.fixture
 def pravega_scope(pravega_server: PravegaServer) -> str:
-    """Name of a fresh scope on :func:`pravega_server`."""
+    """Create a new scope on :func:`pravega_server`, and provide its name.
+
+    Example::
+
+        from pravega_wire import sync
+
+        def test_writing(pravega_server, pravega_scope):
+            with sync.open_client(pravega_server.config(pravega_scope)) as client:
+                client.create_stream("readings")
+                with client.event_writer("readings") as writer:
+                    writer.write_event(b"21.5", "sensor-7").wait()
+    """
     import trio
 
     from pravega_wire.config import PravegaConfig
@@ -77,7 +116,22 @@ def pravega_scope(pravega_server: PravegaServer) -> str:
 
 @pytest.fixture
 def fault_proxy() -> Iterator[FaultProxy]:
-    """Breaks connections on purpose: ``open_client(config, address_map=fault_proxy.address_map)``."""
+    """Provide a proxy that breaks connections to segment stores on purpose.
+
+    Example::
+
+        from pravega_wire import sync
+        from pravega_wire.protocol.commands import DataAppended
+
+        def test_lost_acknowledgement(pravega_server, pravega_scope, fault_proxy):
+            config = pravega_server.config(pravega_scope)
+            with sync.open_client(config, address_map=fault_proxy.address_map) as client:
+                client.create_stream("readings")
+                fault_proxy.cut_before_reply(DataAppended)
+                with client.event_writer("readings") as writer:
+                    writer.write_event(b"21.5").wait()  # sent again, and stored once
+            assert fault_proxy.cuts == 1
+    """
     from pravega_wire.testing.proxy import FaultProxy
 
     with FaultProxy() as proxy:

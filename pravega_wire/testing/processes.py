@@ -1,4 +1,4 @@
-"""Processes of servers on this machine, and what they need: ports, directories for data and logs."""
+"""Server processes on this machine, and their ports and directories for data and logs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = [
 
 
 class Guard:
-    """The child that kills this process's servers when it dies; one for all of them."""
+    """The child process that kills this process's servers if it dies; one for all servers."""
 
     _lock = threading.Lock()
     _process: subprocess.Popen[str] | None = None
@@ -66,10 +66,13 @@ class Guard:
 
 @dataclass(slots=True)
 class ServerProcess:
-    """One server process that a test may kill and start again.
+    """One server process that a test may kill and restart.
 
-    :ivar name: for messages and its log file. :ivar address: ``(host, port)`` it serves.
-    :ivar log: its log file. :ivar environment: what it gets beside this process's variables.
+    :ivar name: name for messages and the log file.
+    :ivar command: the command line.
+    :ivar address: the server's ``(host, port)``.
+    :ivar log: the log file.
+    :ivar environment: variables in addition to this process's.
     """
 
     name: str
@@ -81,16 +84,17 @@ class ServerProcess:
 
     @property
     def pid(self) -> int | None:
-        """Process id while it runs."""
+        """The process id, or None if the process is not running."""
         return self._process.pid if self._process is not None and self.alive else None
 
     @property
     def alive(self) -> bool:
-        """Whether the process is there."""
+        """True if the process is running."""
         return self._process is not None and self._process.poll() is None
 
     def ending(self) -> ServerEndedError | None:
-        """Why it has ended by itself for want of memory; None if it has not."""
+        """Return the error for a process that has run out of memory and ended; None if that did not
+        happen."""
         if self._process is None or self.alive:
             return None
         out = self.log.with_suffix(".out").read_text(errors="replace")
@@ -100,12 +104,12 @@ class ServerProcess:
         heap = next((each.removeprefix("-Xmx") for each in self.command if each.startswith("-Xmx")), "")
         return ServerEndedError(
             f"the test server {self.name} has ended: it ran out of memory ({found[0].strip()}, with "
-            f"memory={heap}); give it more (memory=, --memory of pravega-wire-server) or let cluster() keep "
-            f"the data on disk; its logs are in {self.log.parent}"
+            f"memory={heap}); give it more (memory=, or --memory of pravega-wire-server), or use cluster(), "
+            f"which keeps data on disk; its logs are in {self.log.parent}"
         )
 
     def start(self) -> None:
-        """Start it. Whether it is ready is another matter."""
+        """Start the process, without waiting until it is ready; no effect if it is running."""
         if self.alive:
             return
         out: IO[bytes]
@@ -129,13 +133,16 @@ class ServerProcess:
             self._process.send_signal(number)
 
     def kill(self) -> None:
-        """Kill it with SIGKILL and wait until it is gone."""
+        """Kill the process with SIGKILL, and wait until it has ended."""
         self._signal(signal.SIGCONT)
         self._signal(signal.SIGKILL)
         self._gone()
 
     def stop(self, timeout: float = 15.0) -> None:
-        """Ask it to end, and kill it after ``timeout`` seconds."""
+        """End the process with SIGTERM; kill it if it has not ended after ``timeout`` seconds.
+
+        :param timeout: seconds to wait before killing it.
+        """
         self._signal(signal.SIGCONT)
         self._signal(signal.SIGTERM)
         if self._process is not None:
@@ -153,20 +160,20 @@ class ServerProcess:
             Guard.tell(f"-{pid}")
 
     def restart(self) -> None:
-        """Kill it and start it again."""
+        """Kill the process and start it again."""
         self.kill()
         self.start()
 
     def suspend(self) -> None:
-        """Freeze it: connections stay open, nothing answers."""
+        """Suspend the process with SIGSTOP: its connections stay open, and it does not respond."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let a frozen one go on."""
+        """Continue a suspended process."""
         self._signal(signal.SIGCONT)
 
     def explain(self) -> str:
-        """The end of its logs, for an error message."""
+        """Return the end of the process's logs, for an error message."""
         lines: list[str] = []
         for path in (self.log, self.log.with_suffix(".out")):
             if path.exists():
@@ -175,10 +182,11 @@ class ServerProcess:
 
 
 def free_ports(count: int, *, first: int | None = None) -> list[int]:
-    """Ports that are free now; all are held until all are found, so they differ.
+    """Return different ports that are currently free.
 
-    :param first: the first port of the list, or None for any.
-    :raises ServerStartError: another program listens on that port.
+    :param count: how many.
+    :param first: the first port of the list; None for any.
+    :raises ServerStartError: another program listens on ``first``.
     """
     with ExitStack() as stack:
         sockets = []
@@ -212,13 +220,15 @@ def is_free(port: int) -> bool:
 
 _MARK = "in-use"
 _marks: dict[Path, IO[bytes]] = {}
-"""Open files that say which logs are in use; each is locked, until it is released or this process ends."""
+"""Open files that mark log directories in use; each is locked until it is released or this process ends."""
 
 
 def new_log_dir(name: str) -> Path:
-    """A fresh directory for one server's logs.
+    """Create a directory for one server's logs, and delete the oldest ones.
 
-    It is not pruned before :func:`release_log_dir`, or before this process has ended.
+    The directory is not deleted before :func:`release_log_dir` is called or this process has ended.
+
+    :param name: name of the server.
     """
     base = cache_directory() / "logs"
     base.mkdir(parents=True, exist_ok=True)
@@ -230,7 +240,7 @@ def new_log_dir(name: str) -> Path:
 
 
 def release_log_dir(directory: Path) -> None:
-    """The server has ended: its logs are kept as long as they are among the last."""
+    """Mark the logs of a server that has ended; they are kept as long as they are among the newest."""
     mark = _marks.pop(directory, None)
     if mark is not None:
         (directory / _MARK).unlink(missing_ok=True)
@@ -249,7 +259,7 @@ def _in_use(directory: Path) -> bool:
 
 
 def _prune(base: Path, keep: int = 20) -> None:
-    """Forget the oldest logs, but none of a server that runs."""
+    """Delete the oldest logs, except those of running servers."""
     directories = sorted((each for each in base.iterdir() if each.is_dir()), key=os.path.getmtime)
     for old in directories[:-keep]:
         if not _in_use(old):
@@ -258,7 +268,7 @@ def _prune(base: Path, keep: int = 20) -> None:
 
 @contextmanager
 def data_directory(name: str) -> Iterator[Path]:
-    """A directory for the data of a server, gone with the context or with this process."""
+    """Create a directory for a server's data; it is deleted when the context or this process ends."""
     directory = Path(tempfile.mkdtemp(prefix=f"pravega-{name}-"))
     Guard.tell(f"+{directory}")
     try:

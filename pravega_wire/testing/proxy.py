@@ -1,13 +1,8 @@
-"""A TCP proxy that breaks connections on purpose, between a client and a real server.
+"""A TCP proxy between a client and a real server that breaks connections on purpose.
 
-::
-
-    with FaultProxy() as proxy, open_client(config, address_map=proxy.address_map) as client:
-        proxy.cut_before_reply(DataAppended, times=3)
-
-It understands frames of the segment-store protocol just enough to know where a reply begins, so it can
-cut a connection between the moment the server has done something and the moment the client learns of
-it: the one point where a careless client writes twice or loses data.
+It parses the frames of the segment store's protocol just enough to find where a reply begins. So it can cut a
+connection after the server has done something and before the client learns of it: the point at which an
+incorrect client writes twice or loses data.
 """
 
 from __future__ import annotations
@@ -35,7 +30,7 @@ _RESET: Final = struct.pack("ii", 1, 0)
 
 @dataclass(slots=True, eq=False)
 class _Rule:
-    """Cut when the ``after + 1``-th reply of a kind comes, again and again, ``times`` times."""
+    """Cut a connection at every ``after + 1``-th reply of a kind, ``times`` times in total."""
 
     code: int
     times: int
@@ -44,7 +39,7 @@ class _Rule:
 
 
 class _Cut(Exception):
-    """A rule says that this connection ends now."""
+    """Raised to cut a connection, as a rule demands."""
 
 
 @dataclass(slots=True, eq=False)
@@ -64,9 +59,9 @@ class _FrameScanner:
         self._skip = 0
 
     def starts(self, data: bytes) -> list[tuple[int, int]]:
-        """``(offset, command code)`` of each frame whose header ends in ``data``.
+        """Return ``(offset, command code)`` of each frame whose header ends in ``data``.
 
-        The offset is where the frame begins; negative when it began in earlier data.
+        The offset is the start of the frame; it is negative if the frame began in earlier data.
         """
         found = []
         position = 0
@@ -89,12 +84,22 @@ class _FrameScanner:
 
 
 class FaultProxy:
-    """Stands between a client and every segment store it learns of.
+    """A proxy between a client and the segment stores that it connects to.
 
-    Runs in a thread of its own; its methods may be called from any thread, also from trio tasks. Give
-    :attr:`address_map` to ``open_client``; for a controller use :meth:`endpoint`. A context manager.
+    It runs in its own thread. Its methods may be called from any thread, including trio tasks. Pass
+    :meth:`address_map` to ``open_client``; for a controller, use :meth:`endpoint`. It is a context manager.
 
-    :ivar cuts: connections cut so far, whatever the reason.
+    Example::
+
+        from pravega_wire.protocol.commands import DataAppended
+
+        with FaultProxy() as proxy, sync.open_client(config, address_map=proxy.address_map) as client:
+            proxy.cut_before_reply(DataAppended, times=3)
+            with client.event_writer("readings") as writer:
+                writer.write_event(b"21.5").wait()
+
+    :ivar cuts: number of connections cut so far, for any reason.
+    :ivar links_opened: number of connections made through the proxy so far.
     """
 
     def __init__(self) -> None:
@@ -116,11 +121,19 @@ class FaultProxy:
     # --- addresses ------------------------------------------------------------------------------
 
     def address_map(self, host: str, port: int) -> Endpoint:
-        """The local address that leads to ``host:port``; one listener for each."""
+        """Return the local address that leads to ``host:port``; each address gets its own listener.
+
+        :param host: host of the server.
+        :param port: port of the server.
+        """
         return ("127.0.0.1", self.endpoint(host, port))
 
     def endpoint(self, host: str, port: int) -> int:
-        """The local port that leads to ``host:port``."""
+        """Return the local port that leads to ``host:port``.
+
+        :param host: host of the server.
+        :param port: port of the server.
+        """
         known = self._ports.get((host, port))
         if known is None:
             known = self._portal.call(self._listen, (host, port))
@@ -146,20 +159,21 @@ class FaultProxy:
     # --- faults ---------------------------------------------------------------------------------
 
     def cut_before_reply(self, reply: type[Command], *, times: int = 1, after: int = 0) -> None:
-        """Cut a connection in place of passing on a reply of this kind.
+        """Cut a connection instead of forwarding a reply of this kind.
 
-        :param times: how often; each takes one connection with it.
-        :param after: replies of this kind, on any connection, that pass before each cut.
+        :param reply: class of the reply, from :mod:`pravega_wire.protocol.commands`.
+        :param times: number of cuts; each ends one connection.
+        :param after: number of replies of this kind, on any connection, to forward before each cut.
         """
         self._do(lambda: self._rules.append(_Rule(reply.CODE, times, after)))
 
     @property
     def cuts_due(self) -> int:
-        """Cuts that :meth:`cut_before_reply` has ordered and that have not happened."""
+        """The number of cuts requested with :meth:`cut_before_reply` that have not happened yet."""
         return sum(rule.times for rule in self._rules)
 
     def clear(self) -> None:
-        """Forget the rules; let everything pass again."""
+        """Remove all faults: forward everything again."""
 
         def do() -> None:
             self._rules.clear()
@@ -173,7 +187,7 @@ class FaultProxy:
         self._do(do)
 
     def cut_all(self) -> int:
-        """Reset every open connection; returns how many there were."""
+        """Reset every open connection, and return how many there were."""
         count = 0
 
         def do() -> None:
@@ -186,7 +200,10 @@ class FaultProxy:
         return count
 
     def refuse(self, refusing: bool = True) -> None:
-        """Reset new connections as soon as they are made, or no longer."""
+        """Start or stop resetting new connections as soon as they are made.
+
+        :param refusing: whether to reset them.
+        """
 
         def do() -> None:
             self._refusing = refusing
@@ -194,16 +211,17 @@ class FaultProxy:
         self._do(do)
 
     def pause(self, *, up: bool = True, down: bool = True) -> None:
-        """Pass nothing on until :meth:`resume`; connections stay open, and new ones can be made.
+        """Forward nothing until :meth:`resume`; connections stay open, and new ones can be made.
 
-        What is sent meanwhile arrives afterwards, as over a network that drops every packet for a while: also
-        what a client had sent on a connection that it has given up since.
+        Data sent in the meantime arrives afterwards, as in a network that drops all packets for a while. That
+        includes data that a client sent on a connection that it has since abandoned.
 
-        :param up: hold what clients send. :param down: hold what servers send.
+        :param up: whether to hold the data that clients send.
+        :param down: whether to hold the data that servers send.
         """
 
         def do() -> None:
-            # What waits already waits for the event that is there.
+            # A second pause must not replace the event that tasks already wait for.
             if up and self._up.is_set():
                 self._up = trio.Event()
             if down and self._down.is_set():
@@ -221,12 +239,13 @@ class FaultProxy:
         self._do(do)
 
     def slow(self, bytes_per_second: float | None) -> None:
-        """Pass on at most so many bytes a second from client to server, for each connection.
+        """Limit the rate from client to server on each connection.
 
-        :raises InvalidArgumentError: not positive.
+        :param bytes_per_second: the limit; None removes it.
+        :raises InvalidArgumentError: the limit is not positive.
         """
         if bytes_per_second is not None and bytes_per_second <= 0:
-            raise InvalidArgumentError("bytes_per_second must be positive")
+            raise InvalidArgumentError(f"bytes_per_second must be positive, not {bytes_per_second}")
 
         def do() -> None:
             self._bytes_per_second = bytes_per_second
@@ -234,7 +253,10 @@ class FaultProxy:
         self._do(do)
 
     def delay(self, seconds: float) -> None:
-        """Hold back everything from the server by so long."""
+        """Delay all data from the server.
+
+        :param seconds: the delay; 0 removes it.
+        """
 
         def do() -> None:
             self._delay = seconds
@@ -242,7 +264,10 @@ class FaultProxy:
         self._do(do)
 
     def answer_garbage(self, garbage: bytes) -> None:
-        """Replace the server's next data by these bytes, once."""
+        """Replace the next data from the server with other bytes, once.
+
+        :param garbage: the bytes to send instead.
+        """
 
         def do() -> None:
             self._garbage = garbage
@@ -256,7 +281,7 @@ class FaultProxy:
 
         self._portal.call(run)
 
-    # --- passing on -----------------------------------------------------------------------------
+    # --- forwarding -----------------------------------------------------------------------------
 
     async def _serve(self, client: trio.SocketStream, target: Endpoint) -> None:
         if self._refusing:
@@ -314,7 +339,7 @@ class FaultProxy:
                 continue
             for offset, code in scanner.starts(data):
                 if self._due(code):
-                    # What came before this reply was passed on by a healthy network as well.
+                    # The data before this reply would have arrived in any case.
                     if offset > 0:
                         await link.client.send_all(data[:offset])
                     raise _Cut
@@ -334,7 +359,7 @@ class FaultProxy:
     # --- life -----------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """End every connection and stop listening."""
+        """Close every connection and stop listening."""
         self._portal.close()
 
     def __enter__(self) -> Self:
@@ -350,7 +375,7 @@ class FaultProxy:
 
 
 def _reset(stream: trio.SocketStream) -> None:
-    """Close with RST, as a crash or a firewall does."""
+    """Close a connection with RST, as a crash or a firewall does."""
     try:
         stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
     except (OSError, trio.ClosedResourceError):

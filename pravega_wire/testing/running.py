@@ -1,4 +1,4 @@
-"""A server that runs, of whatever kind: what a client needs to know of it, and waiting until it answers."""
+"""A running server of any kind: how to connect to it, and how to wait until it is ready."""
 
 from __future__ import annotations
 
@@ -25,11 +25,20 @@ _READY_SECONDS = 120.0
 
 @dataclass(slots=True)
 class PravegaServer:
-    """A Pravega that answers.
+    """A Pravega server that is ready.
 
-    :ivar kind: where it comes from. :ivar controller_uri: what a client connects to.
-    :ivar log_dir: directory with its logs, where it has one.
-    :ivar processes: its processes, where this program has started them.
+    Example::
+
+        with standalone() as server, sync.open_client(server.config("demo")) as client:
+            client.create_scope("demo")
+
+    :ivar kind: ``"address"``, ``"containers"`` or ``"jars"``.
+    :ivar controller_uri: URI of the controller.
+    :ivar log_dir: directory with the server's logs, or None.
+    :ivar processes: the server's processes, if this program has started them.
+    :ivar username: user name of the server's account, or None.
+    :ivar password: password of that account, or None.
+    :ivar trust_store: PEM file with the server's certificate authority, or None.
     """
 
     kind: Kind
@@ -41,7 +50,10 @@ class PravegaServer:
     trust_store: Path | None = None
 
     def config(self, scope: str | None = None) -> PravegaConfig:
-        """What a client of this server needs, credentials and trust store included."""
+        """Return the connection settings for this server, including credentials and trust store.
+
+        :param scope: default scope, or None.
+        """
         from pravega_wire.config import Credentials, PravegaConfig
 
         return PravegaConfig(
@@ -62,10 +74,11 @@ class PravegaServer:
 
 @dataclass(slots=True)
 class PravegaCluster(PravegaServer):
-    """A Pravega of several processes.
+    """A Pravega server made of several processes.
 
-    :ivar controllers: controller processes. :ivar stores: segment stores.
-    :ivar bookie: ZooKeeper and the bookie, in one process.
+    :ivar controllers: the controller processes.
+    :ivar stores: the segment store processes.
+    :ivar bookie: the process with ZooKeeper and the bookie.
     """
 
     controllers: list[ServerProcess] = field(default_factory=list)
@@ -74,7 +87,7 @@ class PravegaCluster(PravegaServer):
 
 
 class Watched(Protocol):
-    """What may end while it starts, and then says why."""
+    """A process or container that may end while it starts."""
 
     @property
     def name(self) -> str: ...
@@ -86,9 +99,12 @@ class Watched(Protocol):
 def wait_ready(
     server: str | PravegaConfig, *, processes: Sequence[Watched] = (), seconds: float = _READY_SECONDS
 ) -> None:
-    """Wait until a scope can be created: ports answer long before that.
+    """Wait until a scope can be created; ports accept connections long before that.
 
-    :raises ServerStartError: a process has ended, or the time is up.
+    :param server: URI of the controller, or connection settings.
+    :param processes: processes of the server, to fail early if one of them ends.
+    :param seconds: time limit.
+    :raises ServerStartError: a process has ended, or the server was not ready in time.
     """
     import trio
 
@@ -120,8 +136,7 @@ def wait_ready(
         for process in processes:
             if not process.alive:
                 raise ServerStartError(
-                    f"{process.name} has ended while it was starting; the end of its logs:\n"
-                    f"{process.explain()}"
+                    f"{process.name} has ended during its start; the end of its logs:\n{process.explain()}"
                 )
         try:
             trio.run(probe)
@@ -131,7 +146,7 @@ def wait_ready(
         if time.monotonic() > deadline:
             tails = "\n".join(process.explain() for process in processes)
             raise ServerStartError(
-                f"the server at {uri} did not get ready within {seconds:g} s: {last}\n{tails}".rstrip()
+                f"the server at {uri} was not ready after {seconds:g} s: {last}\n{tails}".rstrip()
             )
-        # There is nothing to wait on: the server tells nobody when it is ready.
+        # The server does not signal that it is ready, so this polls.
         time.sleep(0.25)

@@ -1,4 +1,4 @@
-"""Certificates and accounts for a server that checks them, made on the spot."""
+"""Creates certificates and accounts for a server with TLS or authentication."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ __all__ = ["Account", "ServerSecurity", "make_account", "make_security"]
 USER: Final = "admin"
 _ITERATIONS: Final = 5000
 _STORE_PASSWORD: Final = "1111_aaaa"
-# While it starts, a 0.13.0 standalone server opens the trust store with this one, whatever its settings say.
-# With another it fails for most of a minute before it goes on.
+# During its start, a 0.13.0 standalone server opens the trust store with this password, whatever its settings
+# are. With another password it fails for most of a minute before it continues.
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Who may do everything on a server.
+    """An account with all permissions on a server.
 
-    :ivar file: the accounts that Pravega's password handler knows: this one.
+    :ivar username: user name.
+    :ivar password: password.
+    :ivar file: file with the accounts of Pravega's password handler; it contains only this one.
     """
 
     username: str
@@ -32,9 +34,9 @@ class Account:
     file: Path
 
     def properties(self, token_seconds: int) -> dict[str, object]:
-        """Settings of a controller that demands this account.
+        """Return the settings of a controller that requires this account.
 
-        :param token_seconds: how long its delegation tokens live.
+        :param token_seconds: lifetime of its delegation tokens in seconds.
         """
         return {
             "controller.security.auth.enable": "true",
@@ -43,7 +45,7 @@ class Account:
         }
 
     def environment(self) -> dict[str, str]:
-        """What a segment store's own Java client finds this account by."""
+        """Return the environment variables with this account for a segment store's own Java client."""
         return {
             "pravega_client_auth_method": "Basic",
             "pravega_client_auth_token": base64.b64encode(
@@ -54,10 +56,10 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class ServerSecurity:
-    """What a server was given, and what its clients need.
+    """The security settings of a server and of its clients.
 
     :ivar properties: settings of the standalone server.
-    :ivar account: None without authorization.
+    :ivar account: the account; None without authentication.
     :ivar trust_store: PEM file with the certificate authority; None without TLS.
     """
 
@@ -67,14 +69,14 @@ class ServerSecurity:
 
 
 def _digest(password: str) -> str:
-    """A password as Pravega's password handler stores it: PBKDF2 with SHA-256, all in hexadecimal."""
+    """Encode a password as Pravega's password handler stores it: PBKDF2 with SHA-256, all in hexadecimal."""
     salt = os.urandom(32)
     key = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, _ITERATIONS, 64)
     return f"{_ITERATIONS}:{salt.hex()}:{key.hex()}".encode().hex()
 
 
 def make_account(directory: Path) -> Account:
-    """An account with a password of its own, its file in ``directory``."""
+    """Create an account with a random password, and its file in ``directory``."""
     password = os.urandom(12).hex()
     accounts = directory / "accounts"
     accounts.write_text(f"{USER}:{_digest(password)}:prn::*,READ_UPDATE\n")
@@ -83,9 +85,12 @@ def make_account(directory: Path) -> Account:
 
 
 def make_security(directory: Path, *, tls: bool, auth: bool) -> ServerSecurity:
-    """Write the files into ``directory``.
+    """Create the certificates and the account, and write their files into ``directory``.
 
-    :raises ServerStartError: TLS is asked for and the packages that make certificates are missing.
+    :param directory: the directory.
+    :param tls: whether to create certificates.
+    :param auth: whether to create an account.
+    :raises ServerStartError: the packages that create certificates are not installed.
     """
     properties: dict[str, object] = {}
     account = None
@@ -112,7 +117,8 @@ def _certificates(directory: Path, trust_store: Path) -> dict[str, object]:
         from cryptography.hazmat.primitives.serialization import pkcs12
     except ImportError as error:
         raise ServerStartError(
-            f"a TLS server needs certificates, and {error.name} is missing: pip install pravega-wire[testing]"
+            f"a server with TLS needs the package {error.name} to create certificates: pip install "
+            "'pravega-wire[testing]'"
         ) from error
     authority = trustme.CA()
     issued = authority.issue_cert("localhost", "127.0.0.1", "0.0.0.0")
@@ -120,7 +126,7 @@ def _certificates(directory: Path, trust_store: Path) -> dict[str, object]:
     certificate, key = directory / "server-cert.pem", directory / "server-key.pem"
     for index, blob in enumerate(issued.cert_chain_pems):
         blob.write_to_path(str(certificate), append=index > 0)
-    # Netty reads PKCS#8 only.
+    # Netty reads only PKCS#8.
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
     private = serialization.load_pem_private_key(issued.private_key_pem.bytes(), None)
@@ -151,6 +157,7 @@ def _certificates(directory: Path, trust_store: Path) -> dict[str, object]:
         "singlenode.security.tls.privateKey.location": key,
         "singlenode.security.tls.keyStore.location": key_store,
         "singlenode.security.tls.keyStore.pwd.location": store_password,
-        # The ZooKeeper inside takes the store's kind from the file's name and its password from the other.
+        # The embedded ZooKeeper takes the type of this store from the file's name, and its password from the
+        # key store's password file.
         "singlenode.security.tls.trustStore.location": java_trust,
     }

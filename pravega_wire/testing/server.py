@@ -1,4 +1,4 @@
-"""Starting and stopping real servers. See :func:`standalone` and :func:`cluster`."""
+"""Starts and stops real servers: :func:`standalone` and :func:`cluster`."""
 
 from __future__ import annotations
 
@@ -39,8 +39,15 @@ _LOGBACK = """<configuration>
 
 
 def choose_kind(kind: Kind | None) -> Kind:
-    """What a server is made of: the argument, ``PRAVEGA_TEST_SERVER``, an address, a container
-    engine that has the image, the published jars."""
+    """Choose the kind of server.
+
+    The first of these that applies: the argument; the variable ``PRAVEGA_TEST_SERVER``; ``"address"`` if
+    ``PRAVEGA_CONTROLLER_URI`` is set; ``"containers"`` if a container engine has the image; otherwise
+    ``"jars"``.
+
+    :param kind: the kind, or None.
+    :raises ServerStartError: ``PRAVEGA_TEST_SERVER`` is not a kind.
+    """
     chosen = kind or os.environ.get("PRAVEGA_TEST_SERVER") or None
     if chosen is not None:
         if chosen not in ("address", "containers", "jars"):
@@ -53,7 +60,8 @@ def choose_kind(kind: Kind | None) -> Kind:
 
 @contextmanager
 def _running(server: PravegaServer) -> Iterator[None]:
-    """The processes of a server, started in this order and killed in the other; inside, it answers."""
+    """Start a server's processes in order and wait until it is ready; kill them in reverse order at the
+    end."""
     mine = {process.address[1]: process.ending for process in server.processes}
     if len(server.processes) == 1:
         mine[server.controller_address[1]] = server.processes[0].ending
@@ -85,7 +93,7 @@ def java_process(
     level: str = "WARN",
     environment: dict[str, str] | None = None,
 ) -> ServerProcess:
-    """A server process that is not started yet."""
+    """Return a server process that has not been started."""
     log = log_dir / f"{name}.log"
     logback = log_dir / f"{name}-logback.xml"
     logback.write_text(_LOGBACK.format(file=log, level=level))
@@ -93,11 +101,11 @@ def java_process(
         str(find_java().executable),
         f"-Xmx{memory}",
         f"-XX:MaxDirectMemorySize={direct_memory}",
-        # Without it a server that has run out of memory stays up and answers nothing.
+        # Otherwise a server that has run out of memory keeps running without responding.
         "-XX:+ExitOnOutOfMemoryError",
         *_OPENS,
         f"-Dlogback.configurationFile={logback}",
-        # Journals, ZooKeeper's data and native libraries go there, and no server deletes them.
+        # Servers put journals, ZooKeeper's data and native libraries there, and do not delete them.
         f"-Djava.io.tmpdir={data}",
         *(f"-D{key}={value}" for key, value in properties.items()),
         "-cp",
@@ -117,26 +125,40 @@ def standalone(
     auth: bool = False,
     port: int | None = None,
 ) -> Iterator[PravegaServer]:
-    """A whole Pravega in one process, gone when the context ends.
+    """Run a complete Pravega in one process until the context ends.
 
-    Everything is held in memory, events in two fifths of ``memory``. A server that has none left ends, and
-    calls of clients in this process say so (``ServerEndedError``): raise ``memory``,
-    or use :func:`cluster`, whose data is on disk.
+    It keeps everything in memory; events can take up two fifths of ``memory``. If the server runs out of
+    memory it ends, and calls of clients in this process raise :class:`~pravega_wire.errors.ServerEndedError`.
+    Then increase ``memory``, or use :func:`cluster`, which keeps data on disk.
 
-    :param kind: ``"address"`` (``PRAVEGA_CONTROLLER_URI``; nothing is started or stopped),
-        ``"containers"`` or ``"jars"``; default: see :func:`choose_kind`.
-    :param memory: heap of the Java process. :param cache_bytes: cache of the segment store. Neither is
-        changed at an address.
-    :param tls: with certificates made for it, from a certificate authority that
-        :meth:`PravegaServer.config` trusts; only from the published jars, as ``auth``.
-    :param auth: it demands the account that :meth:`PravegaServer.config` has.
-    :param port: where the controller listens on 127.0.0.1; default: a free port. Not used at an address.
-    :raises ServerStartError: with what to do about it.
+    Example::
+
+        from pravega_wire import sync
+        from pravega_wire.testing import standalone
+
+        with standalone() as server, sync.open_client(server.config("demo")) as client:
+            client.create_scope("demo")
+            client.create_stream("readings", 4)
+
+    :param kind: ``"address"`` (the server at ``PRAVEGA_CONTROLLER_URI``; nothing is started or stopped),
+        ``"containers"`` or ``"jars"``; default: the first that is available.
+    :param memory: heap size of the Java process; no effect on a server at an address.
+    :param cache_bytes: cache size of the segment store in bytes; no effect on a server at an address.
+    :param tls: whether to use TLS, with new certificates whose authority :meth:`PravegaServer.config` trusts.
+        Only servers from the published jars support it.
+    :param auth: whether to require authentication, with a new account that :meth:`PravegaServer.config`
+        contains. Only servers from the published jars support it.
+    :param port: port on which the controller listens on 127.0.0.1; default: a free port. No effect on a server
+        at an address.
+    :raises ServerStartError: the server could not be started; the message says what to do.
     """
     chosen = choose_kind(kind)
     if (tls or auth) and chosen != "jars":
         if kind is not None:
-            raise ServerStartError("standalone() with tls or auth starts from the published jars only")
+            raise ServerStartError(
+                f"standalone() with tls or auth supports only the published jars, not kind={kind!r}: use "
+                "kind='jars'"
+            )
         chosen = "jars"
     if chosen == "address":
         yield _at_address()
@@ -148,7 +170,7 @@ def standalone(
     log_dir = new_log_dir("standalone")
     security = make_security(log_dir, tls=tls, auth=auth)
     account = security.account
-    # In a file rather than among the arguments, where everybody on the machine could read them.
+    # In a file, because every process of the machine can read command lines.
     settings = log_dir / "standalone.properties"
     settings.touch(mode=0o600)
     settings.write_text("".join(f"{key}={value}\n" for key, value in security.properties.items()))
@@ -163,7 +185,7 @@ def standalone(
                 "singlenode.segmentStore.port": store,
                 "singlenode.zk.port": zookeeper,
                 "singlenode.controller.rest.port": rest,
-                # Not among the documented ports, but bound all the same: two servers would collide.
+                # This port is not documented, but the server binds it: two servers would collide.
                 "pravegaservice.rest.listener.port": store_rest,
                 "pravegaservice.admin.gateway.enable": "false",
                 "pravegaservice.admin.gateway.port": gateway,
@@ -192,14 +214,15 @@ def _at_address() -> PravegaServer:
     uri = os.environ.get("PRAVEGA_CONTROLLER_URI")
     if not uri:
         raise ServerStartError(
-            "PRAVEGA_TEST_SERVER=address needs PRAVEGA_CONTROLLER_URI, for instance tcp://localhost:9090"
+            "PRAVEGA_TEST_SERVER=address needs PRAVEGA_CONTROLLER_URI; set it, for example to "
+            "tcp://localhost:9090"
         )
     try:
         wait_ready(uri, seconds=_ADDRESS_SECONDS)
     except ServerStartError as error:
         raise ServerStartError(
-            f"PRAVEGA_CONTROLLER_URI={uri} is set, so no server is started, and none answers there "
-            f"({error}): unset it to have one started"
+            f"PRAVEGA_CONTROLLER_URI={uri} is set, so no server was started, but no server responds there "
+            f"({error}): start that server, or unset the variable to have one started"
         ) from error
     return PravegaServer("address", uri)
 
@@ -215,20 +238,33 @@ def cluster(
     auth: bool = False,
     token_seconds: int = 600,
 ) -> Iterator[PravegaCluster]:
-    """ZooKeeper with a bookie, controllers and segment stores, each a process of its own.
+    """Run a Pravega cluster until the context ends: ZooKeeper with a bookie, controllers and segment stores.
 
-    Data is on disk; a store may be killed, and its containers move to another in about 35 s. Only
-    from the published jars: processes of an address or of containers cannot be killed by a test.
+    Each is a separate process, except that ZooKeeper and the bookie share one. Data is on disk. If a store is
+    killed, its segment containers move to another store in about 35 s. Only the published jars are supported,
+    because a test cannot kill processes in containers or at an address.
 
-    :param containers: segment containers, spread over the stores.
-    :param memory: heap of each controller and store.
-    :param auth: it demands the account that :meth:`PravegaServer.config` has.
-    :param token_seconds: how long delegation tokens live then.
-    :raises ServerStartError: with what to do about it.
+    Example::
+
+        from pravega_wire.testing import cluster
+
+        with cluster(segment_stores=3) as server:
+            server.stores[0].kill()
+            server.stores[0].start()
+
+    :param kind: ``"jars"`` or None.
+    :param segment_stores: number of segment stores.
+    :param containers: number of segment containers, which are spread over the stores.
+    :param controllers: number of controllers.
+    :param memory: heap size of each controller and store.
+    :param auth: whether to require authentication, with a new account that :meth:`PravegaServer.config`
+        contains.
+    :param token_seconds: lifetime of delegation tokens in seconds, with ``auth``.
+    :raises ServerStartError: the cluster could not be started; the message says what to do.
     """
     chosen = kind or "jars"
     if chosen != "jars":
-        raise ServerStartError("cluster() starts processes from the published jars only")
+        raise ServerStartError(f"cluster() supports only the published jars, not kind={kind!r}")
     log_dir = new_log_dir("cluster")
     account = make_account(log_dir) if auth else None
     with data_directory("cluster") as data:
@@ -307,7 +343,7 @@ def cluster(
                         "pravegaservice.cache.size.max": 512 << 20,
                         "autoScale.controller.connect.uri": controller_uri.split(",")[0],
                         "autoScale.security.auth.token.signingKey.basis": "secret",
-                        # Stores check tokens if this is set, for all requests.
+                        # If this is set, stores check the tokens of all requests.
                         "autoScale.controller.connect.security.auth.enable": str(auth).lower(),
                     },
                     address=("127.0.0.1", port),

@@ -103,7 +103,7 @@ def test_a_container_that_ends_while_it_starts(no_settings: pytest.MonkeyPatch, 
     with_service(no_settings, environment={"JAVA_OPTS": "-XX:+NoSuchOption"})
     with pytest.raises(
         ServerStartError,
-        match=r"container of service standalone has ended while it was starting(?s:.*)NoSuchOption",
+        match=r"container of service standalone has ended during its start(?s:.*)NoSuchOption",
     ):
         with standalone(kind="containers"):
             raise AssertionError
@@ -113,9 +113,7 @@ def test_the_words_of_a_server_that_ends_are_in_its_file(
     no_settings: pytest.MonkeyPatch, nothing_left: None
 ) -> None:
     with_service(no_settings, environment={"JAVA_OPTS": "-Dpravegaservice.container.count=none"})
-    with pytest.raises(
-        ServerStartError, match=r'has ended while it was starting(?s:.*)For input string: "none"'
-    ):
+    with pytest.raises(ServerStartError, match=r'has ended during its start(?s:.*)For input string: "none"'):
         with standalone(kind="containers"):
             raise AssertionError
 

@@ -724,7 +724,7 @@ def test_command_says_what_is_left_out_and_that_nothing_matches(
     (folder / "c.csv").symlink_to(folder / "nowhere")
     nothing_there = command(config, folder)
     out, error = nothing_there.communicate(timeout=SECONDS)
-    left_out = "left out: b.csv is a folder\nleft out: c.csv is a link that leads nowhere\n"
+    left_out = "skipped: b.csv is a folder\nskipped: c.csv is a link that leads nowhere\n"
     assert (nothing_there.returncode, out) == (Exit.NOTHING, ""), error
     assert error == f"{left_out}error: no file in {folder} matches '*.csv'\n"
     (folder / "a.csv").write_text("sensor,number,filler\ns0,0,\n")

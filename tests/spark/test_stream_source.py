@@ -180,7 +180,7 @@ def test_what_ends_a_query_is_in_its_exception(
     with pytest.raises(PySparkException, match="did you mean 'max_bytes_per_trigger'"):
         spark.readStream.format("pravega").options(**given, max_byte_per_trigger="5").load()
     wrong = spark.readStream.format("pravega").options(**given).schema("event string").load()
-    with pytest.raises(PySparkException, match="leave out schema"):
+    with pytest.raises(PySparkException, match="remove schema"):
         wrong.writeStream.format("noop").option(
             "checkpointLocation", str(followed.checkpoint) + "-2"
         ).start().awaitTermination()

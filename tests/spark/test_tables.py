@@ -161,7 +161,7 @@ def test_a_missing_stream_is_made_by_a_read_only_when_asked(
     with pytest.raises(PySparkException, match=f"stream {name} does not exist; .*allow_create_stream"):
         reader.load().collect()
     reader = reader.option("allow_create_stream", "true")
-    with pytest.raises(PySparkException, match=f"scope {scope} does not exist, and .*allow_create_scope"):
+    with pytest.raises(PySparkException, match=f"scope {scope} does not exist and .*allow_create_scope"):
         reader.option("allow_create_scope", "false").load().collect()
     assert not client.scope_exists(scope)
     wanted = {

@@ -288,7 +288,7 @@ def test_progress_is_shown(published: Published, capsys: pytest.CaptureFixture[s
     fetched()
     shown = capsys.readouterr().err.splitlines()
     assert shown[0].startswith(
-        f"[pravega jars] fetching 3 files (0 MB) from 127.0.0.1:{published.port} into "
+        f"[pravega jars] downloading 3 files (0 MB) from 127.0.0.1:{published.port} into "
     )
     # How many files were whole at the last look is a matter of luck.
     assert re.search(r"0 of 0 MB, \d of 3 files", shown[-2])
@@ -372,7 +372,7 @@ def test_a_repository_that_has_a_bad_moment(
     published.asked.clear()
     (jars.fetch() / "two-1.jar").unlink()
     published.statuses = [status] * 4
-    assert f"(4 tries): {status} " in sentence()
+    assert f"(4 attempts): {status} " in sentence()
     assert published.asked == {"two-1.jar": 4}
 
 
@@ -412,8 +412,8 @@ def test_processes_wait_for_the_one_that_fetches(published: Published) -> None:
         for each in children:
             assert each.stderr is not None
             said.append(each.stderr.readline())
-        assert sum("fetching 3 files" in line for line in said) == 1
-        assert sum("another process is fetching them; waiting" in line for line in said) == 2
+        assert sum("downloading 3 files" in line for line in said) == 1
+        assert sum("another process is downloading them; waiting" in line for line in said) == 2
         published.gate.set()
         for each in children:
             assert each.communicate(timeout=120)[0] == "fetched\n"
@@ -473,15 +473,17 @@ def test_a_page_in_place_of_a_file(machine: pytest.MonkeyPatch, published: Publi
 def test_a_file_that_is_not_there(published: Published) -> None:
     del published.files[jar_of("two", b"").path]
     said = sentence()
-    assert f"two-1.jar cannot be fetched from 127.0.0.1:{published.port}: it answers 404 Not Found" in said
-    assert "PRAVEGA_WIRE_MAVEN_REPOSITORY does not hold org.example:two:1" in said
+    assert (
+        f"two-1.jar cannot be downloaded from 127.0.0.1:{published.port}: it answered 404 Not Found" in said
+    )
+    assert "PRAVEGA_WIRE_MAVEN_REPOSITORY does not have org.example:two:1" in said
     assert published.asked["two-1.jar"] == 1
 
 
 def test_an_account(machine: pytest.MonkeyPatch, published: Published) -> None:
     published.account = base64.b64encode(b"me@home:p w").decode()
     said = sentence()
-    assert "it answers 401 Unauthorized" in said
+    assert "it answered 401 Unauthorized" in said
     assert "name:password@host" in said
     machine.setenv(maven.VARIABLE, published.url.replace("://", "://me%40home:p%20w@"))
     assert fetched() == WHOLE
@@ -578,16 +580,16 @@ def test_the_fixture_shows_progress_and_one_sentence(published: Published, tmp_p
 
     published.files.clear()
     refused = run()
-    assert "[pravega jars] fetching 1 files" in refused.stderr  # past pytest's capturing
+    assert "[pravega jars] downloading 1 files" in refused.stderr  # past pytest's capturing
     assert "2 errors" in refused.stdout
-    assert "two-1.jar cannot be fetched from 127.0.0.1:" in refused.stdout
+    assert "two-1.jar cannot be downloaded from 127.0.0.1:" in refused.stdout
     assert "Error: " not in refused.stdout
     assert "pravega_wire/testing/" not in refused.stdout  # no line of a stack trace
     published.files[jar_of("two", b"").path] = FILES["two"]
     fetched = run()
     assert "1 of 1 files" in fetched.stderr
     assert "[pravega jars] done in " in fetched.stderr
-    assert "standalone has ended while it was starting" in fetched.stdout  # no server is in that jar
+    assert "standalone has ended during its start" in fetched.stdout  # no server is in that jar
 
 
 # --- trust ----------------------------------------------------------------------------------------
@@ -663,7 +665,7 @@ def test_a_proxy_that_wants_an_account(machine: pytest.MonkeyPatch, trusted: Pub
     proxy.account = base64.b64encode(b"me:p@w").decode()
     machine.setenv("HTTPS_PROXY", proxy.address)
     said = sentence()
-    assert f"the proxy {proxy.address} from HTTPS_PROXY does not let it through (407 " in said
+    assert f"the proxy {proxy.address} from HTTPS_PROXY rejects the connection (407 " in said
     machine.setenv("HTTPS_PROXY", f"http://me:p%40w@{proxy.address}")
     assert fetched() == WHOLE
 
@@ -678,7 +680,7 @@ def test_a_host_that_needs_no_proxy(machine: pytest.MonkeyPatch, published: Publ
 @pytest.mark.parametrize("value", ["socks5://127.0.0.1:1080", "http://:8080", "http://host:port"])
 def test_a_proxy_of_another_kind(machine: pytest.MonkeyPatch, trusted: Published, value: str) -> None:
     machine.setenv("HTTPS_PROXY", value)
-    assert "HTTPS_PROXY does not name an HTTP proxy" in sentence()
+    assert "HTTPS_PROXY is not the address of an HTTP proxy" in sentence()
 
 
 # --- Maven's settings -----------------------------------------------------------------------------

@@ -819,8 +819,8 @@ def test_one_sentence_and_a_code_for_each_mistake(
 
     streams = ("--stream", "s/t", "--sync", "s/sync")
     assert "nowhere is not there" in run(str(tmp_path / "nowhere"), *streams)
-    assert "for CSV files" in run(str(tmp_path), *streams, "--format", "lines", "--key-column", "a")
-    assert "for --format lines" in run(str(tmp_path), *streams, "--format", "csv", "--keep-empty")
+    assert "need --format csv" in run(str(tmp_path), *streams, "--format", "lines", "--key-column", "a")
+    assert "need --format lines" in run(str(tmp_path), *streams, "--format", "csv", "--keep-empty")
     assert "delimiter" in run(str(tmp_path), *streams, "--format", "csv", "--delimiter", "ab")
     assert "stream 't' has no scope" in run(str(tmp_path), "--stream", "t", "--sync", "s/sync")
     assert "scheme 'http'" in run(str(tmp_path), *streams, "--controller", "http://x:1")

@@ -207,7 +207,7 @@ def test_a_server_that_ends_while_it_starts_is_explained(tmp_path: Path) -> None
     process.start()
     assert process._process is not None
     process._process.wait(60)
-    with pytest.raises(ServerStartError, match=r"brief has ended while it was starting(?s:.*)my last words"):
+    with pytest.raises(ServerStartError, match=r"brief has ended during its start(?s:.*)my last words"):
         running.wait_ready("tcp://127.0.0.1:1", processes=[process])
     process.kill()
 
@@ -216,9 +216,7 @@ def test_a_server_that_never_answers_is_named() -> None:
     with socket.socket() as dead:
         dead.bind(("127.0.0.1", 0))
         uri = f"tcp://127.0.0.1:{dead.getsockname()[1]}"
-        with pytest.raises(
-            ServerStartError, match=rf"server at {uri} did not get ready within 0 s: .*{uri[6:]}"
-        ):
+        with pytest.raises(ServerStartError, match=rf"server at {uri} was not ready after 0 s: .*{uri[6:]}"):
             running.wait_ready(uri, seconds=0)
 
 
@@ -380,10 +378,10 @@ def test_an_address_is_needed(no_settings: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("kind", ["address", "containers"])
 def test_what_only_the_jars_can(no_settings: pytest.MonkeyPatch, kind: running.Kind) -> None:
-    with pytest.raises(ServerStartError, match="published jars only"):
+    with pytest.raises(ServerStartError, match="supports only the published jars"):
         with server.cluster(kind=kind):
             raise AssertionError
-    with pytest.raises(ServerStartError, match="published jars only"):
+    with pytest.raises(ServerStartError, match="only the published jars, not"):
         with server.standalone(kind=kind, tls=True):
             raise AssertionError
 
@@ -392,7 +390,9 @@ def test_without_a_container_engine(no_settings: pytest.MonkeyPatch, tmp_path: P
     no_settings.setenv("PRAVEGA_WIRE_CACHE", str(tmp_path))
     no_settings.setenv("DOCKER_HOST", f"unix://{tmp_path}/nonesuch.sock")
     assert not containers.image_is_there()
-    with pytest.raises(ServerStartError, match=r"no container engine answers(?s:.*)PRAVEGA_TEST_SERVER=jars"):
+    with pytest.raises(
+        ServerStartError, match=r"no container engine responds(?s:.*)PRAVEGA_TEST_SERVER=jars"
+    ):
         with server.standalone(kind="containers"):
             raise AssertionError
 
@@ -412,13 +412,13 @@ def test_the_command_says_why_it_starts_nothing(
             signal.signal(signal.SIGTERM, before)
     why, error = capsys.readouterr().err.splitlines()
     assert why == (
-        f"PRAVEGA_CONTROLLER_URI is set to {uri}: that server is used, and none is started "
-        "(to start one, unset it or give --kind jars)"
+        f"PRAVEGA_CONTROLLER_URI is set to {uri}: using that server instead of starting one "
+        "(to start one, unset the variable or pass --kind jars)"
     )
     assert error.startswith(
-        f"error: PRAVEGA_CONTROLLER_URI={uri} is set, so no server is started, and none answers"
+        f"error: PRAVEGA_CONTROLLER_URI={uri} is set, so no server was started, but no server responds"
     )
-    assert error.endswith("unset it to have one started")
+    assert error.endswith("unset the variable to have one started")
 
 
 def test_the_command_says_what_is_wrong(
@@ -431,7 +431,8 @@ def test_the_command_says_what_is_wrong(
         signal.signal(signal.SIGTERM, before)
     shown = capsys.readouterr()
     assert shown.err.endswith(
-        "error: PRAVEGA_TEST_SERVER=address needs PRAVEGA_CONTROLLER_URI, for instance tcp://localhost:9090\n"
+        "error: PRAVEGA_TEST_SERVER=address needs PRAVEGA_CONTROLLER_URI; set it, for example to "
+        "tcp://localhost:9090\n"
     )
     assert shown.out == ""
 
@@ -506,7 +507,7 @@ def test_the_lock_file_names_every_file_once() -> None:
 
 def test_a_directory_of_jars(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PRAVEGA_WIRE_JARS", str(tmp_path))
-    with pytest.raises(ServerStartError, match=f"PRAVEGA_WIRE_JARS={tmp_path} holds no jars"):
+    with pytest.raises(ServerStartError, match=f"PRAVEGA_WIRE_JARS={tmp_path} contains no jars"):
         jars.server_classpath()
     (tmp_path / "b.jar").touch()
     (tmp_path / "a.jar").touch()
