@@ -1,4 +1,4 @@
-"""Exactly-once ingestion: what was in the files or the source is in the stream once, whatever crashes."""
+"""Exactly-once ingestion: the events of files or of a source end up in a stream once, even after crashes."""
 
 from pravega_wire import _public
 from pravega_wire.ingest.engine import IfUnknown, Observer, Progress, Stage

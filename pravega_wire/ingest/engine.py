@@ -1,4 +1,4 @@
-"""One part after the other into a transaction of its own, with the state written before the data."""
+"""Writes each part of the input in its own transaction, and records the state before it writes the data."""
 
 from __future__ import annotations
 
@@ -37,14 +37,15 @@ from pravega_wire.types import ScopedStream
 __all__ = ["IfUnknown", "Observer", "Options", "Progress", "Stage"]
 
 IfUnknown = Literal["raise", "committed", "aborted"]
-"""What to take a transaction for that the server has forgotten."""
+"""What to assume about a transaction that the server has no record of; ``"raise"`` assumes nothing and
+fails."""
 
 _ATTEMPTS = 3
 _DROP_SECONDS = 10.0
 
 
 class Stage(Enum):
-    """Points of the algorithm, in their order."""
+    """The points of the algorithm, in order. The values describe what has been done."""
 
     RECOVERED = "the last record is settled"
     BEGUN = "a transaction is begun, and no record says so"
@@ -57,17 +58,20 @@ class Stage(Enum):
 
 
 Observer = Callable[[Stage, IngestRecord], Awaitable[None]]
-"""Awaited at each :class:`Stage`, with the record that is current then (at ``BEGUN``: about to be)."""
+"""Awaited at each :class:`Stage` with the current record (at ``BEGUN``, with the record about to be
+written)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a run has come.
+    """The progress of a run.
 
-    :ivar done: files (of a source: transactions) committed in this run; while it lasts, the commit of the
-        latest is accepted, and may not be visible yet. :ivar skipped: files that were done before it.
-    :ivar total: files altogether; 0 of a source, which does not tell.
-    :ivar events, bytes: written in this run, those of the open transaction included; bytes are of payloads.
+    :ivar done: number of files (for a source: transactions) committed in this run. During the run, the latest
+        commit has been accepted but may not be visible yet.
+    :ivar skipped: number of files that were ingested before this run.
+    :ivar total: number of all files; 0 for a source, whose length is unknown.
+    :ivar events: number of events written in this run, including those of the open transaction.
+    :ivar bytes: number of payload bytes of these events.
     """
 
     done: int = 0
@@ -79,12 +83,14 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What file and source ingesters share.
+    """The options of both file and source ingesters.
 
-    :ivar segments: of the data stream, when it is created.
-    :ivar create: create the scopes and streams that are not there.
-    :ivar lease_ms: of the transactions, milliseconds; renewed in the background.
-    :ivar if_unknown: what to take the last transaction for when the server has forgotten it.
+    :ivar segments: number of segments of the data stream, if it is created.
+    :ivar create: whether to create missing scopes and streams.
+    :ivar lease_ms: lease of the transactions in milliseconds; it is renewed in the background.
+    :ivar if_unknown: what to assume about the last transaction if the server has no record of it.
+    :ivar progress: called with the progress, or None.
+    :ivar observer: awaited at each stage, or None.
     """
 
     segments: int = 10
@@ -97,7 +103,7 @@ class Options:
     def __post_init__(self) -> None:
         if self.if_unknown not in ("raise", "committed", "aborted"):
             raise InvalidArgumentError(
-                f"setting if_unknown: {self.if_unknown!r} is not one of fail, committed, aborted"
+                f"setting if_unknown: {self.if_unknown!r} is not one of raise, committed, aborted"
             )
         check_count("setting segments", self.segments, highest=INT32_MAX)
         check_flag("setting create", self.create)
@@ -105,7 +111,7 @@ class Options:
 
 
 class Engine:
-    """What both ingesters run on. Use as a context manager; :meth:`settle` comes first."""
+    """The algorithm of both ingesters. Use it as a context manager, and call :meth:`settle` first."""
 
     def __init__(
         self, client: PravegaClient, stream: ScopedStream, journal: Journal, options: Options
@@ -113,9 +119,9 @@ class Engine:
         self.stream = stream
         self.journal = journal
         self.progress = Progress()
-        # Whether the record's part is done: its commit is accepted; readers may not see it yet.
+        # Whether the record's part is done: its commit was accepted, but readers may not see it yet.
         self._committed = False
-        # The transaction whose commit was asked for last.
+        # The transaction of the last commit request.
         self._committing: UUID | None = None
         self._client = client
         self._options = options
@@ -125,13 +131,17 @@ class Engine:
     async def open(
         cls, client: PravegaClient, stream: StreamName, sync_stream: StreamName, kind: Kind, options: Options
     ) -> Self:
-        """Create what is missing and read the last record. Errors as :meth:`Journal.open`.
+        """Create missing streams and read the last record.
 
-        :raises IngestedStreamGoneError: there is a record of a transaction, and the data stream is not there.
+        :raises InvalidArgumentError: as for :meth:`Journal.open`.
+        :raises IngestedStreamGoneError: there is a record of a transaction, but the data stream does not
+            exist.
         """
         data, sync = client.config.resolve(stream), client.config.resolve(sync_stream)
         if data == sync:
-            raise InvalidArgumentError(f"stream {data} cannot be the data stream and the sync stream at once")
+            raise InvalidArgumentError(
+                f"stream {data} cannot be both the data stream and the sync stream; use another sync stream"
+            )
         if options.create:
             await client.create_scope(sync.scope)
             await client.create_stream(sync, 1)
@@ -139,12 +149,12 @@ class Engine:
         try:
             record = journal.seen
             if record.phase != Phase.NOTHING:
-                # Made again it would be empty, and what is recorded as done would never go in.
+                # A new stream would be empty, and data recorded as done would never be written to it.
                 if not await client.stream_exists(data):
                     raise IngestedStreamGoneError(
-                        f"stream {data} is not there any more, and sync stream {sync} says that ingestion "
-                        f"into it has come to {record.title}: what went in was deleted with it. To ingest "
-                        f"everything again, use another sync stream (or delete {sync})",
+                        f"stream {data} no longer exists, but sync stream {sync} records its ingestion up to "
+                        f"{record.title}: the ingested data was deleted with the stream. To ingest "
+                        f"everything again, use another sync stream or delete {sync}",
                         scope=data.scope,
                         stream=data.name,
                         item=record.item or record.title,
@@ -168,7 +178,7 @@ class Engine:
             await self._options.observer(stage, record)
 
     def report(self, **changes: int) -> None:
-        """Tell the progress."""
+        """Update and report the progress."""
         self.progress = replace(self.progress, **changes)
         if self._options.progress is not None:
             self._options.progress(self.progress)
@@ -176,10 +186,10 @@ class Engine:
     # --- recovery -------------------------------------------------------------------------------
 
     async def settle(self) -> bool:
-        """Find out how the last record's transaction ended, or end it; True when its part is done.
+        """Find out how the last record's transaction ended, or end it. Return True if its part is done.
 
-        :raises TransactionOutcomeUnknownError: the server has forgotten it.
-        :raises FencedError: another ingester is at work.
+        :raises TransactionOutcomeUnknownError: the server has no record of the transaction.
+        :raises FencedError: another ingester is using the sync stream.
         """
         for _ in range(_ATTEMPTS):
             record = self.journal.seen
@@ -193,7 +203,7 @@ class Engine:
                 elif action is Action.COMMIT_AND_GO_ON:
                     await self._client.commit_transaction(self.stream, record.transaction)
             except TransactionNotOpenError:
-                # Its owner, alive after all, or its lease has ended it just now. An end is final: ask again.
+                # Its owner, which is still alive, or its lease has just ended it. That is final: check again.
                 continue
             except TransactionUnknownError:
                 action = Action.STOP
@@ -202,7 +212,7 @@ class Engine:
                     raise self._unknown(record)
                 action = Action.GO_ON if self._options.if_unknown == "committed" else Action.REDO
             if action is Action.GO_ON and record.phase == Phase.BEGUN:
-                # Its owner may be alive, and have written the end record since this one was read.
+                # Its owner may be alive, and may have written the end record since this one was read.
                 await self.journal.check()
             self._committed = action in (Action.GO_ON, Action.COMMIT_AND_GO_ON)
             await self._observe(Stage.RECOVERED, record)
@@ -211,7 +221,7 @@ class Engine:
             IngestError,
             record,
             f"{record.title}: transaction {record.transaction} on {self.stream} can be neither committed nor "
-            "aborted",
+            f"aborted ({_ATTEMPTS} attempts); run the ingestion again",
         )
 
     def _named(self, kind: type[IngestError], record: IngestRecord, message: str) -> IngestError:
@@ -228,21 +238,21 @@ class Engine:
             TransactionOutcomeUnknownError,
             record,
             f"{record.title}: the server has no record of its transaction {record.transaction} on "
-            f"{self.stream} any more, so whether it was committed cannot be told; look into the stream, and "
-            "say if_unknown 'committed' or 'aborted'",
+            f"{self.stream}, so whether it was committed is unknown; inspect the stream, then run the "
+            "ingestion with if_unknown 'committed' or 'aborted'",
         )
 
     # --- one part -------------------------------------------------------------------------------
 
     async def ingest(self, part: Part) -> bool:
-        """Write a part in a transaction, and commit it; False when there is nothing to write.
+        """Write a part in a transaction and commit it. Return False if there is nothing to write.
 
-        A transaction that was aborted under way (its lease ran out, or another ingester is about to take
-        over) is done again if the record is still the one of this ingester.
+        If the transaction is aborted before its commit (its lease expired, or another ingester is about to
+        take over), the part is written again, provided that the record is still this ingester's.
 
-        :raises FencedError: another ingester is at work.
-        :raises PravegaTimeoutError: the transaction of the part before stays COMMITTING; nothing of this part
-            is written.
+        :raises FencedError: another ingester is using the sync stream.
+        :raises PravegaTimeoutError: the transaction of the previous part stays COMMITTING; nothing of this
+            part was written.
         """
         for attempt in range(1, _ATTEMPTS + 1):
             before = self.progress
@@ -299,24 +309,24 @@ class Engine:
             await self._observe(Stage.WRITING, self.journal.seen)
             if ended:
                 break
-        # The end record says that all is stored, so that comes first.
+        # The end record states that everything is stored, so flush first.
         await txn.flush()
         await self._observe(Stage.WRITTEN, self.journal.seen)
         length = await part.end(count)
         if length is not None:
             await self.journal.replace(replace(self.journal.seen, length=length, phase=Phase.ENDED))
             await self._observe(Stage.ENDED, self.journal.seen)
-        # From here on there may be a commit on the server, even if this is cancelled or the answer is lost.
+        # From here on the server may commit, even if this is cancelled or the reply is lost.
         self._committing = txn.txn_id
         await txn.commit()
         self._committed = True
         await self._observe(Stage.COMMITTING, self.journal.seen)
 
     async def _drop(self, txn: Transaction) -> None:
-        """Abort, as far as that can be done now; its lease does the rest.
+        """Abort the transaction if that is possible now; otherwise its lease will end it.
 
-        Not when a commit was asked for: it might still be under way, and a 0.13.0 controller may leave a
-        transaction COMMITTING for ever when both meet. Who settles the record later knows how it ended.
+        After a commit request it is not aborted: the commit may still be in progress, and a 0.13.0 controller
+        may leave a transaction COMMITTING forever if it receives both. A later run finds out how it ended.
         """
         if self._committing == txn.txn_id:
             await txn.aclose()
@@ -325,17 +335,18 @@ class Engine:
             try:
                 await txn.abort()
             except PravegaError:
-                # Committed (the record's status will say so), or the server is not there.
+                # It is committed (its status will show that), or the server does not respond.
                 pass
 
     async def _confirm(self) -> bool:
-        """Wait until readers see the part of the record, if that is done; only then may a record follow it.
+        """If the record's part is done, wait until readers see it; only then may the next record be written.
 
-        A commit that is accepted is not a commit yet: one that raced with an abort (of an ingester that took
-        over) may stay COMMITTING. Whoever goes on from there would lose the part, or put it out of order.
+        An accepted commit is not yet final: one that raced with an abort (by an ingester that took over) may
+        stay COMMITTING. Continuing from there would lose the part, or store it out of order.
 
-        :returns: whether it was done.
-        :raises PravegaTimeoutError: it stays COMMITTING. The record stays too: the next run waits again.
+        :returns: True if the part was done.
+        :raises PravegaTimeoutError: the transaction stays COMMITTING. The record is kept, so the next run
+            waits again.
         """
         record = self.journal.seen
         if not self._committed or record.phase not in (Phase.BEGUN, Phase.ENDED):
@@ -347,7 +358,8 @@ class Engine:
                 raise self._unknown(record) from error
         except PravegaTimeoutError as error:
             raise PravegaTimeoutError(
-                f"{record.title}: {error.message}; nothing after it is ingested, and another run waits again",
+                f"{record.title}: {error.message}; nothing after it was ingested. Run the ingestion again to "
+                "wait for it",
                 scope=self.stream.scope,
                 stream=self.stream.name,
                 transaction=record.transaction,
@@ -355,9 +367,10 @@ class Engine:
         return True
 
     async def finish(self) -> None:
-        """Wait until readers see everything, and note that in the record.
+        """Wait until readers see everything, and record that.
 
-        The server forgets a transaction a day after its end; with this note the next run need not ask.
+        The server removes its record of a transaction a day after its end; the next run does not need it
+        then.
 
         :raises PravegaTimeoutError: the last part's transaction stays COMMITTING.
         """
@@ -367,16 +380,17 @@ class Engine:
         try:
             await self.journal.replace(replace(record, phase=Phase.DONE))
         except FencedError:
-            # Another one has gone on from here meanwhile; there was nothing left to do here.
+            # Another ingester has already continued from here; nothing is left to do.
             return
         await self._observe(Stage.DONE, self.journal.seen)
 
 
 class Part(ABC):
-    """What goes into one transaction; each ingester has its own class of it.
+    """The data of one transaction; each ingester has its own subclass.
 
-    :ivar title: what messages call it.
-    :ivar last: says of a sample that it ends the part; None when it does not depend on the samples.
+    :ivar title: the part's name in messages.
+    :ivar last: returns True for the sample that ends the part; None if the end does not depend on the
+        samples.
     """
 
     title = ""
@@ -384,19 +398,19 @@ class Part(ABC):
 
     @abstractmethod
     async def begin(self) -> SampleReader | None:
-        """Called before each attempt: where the samples come from; None when there are none."""
+        """Return the reader of the samples, or None if there are none; called before each attempt."""
 
     @abstractmethod
     def record(self) -> IngestRecord:
-        """The record to write before the data; transaction and phase are filled in."""
+        """Return the record to write before the data, without transaction and phase."""
 
     def wanted(self, count: int) -> int | None:
-        """How many more samples to take after ``count``; None for all there are."""
+        """Return how many more samples to take after ``count``; None for all."""
         return None
 
     @abstractmethod
     async def end(self, count: int) -> int | None:
-        """Called when all is stored: the length for an end record, None for no end record.
+        """Return the length for an end record, or None for no end record; called when everything is stored.
 
         :raises IngestError: the part must not be committed.
         """

@@ -1,4 +1,4 @@
-"""Files of a folder into a stream, each exactly once: see :class:`FileIngester`."""
+"""Ingests the files of a folder, each exactly once: :class:`FileIngester`."""
 
 from __future__ import annotations
 
@@ -24,16 +24,18 @@ __all__ = ["FileIngester", "Found", "LeftOut", "OnChanged", "check_done", "list_
 log = logging.getLogger(__name__)
 
 OnChanged = Literal["raise", "ignore"]
-"""What to do when the files that were ingested are not what lies there now."""
+"""What to do if ingested files have changed or no longer exist."""
 
 _MODULUS = 1 << 128
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A file of the folder.
+    """A file in the folder.
 
-    :ivar name: relative to the folder, with slashes. :ivar size: bytes.
+    :ivar name: name relative to the folder, with slashes.
+    :ivar path: path of the file.
+    :ivar size: size in bytes.
     """
 
     name: str
@@ -42,11 +44,11 @@ class Found:
 
     @property
     def name_print(self) -> int:
-        """A number for the name."""
+        """A hash of the name."""
         return _number(self.name)
 
     def print(self, size: int) -> int:
-        """A number for the name and a size."""
+        """Return a hash of the name and a size."""
         return _number(f"{self.name}\0{size}")
 
 
@@ -61,9 +63,10 @@ def _bytes(number: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Something that matches the pattern and is no file.
+    """An item that matches the pattern but is not a file.
 
-    :ivar name: relative to the folder, with slashes. :ivar why: what it is.
+    :ivar name: name relative to the folder, with slashes.
+    :ivar why: what the item is ("a folder").
     """
 
     name: str
@@ -71,21 +74,23 @@ class LeftOut:
 
 
 def list_files(folder: Path, pattern: str = "*") -> list[Found]:
-    """The files of :func:`scan`."""
+    """Return the files that :func:`scan` finds."""
     return scan(folder, pattern)[0]
 
 
 def scan(folder: Path, pattern: str = "*") -> tuple[list[Found], list[LeftOut]]:
-    """The files of a folder that match, ordered by name (by code points, not by language or by numbers).
+    """Return the matching files of a folder, ordered by name, and the matching items that are not files.
 
-    Folders, links that lead nowhere, sockets, pipes and devices that match are the second list. A folder with
-    files in it that match is not among them: ``**/*`` matches it, too.
+    Names are ordered by code points, regardless of language and numbers. The second list has folders, broken
+    links, sockets, pipes and devices. It does not have folders with matching files, which ``**/*`` matches
+    too.
 
-    :param pattern: as :meth:`pathlib.Path.glob` takes it; ``**/*.csv`` looks into folders as well.
-    :raises InvalidArgumentError: no such folder, or a pattern that cannot be used.
+    :param folder: the folder.
+    :param pattern: a pattern for :meth:`pathlib.Path.glob`; ``**/*.csv`` includes files in subfolders.
+    :raises InvalidArgumentError: the folder does not exist, or the pattern is not valid.
     """
     if not folder.is_dir():
-        raise InvalidArgumentError(f"folder {folder} is not there, or is not a folder")
+        raise InvalidArgumentError(f"folder {folder} does not exist, or is not a folder")
     found, left_out = [], []
     try:
         for path in folder.glob(pattern):
@@ -95,14 +100,16 @@ def scan(folder: Path, pattern: str = "*") -> tuple[list[Found], list[LeftOut]]:
             else:
                 left_out.append(LeftOut(name, _kind_of(path)))
     except (ValueError, NotImplementedError) as error:
-        raise InvalidArgumentError(f"pattern {pattern!r} cannot be used: {error}") from error
+        raise InvalidArgumentError(f"pattern {pattern!r} is not valid: {error}") from error
     except OSError as error:
         raise InvalidArgumentError(f"folder {folder} cannot be listed: {error.strerror or error}") from error
     for each in found:
         try:
             each.name.encode()
         except UnicodeEncodeError:
-            raise InvalidArgumentError(f"the name of file {each.path!r} is not UTF-8") from None
+            raise InvalidArgumentError(
+                f"the name of file {each.path!r} is not UTF-8; rename the file"
+            ) from None
     inside = {parent.as_posix() for each in found for parent in PurePosixPath(each.name).parents}
     return (
         sorted(found, key=lambda each: each.name),
@@ -111,23 +118,26 @@ def scan(folder: Path, pattern: str = "*") -> tuple[list[Found], list[LeftOut]]:
 
 
 def _kind_of(path: Path) -> str:
-    """What something is that is no file."""
+    """Describe an item that is not a file."""
     if path.is_dir():
         return "a folder"
     if path.is_symlink() and not path.exists():
-        return "a link that leads nowhere"
+        return "a broken link"
     return "a socket, pipe or device"
 
 
 def check_done(files: Sequence[Found], record: IngestRecord, done: bool, on_changed: OnChanged) -> int:
-    """How many of the files are ingested already, the first of them in order.
+    """Return how many of the files, from the first one on, have already been ingested.
 
-    The record holds how many files came before its own, and sums of hashes over their names and sizes. The
-    sums tell whether the files that come first now are those, and of one file too many, which one it is.
+    The record contains the number of files before its own, and sums of hashes of their names and sizes. The
+    sums show whether the first files are still the same; if there is one additional file, they identify it.
 
-    :param done: whether the record's own file is ingested too.
-    :raises IngestedSourceChangedError: they are not: one was added before the last one ingested, removed,
-        renamed, or has another size.
+    :param files: all files, in order.
+    :param record: the last record.
+    :param done: whether the record's own file has been ingested too.
+    :param on_changed: what to do if the first files are not the same.
+    :raises IngestedSourceChangedError: a file was added before the last ingested one, or an ingested file was
+        removed, renamed, or has another size.
     """
     if not record.item:
         return 0
@@ -152,11 +162,13 @@ def check_done(files: Sequence[Found], record: IngestRecord, done: bool, on_chan
             raise _changed(
                 record,
                 f"file {record.item} had {record.length} bytes when it was ingested and has "
-                f"{first[-1].size} now",
+                f"{first[-1].size} now: restore it, or continue without this check (on_changed='ignore', or "
+                "--ignore-changes)",
             )
         raise _changed(
             record,
-            f"one of the {count} files up to {first[-1].name} has another size than when it was ingested",
+            f"the size of one of the {count} files up to {first[-1].name} has changed since it was ingested: "
+            "restore it, or continue without this check (on_changed='ignore', or --ignore-changes)",
         )
 
     more = files[: count + 1]
@@ -165,16 +177,21 @@ def check_done(files: Sequence[Found], record: IngestRecord, done: bool, on_chan
         if len(more) == count + 1 and each.name_print == excess:
             raise _changed(
                 record,
-                f"file {each.name} is new and comes before files that were ingested: in its place it would "
-                "be out of order, and skipping it would lose it; give it a name that comes after "
-                f"{record.item}, or ingest it with a sync stream of its own",
+                f"file {each.name} is new and comes before files that were already ingested, so its events "
+                f"would be out of order: rename it to a name after {record.item}, or ingest it with a "
+                "different sync stream",
             )
     if done and all(each.name != record.item for each in files):
-        raise _changed(record, f"file {record.item} was ingested and is not there any more")
+        raise _changed(
+            record,
+            f"file {record.item} was ingested and no longer exists: restore it, or continue without this "
+            "check (on_changed='ignore', or --ignore-changes)",
+        )
     raise _changed(
         record,
-        f"{count} files were ingested, up to {record.item}{'' if done else ' (without it)'}, and the first "
-        f"{count} by name are not the same any more: files were added, removed or renamed",
+        f"{count} files were ingested, up to {record.item}{'' if done else ' (without it)'}, but the first "
+        f"{count} by name are no longer the same: files were added, removed or renamed. Restore them, or "
+        "continue without this check (on_changed='ignore', or --ignore-changes)",
     )
 
 
@@ -203,7 +220,7 @@ class _FilePart(Part):
         self._stamp: tuple[int, int] = (0, 0)
 
     async def _now(self) -> tuple[int, int]:
-        """Size in bytes and time of change."""
+        """Return the file's size in bytes and modification time."""
         try:
             found = await trio.to_thread.run_sync(self._file.path.stat, abandon_on_cancel=True)
         except OSError as error:
@@ -235,7 +252,7 @@ class _FilePart(Part):
     async def end(self, count: int) -> None:
         if await self._now() != self._stamp:
             raise IngestError(
-                f"{self.title} has changed while it was read: ingest it when it is complete",
+                f"{self.title} changed while it was being read: run the ingestion again when it is complete",
                 item=self._file.name,
             )
 
@@ -244,48 +261,54 @@ class _FilePart(Part):
             self._reader.close()
 
     def sums_after(self) -> tuple[int, int]:
-        """The sums over the files before it and itself, as it was read."""
+        """Return the sums over the previous files and this one, as it was read."""
         names, contents = self._sums
         return names + self._file.name_print, contents + self._file.print(self._stamp[0])
 
 
 def _warn(left_out: LeftOut) -> None:
-    log.warning("%s is %s, and is left out", left_out.name, left_out.why)
+    log.warning("%s is %s and was skipped", left_out.name, left_out.why)
 
 
 class FileIngester:
     """Ingests the files of a folder in the order of their names, each in one transaction, exactly once.
 
-    ::
+    Example::
 
         ingester = FileIngester(client, "scope/events", "scope/events-sync", parse=csv_rows("station"))
         await ingester.run(Path("readings"), "*.csv")
 
     Before the first event of a file is written, the state on the sync stream names the file and its
-    transaction. After a crash the next run asks how that transaction ended, and begins with that file again
-    or with the one after it. Of several ingesters with the same sync stream one stays; the others stop with
+    transaction. After a crash, the next run finds out how that transaction ended, and starts with that file
+    again or with the next one. If several ingesters use the same sync stream, one continues and the others
+    stop with
     :class:`~pravega_wire.errors.FencedError`.
 
-    What the caller has to see to: files do not change any more once they are in the folder (one that changes
-    while it is read is not committed), and new ones have names that come after the old ones'. The ingested
-    ones stay where they are; otherwise the next run refuses to go on, unless ``on_changed`` is ``"ignore"``.
+    The caller has to ensure three things. Files in the folder do not change (a file that changes while it is
+    read is not committed). New files have names after those of the old ones. Ingested files stay where they
+    are; otherwise the next run fails, unless ``on_changed`` is ``"ignore"``.
 
-    :param stream: the data stream, created with ``segments`` fixed segments if it is not there.
-    :param sync_stream: the state, created with one segment. One for each folder.
-    :param parse: gives the samples of a file, pairs of routing key and event; :func:`lines`,
-        :func:`csv_rows`, or the caller's. It runs in a worker thread.
-    :param key: the routing key of an event, instead of the one that ``parse`` gives. An event without a key
-        gets the name of its file.
-    :param on_changed: ``"raise"``: stop when ingested files were added to, removed, renamed or changed.
-        ``"ignore"``: go on after the last one by name; what comes before it is never looked at.
-    :param if_unknown: what to take the last transaction for if the server has forgotten it (a day after its
-        end).
-    :param create: create scopes and streams that are not there.
-    :param lease_ms: of each transaction, milliseconds, renewed in the background.
+    :param client: the client to use.
+    :param stream: the data stream; it is created with ``segments`` fixed segments if it does not exist.
+    :param sync_stream: the stream for the state; it is created with one segment if it does not exist. Use a
+        different one for each folder.
+    :param parse: returns the samples of a file, pairs of routing key and event: :func:`lines`,
+        :func:`csv_rows` or your own function. It runs in a worker thread.
+    :param key: returns the routing key of an event, instead of the one from ``parse``. An event without a key
+        gets the name of its file as its key.
+    :param on_changed: ``"raise"`` stops if files were added before ingested ones, or ingested files were
+        removed, renamed or changed. ``"ignore"`` continues after the last ingested name, and never reads the
+        files before it.
+    :param if_unknown: what to assume about the last transaction if the server has no record of it, which is
+        the case a day after its end.
+    :param segments: number of segments of the data stream, if it is created.
+    :param create: whether to create missing scopes and streams.
+    :param lease_ms: lease of each transaction in milliseconds; it is renewed in the background.
     :param progress: called with a :class:`Progress` after each batch of events and each file.
-    :param left_out: called for each thing in the folder that matches and is no file (a folder, a link that
-        leads nowhere, a socket), before the first file is ingested. Default: a warning is logged.
-    :param observer: awaited at each :class:`Stage`; what it raises ends the run.
+    :param left_out: called for each matching item that is not a file (a folder, a broken link, a socket),
+        before the first file is ingested. By default a warning is logged.
+    :param observer: awaited at each :class:`Stage`; an error that it raises ends the run.
+    :raises InvalidArgumentError: an option has a value that is not allowed.
     """
 
     def __init__(
@@ -306,7 +329,7 @@ class FileIngester:
         observer: Observer | None = None,
     ) -> None:
         if on_changed not in ("raise", "ignore"):
-            raise InvalidArgumentError(f"setting on_changed: {on_changed!r} is neither raise nor ignore")
+            raise InvalidArgumentError(f"setting on_changed: {on_changed!r} is not one of raise, ignore")
         self._client = client
         self._stream = stream
         self._sync_stream = sync_stream
@@ -330,22 +353,25 @@ class FileIngester:
         return ((key(event), event) for _, event in self._parse(path))
 
     async def run(self, folder: Path | str, pattern: str = "*") -> Progress:
-        """Ingest what is there now and was not ingested before; returns when readers see all of it.
+        """Ingest the files that have not been ingested yet; return when readers see all their events.
 
-        The result's ``total`` is 0 when nothing matches, which is no error.
+        If no file matches, the ``total`` of the result is 0; that is not an error.
 
-        :param folder, pattern: see :func:`scan`.
-        :raises FencedError: another ingester is at work with this sync stream.
-        :raises IngestedSourceChangedError: files that were ingested have changed, or new ones come before
-            them.
-        :raises IngestedStreamGoneError: the data stream was deleted after files went in.
+        :param folder: the folder.
+        :param pattern: a pattern for :meth:`pathlib.Path.glob`; ``**/*.csv`` includes files in subfolders.
+        :returns: the progress of this run.
+        :raises InvalidArgumentError: the folder does not exist, the pattern is not valid, or the sync stream
+            belongs to another ingestion.
+        :raises FencedError: another ingester is using this sync stream.
+        :raises IngestedSourceChangedError: ingested files have changed, or new files come before them.
+        :raises IngestedStreamGoneError: the data stream was deleted after files were ingested.
         :raises StreamSealedError: the data stream is sealed.
-        :raises TransactionOutcomeUnknownError: the server has forgotten how the last transaction ended.
-        :raises IngestError: a file cannot be read, or holds something that cannot be written; it names the
-            file, and the files before it are ingested.
+        :raises TransactionOutcomeUnknownError: the server has no record of the last transaction.
+        :raises IngestError: a file cannot be read, or contains something that cannot be written. The error
+            names the file; the files before it have been ingested.
         """
         folder = Path(folder)
-        # A mistake in the folder's name is found before anything is created.
+        # First of all, so that a wrong folder name is found before any stream is created.
         await trio.to_thread.run_sync(list_files, folder, pattern, abandon_on_cancel=True)
         async with Engine.open(
             self._client, self._stream, self._sync_stream, Kind.FILES, self._options

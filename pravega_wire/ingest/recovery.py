@@ -1,4 +1,4 @@
-"""What to do with the transaction of the last record, after whatever happened: one table."""
+"""Decides what to do with the transaction of the last record after a failure."""
 
 from __future__ import annotations
 
@@ -11,25 +11,26 @@ __all__ = ["Action", "decide"]
 
 
 class Action(Enum):
-    """How ingestion goes on."""
+    """How ingestion continues."""
 
     REDO = "begin with the record's part"
     ABORT_AND_REDO = "abort the transaction, then begin with the record's part"
     COMMIT_AND_GO_ON = "commit the transaction, then begin with the next part"
     GO_ON = "begin with the next part"
-    STOP = "nobody can tell"
+    STOP = "the outcome is unknown"
 
 
 def decide(phase: Phase, status: TxnStatus) -> Action:
-    """The action for a record and its transaction's status.
+    """Return the action for a record and the status of its transaction.
 
-    A transaction without an end record may hold a part of its data only, so an open one is aborted; one with
-    an end record holds all of it. An end record does not help with a transaction that the server has
-    forgotten: it may have been committed, or aborted when its lease ran out. Only a record of the commit
-    does.
+    Without an end record a transaction may contain only some of its data, so it is aborted if it is open.
+    With an end record it contains all its data. If the server has no record of the transaction, an end record
+    does not help: the transaction may have been committed, or aborted when its lease expired. Only a record
+    of the commit decides that.
 
-    After a transaction that is only COMMITTING the next part may be begun. It is recorded and written when
-    that transaction is COMMITTED, which a 0.13.0 controller does not promise: ``Engine`` waits for it.
+    After a transaction that is still COMMITTING, the next part may be prepared. It is recorded and written
+    only when that transaction is COMMITTED, which a 0.13.0 controller does not guarantee to happen:
+    ``Engine`` waits for it.
     """
     if phase is Phase.NOTHING:
         return Action.REDO

@@ -1,4 +1,4 @@
-"""From a file or a source to samples: pairs of routing key and event."""
+"""Reads samples, pairs of routing key and event, from files and sources."""
 
 from __future__ import annotations
 
@@ -20,34 +20,35 @@ from pravega_wire.protocol.append import MAX_EVENT_BYTES
 __all__ = ["Parse", "Sample", "SampleReader", "byte_lines", "csv_rows", "lines"]
 
 Sample = tuple[str | None, bytes]
-"""Routing key and event. Without a key (None) it gets the name of its file, or of its source."""
+"""A routing key and an event. If the key is None, the name of the file or stream is used as the key."""
 
 Parse = Callable[[Path], Iterable[Sample]]
-"""Gives the samples of a file, in order. It runs in a worker thread, so it may block."""
+"""Returns the samples of a file in order. It runs in a worker thread, so it may block."""
 
 _FILL_EVENTS = 1000
 _FILL_BYTES = 256 * 1024
 
 _LINE_EXTRA = len(codecs.BOM_UTF8) + len(b"\r\n") + 1
-# What a line may have beside the largest event, and one byte more: to tell that it is larger.
+# What a line may have in addition to the largest event, plus one byte to detect a larger one.
 
 
 def byte_lines(*, keep_empty: bool = False, exact: bool = False) -> Parse:
-    """Makes a :data:`Parse` for files of lines: an event for each, no keys.
+    """Create a :data:`Parse` for text files: one event for each line, without routing keys.
 
-    A line ends with a line feed, or with the file. A carriage return right before the line feed belongs to
-    the line end, and a UTF-8 byte order mark at the file's beginning to no line. All other bytes are kept,
-    whatever they are.
+    A line ends with a line feed or with the file. A carriage return directly before the line feed is removed,
+    and so is a UTF-8 byte order mark at the start of the file. All other bytes are kept unchanged.
 
-    :param keep_empty: lines without a byte are empty events; otherwise they are left out.
-    :param exact: the bytes between line feeds as they are: carriage returns and byte order marks stay.
-    :raises IngestError: (while reading) a line is larger than an event may be. It names file and line.
+    :param keep_empty: whether empty lines are events; by default they are skipped.
+    :param exact: whether to keep all bytes between line feeds, including carriage returns and byte order
+        marks.
+    :raises IngestError: (while reading) a line is larger than the largest event. The message names file and
+        line.
     """
 
     def parse(path: Path) -> Iterator[Sample]:
         number = 0
         with path.open("rb") as file:
-            # A line that cannot be an event is not read to its end.
+            # A line that is too large is not read to its end.
             while line := file.readline(MAX_EVENT_BYTES + _LINE_EXTRA):
                 number += 1
                 text = line.removesuffix(b"\n")
@@ -68,7 +69,7 @@ _lines = byte_lines()
 
 
 def lines(path: Path) -> Iterable[Sample]:
-    """An event for each line that is not empty: :func:`byte_lines` with its defaults."""
+    """Read one event for each line that is not empty: :func:`byte_lines` with its defaults."""
     return _lines(path)
 
 
@@ -81,7 +82,8 @@ def _too_large(path: Path, number: int, what: str, size: int | None = None) -> I
 
 
 class _Remembering:
-    """Lines, with those that were taken since the last question: the source text of a record."""
+    """Iterates over lines, and keeps those read since the last call of :meth:`text`: the text of a CSV
+    row."""
 
     def __init__(self, file: Iterable[str]) -> None:
         self._lines = iter(file)
@@ -96,7 +98,7 @@ class _Remembering:
         return line
 
     def text(self) -> str:
-        """The lines taken, without the last line end."""
+        """Return the lines read since the last call, without the last line end."""
         text = "".join(self._taken)
         self._taken.clear()
         return text.rstrip("\r\n")
@@ -109,25 +111,31 @@ def csv_rows(
     delimiter: str = ",",
     encoding: str = "utf-8-sig",
 ) -> Parse:
-    """Makes a :data:`Parse` for CSV files with a header line.
+    """Create a :data:`Parse` for CSV files with a header line: one event for each row.
 
-    :param key_column: name of the column whose value is the routing key; None for no keys.
-    :param as_json: events are JSON objects of column name to text, in UTF-8; otherwise each is the row as it
-        is in the file (line breaks inside quotes included), in UTF-8.
-    :param encoding: of the files; the default takes a byte order mark as well.
+    Fields may be as large as events: the limit of the ``csv`` module is raised to that for the whole process.
+
+    Example::
+
+        ingester = FileIngester(client, "demo/readings", "demo/readings-sync", parse=csv_rows("station"))
+
+    :param key_column: name of the column with the routing key; None for no routing keys.
+    :param as_json: whether events are JSON objects of column name to text. By default an event is the row's
+        text in the file, including line breaks inside quotes. Both are UTF-8.
+    :param delimiter: the character between fields.
+    :param encoding: encoding of the files; the default also accepts a byte order mark.
     :raises InvalidArgumentError: there is no such encoding, or the delimiter is not one character.
-    :raises IngestError: (while reading) a row has another number of fields than the header, a quote is not
-        closed, the key column is not there or there are two of it, two columns would be one in a JSON object,
-        the row is larger than an event may be, or the text is not in this encoding. It names file and line.
-
-    Fields may be as large as events: the ``csv`` module's limit is raised to that for the whole process.
+    :raises IngestError: (while reading) a row and the header have different numbers of fields, a quote is not
+        closed, the key column is missing or exists twice, two columns of a JSON object have the same name,
+        the row is larger than the largest event, or the text is not in this encoding. The message names file
+        and line.
     """
 
     def parse(path: Path) -> Iterator[Sample]:
         with path.open(encoding=encoding, newline="") as file:
             source = _Remembering(file)
             if csv.field_size_limit() < MAX_EVENT_BYTES:
-                # The module's own limit is 128 KiB, for the whole process; nobody needs it that low.
+                # The module's own limit is 128 KiB, and applies to the whole process.
                 csv.field_size_limit(MAX_EVENT_BYTES)
             rows = csv.reader(source, delimiter=delimiter, strict=True)
 
@@ -140,17 +148,17 @@ def csv_rows(
                 if header is None:
                     return
                 if key_column is not None and key_column not in header:
-                    raise wrong(f"there is no column {key_column!r}, only {', '.join(header)}")
+                    raise wrong(f"there is no column {key_column!r}; the columns are {', '.join(header)}")
                 for name, times in Counter(header).items():
                     if times > 1 and (as_json or name == key_column):
-                        raise wrong(f"{times} columns are called {name!r}, and only one would be used")
+                        raise wrong(f"{times} columns have the name {name!r}, but only one would be used")
                 key_index = None if key_column is None else header.index(key_column)
                 for row in rows:
                     text = source.text()
                     if not row:
                         continue
                     if len(row) != len(header):
-                        raise wrong(f"{len(row)} fields, and the header has {len(header)}")
+                        raise wrong(f"the row has {len(row)} fields, but the header has {len(header)}")
                     if as_json:
                         text = json.dumps(dict(zip(header, row, strict=True)), ensure_ascii=False)
                     event = text.encode()
@@ -160,24 +168,24 @@ def csv_rows(
             except csv.Error as error:
                 raise wrong(error) from error
             except UnicodeDecodeError as error:
-                # Found in a block of many lines, before any of them is read.
+                # The error is in a block of many lines, none of which has been returned yet.
                 raise _not_text(path, encoding, error) from error
             except UnicodeError as error:
                 raise wrong(error) from error
 
-    # Found now, not in the first file.
+    # Check the arguments now, not when the first file is read.
     try:
         codecs.lookup(encoding)
         csv.reader(io.StringIO(), delimiter=delimiter)
     except (LookupError, TypeError, ValueError) as error:
         raise InvalidArgumentError(
-            f"CSV with encoding {encoding!r}, delimiter {delimiter!r}: {error}"
+            f"csv_rows: encoding {encoding!r} or delimiter {delimiter!r} is not valid: {error}"
         ) from error
     return parse
 
 
 def _not_text(path: Path, encoding: str, found: UnicodeError) -> IngestError:
-    """The error for a file that is not in its encoding: where that is, by reading it once more."""
+    """Return the error for a file that is not in its encoding; read it once more to find the place."""
     line, what = 1, str(found)
     decoder = codecs.getincrementaldecoder(encoding)()
     with path.open("rb") as file:
@@ -194,13 +202,14 @@ def _not_text(path: Path, encoding: str, found: UnicodeError) -> IngestError:
 
 
 class SampleReader:
-    """Takes samples from an iterable that may block, a thousand at a time, in a worker thread.
+    """Reads samples from an iterable that may block, a thousand at a time, in a worker thread.
 
-    A call that is cancelled leaves its thread behind, however long that is blocked, and the reader is closed:
-    what the thread has taken is lost. The iterator is never used by two threads at once.
+    Cancelling a call abandons its thread, however long that stays blocked, and closes the reader: the samples
+    that the thread has read are lost. Two threads never use the iterator at the same time.
 
-    :param begin: gives the iterable; called in the worker thread as well.
-    :param title: what messages call the source. :param default_key: for samples without one.
+    :param begin: returns the iterable; it is also called in the worker thread.
+    :param title: name of the source in messages.
+    :param default_key: routing key for samples without one.
     """
 
     def __init__(self, begin: Callable[[], Iterable[Sample]], *, title: str, default_key: str) -> None:
@@ -212,16 +221,16 @@ class SampleReader:
         self._next = 0
         self._count = 0
         self._exhausted = False
-        # What closing and a thread that was left behind agree upon: the last of them ends the iterator.
+        # Shared by close() and an abandoned thread: whichever comes last ends the iterator.
         self._lock = threading.Lock()
         self._busy = False
         self._closed = threading.Event()
 
     def _fill_alone(self) -> list[tuple[str, bytes]]:
-        """In the worker thread; ends the iterator itself if the reader was closed meanwhile."""
+        """Read samples, in the worker thread; end the iterator if the reader was closed in the meantime."""
         with self._lock:
             if self._closed.is_set():
-                raise ClosedError(f"{self._title} is not read any more")
+                raise ClosedError(f"the reader of {self._title} is closed")
             self._busy = True
         try:
             return self._fill()
@@ -244,8 +253,8 @@ class SampleReader:
                     found.append((self._default_key if key is None else key, event))
                 case _:
                     raise IngestError(
-                        f"{self._title}, sample {self._count}: a sample is a pair of routing key (str or "
-                        f"None) and event (bytes), not {sample!r:.100}",
+                        f"{self._title}, sample {self._count}: a sample must be a pair of routing key (str "
+                        f"or None) and event (bytes), not {sample!r:.100}",
                         item=self._title,
                     )
             size += len(event)
@@ -255,10 +264,10 @@ class SampleReader:
         return found
 
     async def more(self) -> bool:
-        """Whether there is another sample; reads on when none is at hand.
+        """Return True if there is another sample; read more if none is buffered.
 
-        :raises IngestError: the file cannot be read, or gives something else than samples.
-        :raises ClosedError: the reader is closed, or a call of this was cancelled.
+        :raises IngestError: the file cannot be read, or an item is not a sample.
+        :raises ClosedError: the reader was closed, or an earlier call was cancelled.
         """
         if self._next >= len(self._ready) and not self._exhausted:
             self._next = 0
@@ -277,9 +286,10 @@ class SampleReader:
     def take(
         self, limit: int | None = None, last: Callable[[tuple[str, bytes]], bool] | None = None
     ) -> tuple[list[tuple[str, bytes]], bool]:
-        """Samples at hand, and whether ``last`` has said that the latest of them ends a part.
+        """Return buffered samples, and True if ``last`` accepted the last of them as the end of a part.
 
-        :param limit: at most so many.
+        :param limit: largest number of samples; None for no limit.
+        :param last: returns True for the sample that ends a part.
         """
         stop = len(self._ready) if limit is None else min(len(self._ready), self._next + limit)
         start, ended = self._next, False
@@ -292,7 +302,7 @@ class SampleReader:
         return self._ready[start:stop], ended
 
     def close(self) -> None:
-        """End a generator, so that its file is closed: now, or when the thread that is in it comes back."""
+        """End a generator, so that its file is closed: now, or when the thread that is running it returns."""
         with self._lock:
             self._closed.set()
             if self._busy:

@@ -1,4 +1,4 @@
-"""Sources that are not whole files, exactly once: see :class:`SourceIngester`."""
+"""Ingests sources that are not whole files, exactly once: :class:`SourceIngester`."""
 
 from __future__ import annotations
 
@@ -29,18 +29,24 @@ __all__ = [
 
 
 class Source(Protocol):
-    """Something that gives the same samples again, from any position."""
+    """A source that returns the same samples again, from any position."""
 
     def read_from(self, position: int) -> Iterable[Sample]:
-        """The samples after the first ``position`` ones, in order, as far as there are any now.
+        """Return the samples after the first ``position`` samples, in order, as far as they exist now.
 
-        Called and read in a worker thread, so it may block. A later call may give more at the end.
+        It is called and iterated in a worker thread, so it may block. A later call may return more samples at
+        the end.
+
+        :param position: number of samples to skip.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class SequenceSource:
-    """A sequence of samples that every run of the program makes anew in the same way."""
+    """A sequence of samples that is the same in every run of the program.
+
+    :ivar samples: the samples.
+    """
 
     samples: Sequence[Sample]
 
@@ -51,9 +57,13 @@ class SequenceSource:
 
 @dataclass(frozen=True, slots=True)
 class FileSource:
-    """A file that only grows at its end, read as samples by a :data:`Parse`.
+    """A file that only grows at its end, read with a :data:`Parse`.
 
-    With :func:`lines` the last line must be complete. Reading from a position reads what is before it, too.
+    With :func:`lines`, the last line must be complete. Reading from a position also reads everything before
+    it.
+
+    :ivar path: the file.
+    :ivar parse: returns the samples of the file.
     """
 
     path: Path
@@ -69,7 +79,11 @@ class FileSource:
 
 @dataclass(frozen=True, slots=True)
 class FixedCount:
-    """So many samples in each transaction. What is left at the source's end gets an end record."""
+    """A fixed number of samples in each transaction; a smaller rest at the end of the source gets an end
+    record.
+
+    :ivar count: number of samples in each transaction.
+    """
 
     count: int
 
@@ -79,10 +93,10 @@ class FixedCount:
 
 @dataclass(frozen=True, slots=True)
 class LengthBefore:
-    """The length of a transaction is computed before it begins.
+    """The length of each transaction is computed before it begins.
 
-    :param length: from a position to the number of samples in the transaction that begins there; 0 when there
-        is nothing more. It runs in the event loop, so it does not block.
+    :ivar length: returns the number of samples in the transaction that begins at a position; 0 if there are
+        no more samples. It runs in the event loop, so it must not block.
     """
 
     length: Callable[[int], int]
@@ -90,10 +104,10 @@ class LengthBefore:
 
 @dataclass(frozen=True, slots=True)
 class EndRecord:
-    """The data decide where a transaction ends: its length is written into the state before the commit.
+    """The data determines where a transaction ends; its length is recorded before the commit.
 
-    :param last: ``(sample, count, size)``: whether this sample is the last of its transaction, where
-        ``count`` samples of ``size`` bytes are in it, this one included.
+    :ivar last: called with ``(sample, count, size)``; returns True if this sample is the last of its
+        transaction, which now has ``count`` samples with ``size`` bytes, including this one.
     """
 
     last: Callable[[Sample, int, int], bool]
@@ -130,7 +144,8 @@ class _SourcePart(Part):
             self._length = self._method.length(self.position)
             if self._length < 0:
                 raise IngestError(
-                    f"the length computed for position {self.position} is {self._length}", item=self.title
+                    f"the length computed for position {self.position} is {self._length}, which is negative",
+                    item=self.title,
                 )
             if self._length == 0:
                 return None
@@ -143,7 +158,7 @@ class _SourcePart(Part):
 
     def _short(self, count: int) -> IngestError:
         return IngestError(
-            f"the length computed for position {self.position} is {self._length}, and the source gives "
+            f"the length computed for position {self.position} is {self._length}, but the source has only "
             f"{count} samples from there",
             item=self.title,
         )
@@ -164,7 +179,7 @@ class _SourcePart(Part):
 
 
 class _Feed:
-    """The source's samples from one transaction to the next, without reading anew where that can be."""
+    """Reads the source's samples from one transaction to the next, with a single pass where possible."""
 
     def __init__(self, source: Source, stream: str) -> None:
         self.stream = stream
@@ -173,13 +188,13 @@ class _Feed:
         self._reader: SampleReader | None = None
 
     def at(self, position: int) -> SampleReader:
-        """A reader whose next sample is the one after ``position`` samples."""
+        """Return a reader whose next sample is the one after ``position`` samples."""
         if self._reader is None or self.position != position:
             self.close()
             self._reader = SampleReader(
                 lambda: self._source.read_from(position), title="the source", default_key=self.stream
             )
-        # Where it stands is known again when the transaction that takes from it has all of its samples.
+        # The position is unknown until the current transaction has all of its samples.
         self.position = -1
         return self._reader
 
@@ -190,40 +205,54 @@ class _Feed:
 
 
 def _after(record: IngestRecord, done: bool) -> int:
-    """The position that a record leads to."""
+    """Return the position at which ingestion continues after a record."""
     if record.transaction.int == 0 or not done:
         return record.position
     if record.length == UNKNOWN_LENGTH:
         raise CorruptedStateError(
-            f"{record.title}: transaction {record.transaction} on {record.stream} is committed, and there is "
-            "no end record: somebody else has committed it, and where to go on cannot be told",
+            f"{record.title}: transaction {record.transaction} on {record.stream} is committed without an "
+            "end record: another program has committed it, so the position to continue from is unknown. To "
+            "start over, use another sync stream and another data stream",
             transaction=record.transaction,
         )
     return record.position + record.length
 
 
 class SourceIngester:
-    """Ingests a source that can be read again from a position, in transactions of some samples, exactly once.
+    """Ingests a source that can be read again from any position, in transactions of several samples, exactly
+    once.
 
-    ::
+    Example::
 
         ingester = SourceIngester(client, "scope/events", "scope/events-sync", method=FixedCount(10_000))
         await ingester.run(source)
 
-    Positions count samples. The state names position and length of the last transaction, so a run after a
-    crash knows where the next one begins. ``method`` says how long a transaction is:
+    Positions count samples. The state contains the position and length of the last transaction, so a run
+    after a crash continues where the next one begins. ``method`` determines the length of a transaction:
 
-    - :class:`FixedCount`: always the same number, which is in the state from the beginning;
-    - :class:`LengthBefore`: computed before the transaction begins, and then in the state, too;
-    - :class:`EndRecord`: the data decide. The length is put into the state when all samples are stored in the
-      transaction and before it is committed. If that record is there after a crash and the transaction is
-      open, it is committed: it is complete.
+    - :class:`FixedCount`: always the same number, recorded before the data;
+    - :class:`LengthBefore`: computed before the transaction begins, and recorded before the data;
+    - :class:`EndRecord`: the data determines it. The length is recorded when all samples are stored in the
+    transaction
+      and before it is committed. If a crash leaves that record and an open transaction, the next run commits
+      the transaction, because it is complete.
 
-    A source without memory, such as a plain iterator or a socket, cannot be ingested exactly once across a
-    crash: what was read from it and not committed is gone. Put it into files first, or write it as it comes
+    A source that cannot be read again, such as a plain iterator or a socket, cannot be ingested exactly once:
+    samples that were read but not committed are lost in a crash. Save its data to files first, or write it
     with an event writer.
 
-    The other parameters are those of :class:`FileIngester`.
+    :param client: the client to use.
+    :param stream: the data stream; it is created with ``segments`` fixed segments if it does not exist.
+    :param sync_stream: the stream for the state; it is created with one segment if it does not exist. Use a
+        different one for each source.
+    :param method: how the length of a transaction is determined.
+    :param if_unknown: as for :class:`FileIngester`.
+    :param segments: as for :class:`FileIngester`.
+    :param create: as for :class:`FileIngester`.
+    :param lease_ms: as for :class:`FileIngester`.
+    :param progress: called with a :class:`Progress` after each batch of events and each transaction.
+    :param observer: as for :class:`FileIngester`.
+    :raises InvalidArgumentError: an option has a value that is not allowed.
     """
 
     def __init__(
@@ -258,24 +287,29 @@ class SourceIngester:
         )
 
     async def run(self, source: Source) -> Progress:
-        """Ingest what the source has beyond the last run; returns when readers see all of it.
+        """Ingest the samples that have not been ingested yet; return when readers see all of them.
 
-        :raises InvalidArgumentError: the source cannot be read again from a position.
-        :raises FencedError: another ingester is at work with this sync stream.
-        :raises IngestedStreamGoneError: the data stream was deleted after samples went in.
+        :param source: the source.
+        :returns: the progress of this run.
+        :raises InvalidArgumentError: the source cannot be read from a position, or the sync stream belongs to
+            another ingestion.
+        :raises FencedError: another ingester is using this sync stream.
+        :raises IngestedStreamGoneError: the data stream was deleted after samples were ingested.
         :raises StreamSealedError: the data stream is sealed.
-        :raises TransactionOutcomeUnknownError: the server has forgotten how the last transaction ended.
-        :raises IngestError: the source gives something that is no sample, or fewer than were computed.
+        :raises TransactionOutcomeUnknownError: the server has no record of the last transaction.
+        :raises IngestError: the source returns something other than samples, or fewer samples than were
+            computed.
         """
         if not callable(getattr(source, "read_from", None)):
             memory = (
-                "; wrap it in a SequenceSource if every run makes the same one"
+                "; wrap it in a SequenceSource if it is the same in every run"
                 if isinstance(source, Sequence)
                 else ""
             )
             raise InvalidArgumentError(
-                f"a {type(source).__name__} cannot be ingested exactly once: it has no read_from(position), "
-                f"so what was read from it and not committed would be lost in a crash{memory}"
+                f"a {type(source).__name__} cannot be ingested exactly once: it has no method "
+                "read_from(position), so samples that were read but not committed would be lost in a "
+                f"crash{memory}"
             )
         async with Engine.open(
             self._client, self._stream, self._sync_stream, Kind.SOURCE, self._options

@@ -1,8 +1,8 @@
-"""The one record from which an ingester finds out, after a crash, where it was.
+"""The record from which an ingester finds out, after a crash, where to continue.
 
-The sync stream holds a :class:`~pravega_wire.stream.synchronizer.StateSynchronizer` whose state is the last
-:class:`IngestRecord`; each update replaces it as a whole, on condition that it is still the one that the
-ingester has seen. Who loses the condition is not the one ingester any more.
+The sync stream is a :class:`~pravega_wire.stream.synchronizer.StateSynchronizer` whose state is the last
+:class:`IngestRecord`. Each update replaces the whole record, on condition that it is still the one that the
+ingester has seen. An ingester whose condition fails has been replaced by another one.
 """
 
 from __future__ import annotations
@@ -28,35 +28,38 @@ _COMPACT_BYTES = 128 * 1024
 
 
 class Kind(IntEnum):
-    """What is ingested."""
+    """The kind of input."""
 
     FILES = 1
     SOURCE = 2
 
 
 class Phase(IntEnum):
-    """How far the record's transaction had come when the record was written."""
+    """The state of the record's transaction when the record was written."""
 
     NOTHING = 0
     """There was no transaction yet."""
     BEGUN = 1
-    """It was begun; nothing had been written to it."""
+    """The transaction had been started; nothing had been written to it."""
     ENDED = 2
-    """Everything was written and stored, and it was about to be committed (the end record)."""
+    """All data was stored in the transaction, and it was about to be committed (the end record)."""
     DONE = 3
-    """It was seen to be committed."""
+    """The transaction was confirmed to be committed."""
 
 
 @dataclass(frozen=True, slots=True)
 class IngestRecord:
-    """Which part of the source was begun last, and its transaction.
+    """The part of the input that was started last, and its transaction.
 
-    :ivar stream: the data stream, ``scope/stream``. :ivar kind: a :class:`Kind`.
+    :ivar stream: the data stream, ``scope/stream``.
+    :ivar kind: a :class:`Kind`.
     :ivar phase: a :class:`Phase`.
-    :ivar item: name of the file, relative to its folder; "" of another source.
-    :ivar position: what comes before it: files in their order, or samples of a source.
-    :ivar length: the file's bytes, or samples in the transaction (-1: not known yet).
-    :ivar names, contents: fingerprints (16 bytes) of the files before it.
+    :ivar item: name of the file, relative to its folder; "" for a source.
+    :ivar position: number of files, or of samples of the source, before this part.
+    :ivar length: size of the file in bytes, or number of samples in the transaction (-1: not known yet).
+    :ivar transaction: id of the transaction.
+    :ivar names: fingerprint (16 bytes) of the names of the files before this one.
+    :ivar contents: fingerprint (16 bytes) of the names and sizes of the files before this one.
     """
 
     stream: str
@@ -71,7 +74,7 @@ class IngestRecord:
 
     @property
     def title(self) -> str:
-        """What a message calls it."""
+        """The part's name in messages."""
         if self.kind == Kind.FILES:
             return f"file {self.item}"
         if self.length == UNKNOWN_LENGTH:
@@ -105,9 +108,11 @@ FORMAT: StateFormat[IngestRecord, IngestRecord] = StateFormat(_RECORD, _RECORD, 
 
 
 class Journal:
-    """The last record, as this ingester has seen it. Use as a context manager.
+    """The last record, as this ingester has seen it. Use it as a context manager.
 
-    :param name: the sync stream, of one segment.
+    :param shared: the state on the sync stream.
+    :param name: the sync stream, which has one segment.
+    :param seen: the last record.
     """
 
     def __init__(
@@ -126,7 +131,7 @@ class Journal:
     async def open(cls, client: PravegaClient, name: ScopedStream, stream: ScopedStream, kind: Kind) -> Self:
         """Read the last record, or write the first one.
 
-        :raises InvalidArgumentError: the sync stream belongs to another data stream or kind of ingestion.
+        :raises InvalidArgumentError: the sync stream belongs to another data stream or kind of input.
         """
         shared = await client.state_synchronizer(name, FORMAT)
         try:
@@ -136,8 +141,8 @@ class Journal:
             if (seen.stream, seen.kind) != (str(stream), kind):
                 other = "files" if seen.kind == Kind.FILES else "a source"
                 raise InvalidArgumentError(
-                    f"sync stream {name} belongs to the ingestion of {other} into {seen.stream}: another "
-                    "one needs a sync stream of its own",
+                    f"sync stream {name} belongs to the ingestion of {other} into {seen.stream}; use a "
+                    "different sync stream for this ingestion",
                     scope=name.scope,
                     stream=name.name,
                 )
@@ -151,7 +156,7 @@ class Journal:
     async def replace(self, record: IngestRecord) -> None:
         """Write the next record if the last one is still the one seen here.
 
-        :raises FencedError: it is not: another ingester is at work.
+        :raises FencedError: it is not, because another ingester is using the sync stream.
         """
         expected = self.seen
         state = await self._shared.update(lambda state: [record] if state == expected else None)
@@ -163,7 +168,7 @@ class Journal:
             await self._shared.compact(lambda state: state)
 
     async def check(self) -> None:
-        """Read what is new.
+        """Check that the record is still the one seen here.
 
         :raises FencedError: another ingester has written a record.
         """
@@ -172,17 +177,17 @@ class Journal:
             raise self.fenced(state)
 
     def fenced(self, state: IngestRecord | None) -> FencedError:
-        """The error that says who has the work now."""
+        """Return the error for an ingester that another one has replaced."""
         what = "something else" if state is None or state.phase == Phase.NOTHING else state.title
         return FencedError(
-            f"another ingester is at work with sync stream {self.name}: its record says {what} now; this one "
-            "has stopped, and nothing of its open transaction becomes visible",
+            f"another ingester is using sync stream {self.name} and is now at {what}; this one has stopped, "
+            "and nothing of its open transaction will become visible",
             scope=self.name.scope,
             stream=self.name.name,
         )
 
     async def aclose(self) -> None:
-        """Give the connection back."""
+        """Release the connection."""
         await self._shared.aclose()
 
     async def __aenter__(self) -> Self:

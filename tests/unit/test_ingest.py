@@ -239,7 +239,7 @@ def test_owner_that_writes_its_end_record_meanwhile_has_the_work() -> None:
     class Overtaken(FakeJournal):
         async def check(self) -> None:
             await super().check()
-            raise FencedError("another ingester is at work")
+            raise FencedError("another ingester is using")
 
     async def run() -> None:
         client, journal = FakeClient(), Overtaken()
@@ -454,9 +454,9 @@ def test_what_is_no_file_is_left_out_and_said(tmp_path: Path) -> None:
     assert [each.name for each in files] == ["b.csv", "in/a.csv", "linked.csv"]
     assert [(each.name, each.why) for each in left_out] == [
         ("empty.csv", "a folder"),
-        ("gone.csv", "a link that leads nowhere"),
+        ("gone.csv", "a broken link"),
         ("pipe.csv", "a socket, pipe or device"),
-        ("round.csv", "a link that leads nowhere"),
+        ("round.csv", "a broken link"),
     ]
     # folders with files in them that match are not left out
     assert [each.name for each in scan(tmp_path, "**/*")[1]] == ["gone.csv", "pipe.csv", "round.csv"]
@@ -500,12 +500,12 @@ def test_new_file_in_the_place_of_the_open_one(tmp_path: Path) -> None:
     [
         ("add", "file aa is new and comes before", 4),
         ("add two", "3 files were ingested, up to c, .* added, removed or renamed", 5),
-        ("remove last", "file c was ingested and is not there any more", 2),
+        ("remove last", "file c was ingested and no longer exists", 2),
         ("remove first", "3 files were ingested", 2),
         ("remove and add", "3 files were ingested", 3),
         ("grow last", "file c had 13 bytes when it was ingested and has 20 now", 3),
-        ("grow first", "one of the 3 files up to c has another size", 3),
-        ("empty", "file c was ingested and is not there", 0),
+        ("grow first", "the size of one of the 3 files up to c has changed", 3),
+        ("empty", "file c was ingested and no longer", 0),
     ],
 )
 def test_changes_that_are_refused(tmp_path: Path, change: str, message: str, ignored: int) -> None:
@@ -620,8 +620,8 @@ def test_csv_rows_are_what_the_file_says(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"a,b\n1\n", "line 2: 1 fields, and the header has 2"),
-        (b"b,c\n1,2\n", "line 1: there is no column 'a', only b, c"),
+        (b"a,b\n1\n", "line 2: the row has 1 fields, but the header has 2"),
+        (b"b,c\n1,2\n", "line 1: there is no column 'a'; the columns are b, c"),
         (b'a,b\n1,2\n1,"2', "line 3: unexpected end of data"),
         (b"a,b\n1,\xff\n", "line 2: byte 0xff is not utf-8-sig"),
         (b"\xef\xbb\xbfa,b\n" + b"1,2\n" * 200_000 + b"3,\xff\n", "line 200002: byte 0xff is not utf-8-sig"),
@@ -649,7 +649,7 @@ def test_csv_with_two_columns_of_one_name(
         # The row is written as it is, and the key is told for certain: nothing is lost.
         assert list(parse(path)) == [("1", b"1,2,3")]
         return
-    with pytest.raises(IngestError, match=r"table\.csv, line 1: 2 columns are called 'b'") as caught:
+    with pytest.raises(IngestError, match=r"table\.csv, line 1: 2 columns have the name 'b'") as caught:
         list(parse(path))
     assert caught.value.item == str(path)
 
@@ -743,7 +743,7 @@ def test_blocked_source_is_cancelled_and_ends_in_its_thread(blocked: str) -> Non
         reader.close()
         assert len(ends) == 1
         assert ends[0] is not threading.current_thread()
-        with pytest.raises(ClosedError, match="the source is not read any more"):
+        with pytest.raises(ClosedError, match="the reader of the source is closed"):
             await reader.more()
 
     trio.run(run)
@@ -753,7 +753,7 @@ def test_blocked_source_is_cancelled_and_ends_in_its_thread(blocked: str) -> Non
 def test_what_is_no_sample_is_named(sample: object) -> None:
     async def run() -> None:
         reader = SampleReader(lambda: [sample], title="file f", default_key="f")  # type: ignore[list-item]
-        with pytest.raises(IngestError, match="file f, sample 1: a sample is a pair"):
+        with pytest.raises(IngestError, match="file f, sample 1: a sample must be a pair"):
             await reader.more()
 
     trio.run(run)
@@ -781,7 +781,7 @@ def test_sources_read_from_a_position(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "reason"),
     [
-        (iter([("k", b"x")]), "a list_iterator cannot be ingested exactly once: it has no read_from"),
+        (iter([("k", b"x")]), "a list_iterator cannot be ingested exactly once: it has no method read_from"),
         ([("k", b"x")], "lost in a crash; wrap it in a SequenceSource"),
     ],
 )
@@ -792,7 +792,7 @@ def test_source_without_memory_is_refused(source: object, reason: str) -> None:
             ingester = SourceIngester(client, "s/t", "s/sync", method=FixedCount(1))
             with pytest.raises(InvalidArgumentError, match=reason):
                 await ingester.run(source)  # type: ignore[arg-type]
-            with pytest.raises(InvalidArgumentError, match="data stream and the sync stream at once"):
+            with pytest.raises(InvalidArgumentError, match="both the data stream and the sync stream"):
                 await SourceIngester(client, "s/t", "s/t", method=FixedCount(1)).run(SequenceSource([]))
 
     trio.run(run)
@@ -818,7 +818,7 @@ def test_one_sentence_and_a_code_for_each_mistake(
         return error
 
     streams = ("--stream", "s/t", "--sync", "s/sync")
-    assert "nowhere is not there" in run(str(tmp_path / "nowhere"), *streams)
+    assert "nowhere does not exist" in run(str(tmp_path / "nowhere"), *streams)
     assert "need --format csv" in run(str(tmp_path), *streams, "--format", "lines", "--key-column", "a")
     assert "need --format lines" in run(str(tmp_path), *streams, "--format", "csv", "--keep-empty")
     assert "delimiter" in run(str(tmp_path), *streams, "--format", "csv", "--delimiter", "ab")
