@@ -1,6 +1,6 @@
-"""What a worker does to read: a range of a segment as Arrow record batches.
+"""Reads a range of a segment as Arrow record batches, in a worker.
 
-Needs no Spark, and makes no Python object for any event.
+It does not need Spark, and creates no Python object for an event.
 """
 
 from __future__ import annotations
@@ -27,34 +27,39 @@ _TYPES = {
 
 
 def arrow_schema(columns: Sequence[str] = COLUMNS) -> pa.Schema:
-    """The columns as Arrow has them; the types are those that Spark asks a Python data source for."""
+    """Return the Arrow schema of the columns, with the types that Spark expects of a Python data source."""
     return pa.schema([(name, _TYPES[name]) for name in columns])
 
 
 def arrow_batches(
     config: PravegaConfig, segment_range: SegmentRange, columns: Sequence[str] = COLUMNS
 ) -> Iterator[pa.RecordBatch]:
-    """The events of a range in order, about a megabyte at a time.
+    """Read the events of a range in order, about a megabyte at a time.
 
+    :param config: connection settings.
+    :param segment_range: the range.
     :param columns: some of :data:`spark_adapter.options.COLUMNS`, in any order.
-    :raises DataLossError: bytes of the range were truncated, or the segment deleted.
-    :raises RetriesExhaustedError: the store could not be reached in time.
-    :raises DecodeError: the range does not begin or end between two events.
+    :raises DataLossError: bytes of the range were truncated, or the segment was deleted.
+    :raises RetriesExhaustedError: the segment store could not be reached in time.
+    :raises DecodeError: the range does not start or end at an event boundary.
     """
     schema = arrow_schema(columns)
     with HeldClient(config) as client, DirectReader(client, segment_range) as batches:
         for batch in batches:
-            # A copy of its own: the batch is good until the next one is asked for.
+            # This copies, because the batch is valid only until the next one is requested.
             yield record_batch(segment_range, batch, schema)
 
 
 def batches_of(
     config: PravegaConfig, segment_range: SegmentRange, columns: Sequence[str], *, skip_lost: bool
 ) -> Iterator[pa.RecordBatch]:
-    """As :func:`arrow_batches`.
+    """Read the events of a range, like :func:`arrow_batches`.
 
-    :param skip_lost: leave out what is truncated before it is read, instead of raising
-        :class:`DataLossError`; the log says what.
+    :param config: connection settings.
+    :param segment_range: the range.
+    :param columns: some of :data:`spark_adapter.options.COLUMNS`, in any order.
+    :param skip_lost: whether to skip data that is truncated before it is read, with a warning in the log,
+        instead of raising :class:`DataLossError`.
     """
     if not skip_lost:
         return arrow_batches(config, segment_range, columns)
@@ -62,7 +67,8 @@ def batches_of(
 
 
 def record_batch(segment_range: SegmentRange, batch: EventBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Some events of a range, with the columns of ``schema``; shares no memory with ``batch``."""
+    """Return the events of a batch with the columns of ``schema``; the result shares no memory with
+    ``batch``."""
     return pa.RecordBatch.from_arrays(
         [_column(name, segment_range, batch) for name in schema.names], schema=schema
     )

@@ -1,4 +1,4 @@
-"""Which streams a read is of, and where it begins and ends in each of them."""
+"""The streams of a read, and where it starts and ends in each of them."""
 
 from __future__ import annotations
 
@@ -31,16 +31,18 @@ __all__ = [
 T = TypeVar("T")
 
 LEDGER_SUFFIX = "-spark-ledger"
-"""Follows a stream's name in that of the ledger that a sink makes for it."""
+"""The suffix that makes the name of a sink's default ledger from the name of its stream."""
 
 _AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
 class StreamChoice:
-    """The streams of a read: some names, or a pattern over the names in a scope.
+    """The streams of a read: a list of names, or a pattern for the names in a scope.
 
-    :ivar names: sorted; empty with a pattern. :ivar scope, pattern: a name matches as a whole.
+    :ivar names: the streams, sorted; empty with a pattern.
+    :ivar scope: scope of the pattern.
+    :ivar pattern: regular expression that matches the whole name of a stream; None with names.
     """
 
     names: tuple[ScopedStream, ...] = ()
@@ -60,9 +62,9 @@ class StreamChoice:
         return f"streams of scope {self.scope} that match {self.pattern!r}"
 
     def find(self, client: PravegaClient) -> list[ScopedStream]:
-        """The streams there are now, by name; named ones without asking whether they exist.
+        """Return the streams, sorted. For a list of names, it does not check whether they exist.
 
-        A pattern leaves out the ledgers that sinks make by themselves, unless it is the name of one.
+        A pattern does not match the default ledgers that sinks create, unless it is the exact name of one.
         """
         if self.pattern is None:
             return list(self.names)
@@ -73,22 +75,24 @@ class StreamChoice:
         )
 
     def _spells(self, name: str) -> bool:
-        """Whether the pattern is nothing but this name, with or without escapes."""
+        """Return True if the pattern is exactly this name, with or without escapes."""
         return re.sub(r"\\(.)", r"\1", self.pattern or "") == name
 
 
 def choice_of(given: Mapping[str, str], config: PravegaConfig) -> StreamChoice:
-    """The streams that the options ``stream``, ``streams`` or ``stream_pattern`` name.
+    """Parse the options ``stream``, ``streams`` and ``stream_pattern``.
 
-    :raises InvalidArgumentError: none of them is given, or several are; a name has no scope or is there
-        twice; the pattern is no regular expression.
+    :param given: the options.
+    :param config: connection settings, with the default scope.
+    :raises InvalidArgumentError: none or several of the options are set, a name has no scope, a stream is
+        named twice, or the pattern is not a regular expression.
     """
     used = [name for name in ("stream", "streams", "stream_pattern") if given.get(name)]
     if not used:
         raise InvalidArgumentError("option 'stream' is required (or 'streams', or 'stream_pattern')")
     if len(used) > 1:
         raise InvalidArgumentError(
-            f"options {used[0]!r} and {used[1]!r} exclude each other: give one of them"
+            f"options {used[0]!r} and {used[1]!r} cannot be used together; remove one of them"
         )
     if used == ["stream_pattern"]:
         scope, pattern = config.default_scope, given["stream_pattern"]
@@ -98,13 +102,13 @@ def choice_of(given: Mapping[str, str], config: PravegaConfig) -> StreamChoice:
             re.compile(pattern)
         except re.error as error:
             raise InvalidArgumentError(
-                f"option 'stream_pattern': {pattern!r} is no regular expression: {error}"
+                f"option 'stream_pattern': {pattern!r} is not a regular expression: {error}"
             ) from None
         return StreamChoice(scope=scope, pattern=pattern)
     texts = [given["stream"]] if used == ["stream"] else given["streams"].split(",")
     names = tuple(sorted(config.resolve(each.strip()) for each in texts if each.strip()))
     if not names:
-        raise InvalidArgumentError("option 'streams' names no stream")
+        raise InvalidArgumentError("option 'streams' contains no stream name")
     if len(set(names)) < len(names):
         raise InvalidArgumentError(
             f"option 'streams': a stream is named twice in {', '.join(map(str, names))}"
@@ -114,10 +118,11 @@ def choice_of(given: Mapping[str, str], config: PravegaConfig) -> StreamChoice:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Where reads begin, or end: a word for all streams, a cut for each, or a time.
+    """Where reads start, or end: a word for all streams, a stream cut for each, or a time.
 
     :ivar word: ``earliest``, ``latest`` or ``unbounded``; None with cuts or a time.
-    :ivar time: milliseconds since the epoch.
+    :ivar cuts: the cuts; empty with a word or a time.
+    :ivar time: event time in milliseconds since 1970; None with a word or cuts.
     """
 
     word: str | None = None
@@ -125,7 +130,7 @@ class Bounds:
     time: int | None = None
 
     def cut_of(self, stream: ScopedStream) -> StreamCut | None:
-        """The cut that is given for a stream, or None."""
+        """Return the cut for a stream, or None."""
         return next((each for each in self.cuts if each.stream == stream), None)
 
 
@@ -135,17 +140,20 @@ def bounds_of(
     time_option: tuple[str, str | None],
     default: str,
 ) -> Bounds:
-    """What an option with cuts and one with a time say together.
+    """Parse an option with stream cuts and one with a time.
 
-    :param cut_option, time_option: name and what the user gave.
-    :raises InvalidStreamCutError: a text is no cut, or the cut of a stream that is not read.
-    :raises InvalidArgumentError: both options are given, or a named stream has no cut.
+    :param choice: the streams of the read.
+    :param cut_option: name and text of the option with cuts.
+    :param time_option: name and text of the option with a time.
+    :param default: the text to use if neither option is set.
+    :raises InvalidStreamCutError: a text is not a stream cut, or is the cut of a stream that is not read.
+    :raises InvalidArgumentError: both options are set, or a named stream has no cut.
     """
     name, text = cut_option
     if time_option[1]:
         if text:
             raise InvalidArgumentError(
-                f"options {name!r} and {time_option[0]!r} exclude each other: give one of them"
+                f"options {name!r} and {time_option[0]!r} cannot be used together; remove one of them"
             )
         return Bounds(time=milliseconds(*time_option))
     word = (text or default).strip()
@@ -155,25 +163,28 @@ def bounds_of(
     for each in cuts:
         if each.stream not in choice:
             raise InvalidStreamCutError(
-                f"option {name!r}: the cut {each} is of stream {each.stream}, not of {choice}",
+                f"option {name!r}: the stream cut {each} belongs to stream {each.stream}, which is not one "
+                f"of the streams to read ({choice})",
                 scope=each.stream.scope,
                 stream=each.stream.name,
             )
     streams = [each.stream for each in cuts]
     if len(set(streams)) < len(streams):
-        raise InvalidArgumentError(f"option {name!r} has two cuts of one stream")
+        raise InvalidArgumentError(f"option {name!r} has two cuts of the same stream; remove one")
     if missing := set(choice.names) - set(streams):
         raise InvalidArgumentError(
-            f"option {name!r} has no cut of stream {min(missing)}: separate the cuts of several streams by "
-            "commas"
+            f"option {name!r} has no cut of stream {min(missing)}: add one, and separate the cuts of several "
+            "streams with commas"
         )
     return Bounds(cuts=cuts)
 
 
 def milliseconds(name: str, text: str | None) -> int:
-    """A time: milliseconds since the epoch, or ISO 8601 with a time zone.
+    """Parse a time: milliseconds since 1970, or ISO 8601 with a time zone.
 
-    :raises InvalidArgumentError: it is neither.
+    :param name: name of the option, for the message.
+    :param text: the time.
+    :raises InvalidArgumentError: the text is neither.
     """
     text = (text or "").strip()
     try:
@@ -184,12 +195,12 @@ def milliseconds(name: str, text: str | None) -> int:
         time = datetime.fromisoformat(text)
     except ValueError:
         raise InvalidArgumentError(
-            f"option {name!r}: {text!r} is neither a number of milliseconds since the epoch nor a time such "
-            "as 2026-01-31T12:00:00Z"
+            f"option {name!r}: {text!r} is neither a number of milliseconds since 1970 nor a time such as "
+            "2026-01-31T12:00:00Z"
         ) from None
     if time.tzinfo is None:
         raise InvalidArgumentError(
-            f"option {name!r}: {text!r} has no time zone: add Z or an offset as +01:00"
+            f"option {name!r}: {text!r} has no time zone: add Z, or an offset such as +01:00"
         )
     return round(time.timestamp() * 1000)
 
@@ -198,20 +209,23 @@ def milliseconds(name: str, text: str | None) -> int:
 
 
 def cut_before(client: PravegaClient, stream: ScopedStream, time: int, option: str) -> StreamCut:
-    """The last place that is known to have no event from ``time`` on before it; the head if there is none.
+    """Return the last known position with no event of ``time`` or later before it; the head if there is none.
 
-    A watermark lies where the farthest of the writers was, so before it are also events that another writer
-    had stored and noted no time for yet: its ``upper`` says nothing of those. A later mark whose ``lower`` is
-    over that ``upper`` says that all of its writers have noted a time since, and these times bound what lay
-    before the earlier mark. So a place counts once such a mark follows, with every ``upper`` up to there
-    below ``time``.
+    A watermark is at the position of the furthest writer. Before it there may be events of another writer
+    that has not noted a time for them yet; the watermark's ``upper`` does not cover those. A later watermark
+    whose ``lower`` is above that ``upper`` shows that all its writers have noted a time since, and these
+    times bound the events before the earlier watermark. So a position is used only if such a watermark
+    follows, and every ``upper`` up to that one is below ``time``.
 
-    What is promised: no event from ``time`` on lies before the place if writers note times that none of their
-    events before is over. An exception are events of a writer that is in neither of the two marks: one that
-    had not noted any time when the later one was made, or that the controller had given up waiting for.
-    To have those too, begin earlier by the longest interval between notes.
+    No event of ``time`` or later is before the returned position, provided that no writer notes a time that
+    is below that of one of its earlier events. Events of a writer that is in neither of the two watermarks
+    are an exception: it had not noted any time when the later one was made, or the controller had stopped
+    waiting for it. To include those events, start earlier by the longest interval between notes.
 
-    :param time: milliseconds, as the writers note them.
+    :param client: the client to use.
+    :param stream: the stream.
+    :param time: event time in milliseconds, in the unit of the writers' notes.
+    :param option: name of the option, for the message.
     :raises InvalidArgumentError: the stream has no watermarks.
     """
     head = client.head(stream)
@@ -220,7 +234,7 @@ def cut_before(client: PravegaClient, stream: ScopedStream, time: int, option: s
 
 
 def _proven_before(marks: Sequence[Watermark], time: int) -> Watermark | None:
-    """The last mark before which everything is older than ``time``; see :func:`cut_before`."""
+    """Return the last watermark before which everything is older than ``time``; see :func:`cut_before`."""
     older = list(takewhile(lambda each: each.upper < time, marks))
     latest_lower: int | None = None
     for mark in reversed(older):
@@ -231,9 +245,13 @@ def _proven_before(marks: Sequence[Watermark], time: int) -> Watermark | None:
 
 
 def cut_after(client: PravegaClient, stream: ScopedStream, time: int, option: str) -> StreamCut:
-    """The first known place with no event before ``time`` after it; the tail if there is none yet.
+    """Return the first known position with no event older than ``time`` after it; the tail if there is none
+    yet.
 
-    :param time: milliseconds, as the writers note them.
+    :param client: the client to use.
+    :param stream: the stream.
+    :param time: event time in milliseconds, in the unit of the writers' notes.
+    :param option: name of the option, for the message.
     :raises InvalidArgumentError: the stream has no watermarks.
     """
     for mark in _marks(client, stream, option):
@@ -243,9 +261,9 @@ def cut_after(client: PravegaClient, stream: ScopedStream, time: int, option: st
 
 
 def _place_of(client: PravegaClient, stream: ScopedStream, mark: Watermark, head: StreamCut) -> StreamCut:
-    """Where a watermark lies; what it names may be truncated by now, so not before the head."""
+    """Return the position of a watermark, or the head if the watermark's data has been truncated."""
     cut = StreamCut(stream, {each.segment_id: each.offset for each in mark.positions})
-    # The layout is asked for last: it then knows every segment that the head names.
+    # The layout is fetched last, so that it contains every segment that the head names.
     return client.stream_layout(stream).join(cut, head)
 
 
@@ -253,8 +271,9 @@ def _marks(client: PravegaClient, stream: ScopedStream, option: str) -> list[Wat
     marks = client.watermarks(stream)
     if not marks:
         raise InvalidArgumentError(
-            f"option {option!r}: stream {stream} has no watermarks, so nobody knows what was written when; "
-            "its writers make them by note_time() or note_time_every=. Begin or end at a stream cut instead"
+            f"option {option!r}: stream {stream} has no watermarks, so event times cannot be mapped to "
+            "positions; writers create watermarks with note_time() or note_time_every=. Use a stream cut "
+            "instead"
         )
     return marks
 
@@ -263,7 +282,8 @@ def _marks(client: PravegaClient, stream: ScopedStream, option: str) -> list[Wat
 
 
 def for_each(streams: Iterable[ScopedStream], ask: Callable[[ScopedStream], T]) -> dict[ScopedStream, T]:
-    """The answer for each stream, some asked at a time; the first error leaves as it was raised."""
+    """Call ``ask`` for each stream, several at a time, and return the results; the first error is raised
+    unchanged."""
     names = list(streams)
     if len(names) < 2:
         return {each: ask(each) for each in names}

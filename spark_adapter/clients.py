@@ -1,7 +1,8 @@
-"""One blocking client for each configuration in each process, while it is used and for a while after that.
+"""Keeps one blocking client for each configuration in each process, while it is used and for a while after
+that.
 
-Spark keeps its Python worker processes between tasks and batches, so connections made for one task
-serve the next ones. A client never crosses a fork or a pickle: only the configuration does.
+Spark keeps its Python worker processes between tasks and batches, so the connections of one task serve later
+ones. A client is never forked or pickled; only its configuration is.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ __all__ = ["HeldClient", "client_for", "close_clients"]
 log = logging.getLogger(__name__)
 
 _KEPT_IDLE = 4
-"""Clients that nobody holds and that stay open: a process has few configurations at a time."""
+"""The number of unused clients that stay open; a process has few configurations at a time."""
 
 
 @dataclass(slots=True)
@@ -35,10 +36,10 @@ class _Opened:
 
 _Key = tuple[PravegaConfig, int]
 
-# Reentrant: a holder may be collected while this thread has it.
+# Reentrant, because a holder may be garbage-collected while this thread has the lock.
 _lock = threading.RLock()
 _clients: dict[_Key, _Opened] = {}
-# The one that was asked for last is the last one. Those of another process (before a fork) are left alone.
+# Ordered by last use. Clients of another process (inherited by a fork) are not touched.
 
 
 def _after_fork() -> None:
@@ -50,8 +51,9 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 class HeldClient:
-    """Keeps this process's client for a configuration open until it is closed, or garbage.
+    """Keeps this process's client for a configuration open until this object is closed or garbage-collected.
 
+    :param config: connection settings.
     :ivar client: the client; do not close it yourself.
     """
 
@@ -67,7 +69,7 @@ class HeldClient:
         self._give_back.atexit = False
 
     def close(self) -> None:
-        """Hold it no longer; again is harmless."""
+        """Release the client. Calling it again has no effect."""
         self._give_back()
         with _lock:
             idle = _take_idle()
@@ -81,10 +83,12 @@ class HeldClient:
 
 
 def client_for(config: PravegaConfig) -> PravegaClient:
-    """This process's client for ``config``, opened at the first call.
+    """Return this process's client for ``config``; the first call opens it.
 
-    It stays open as long as there is a :class:`HeldClient` for it; after that, until others are used. Do not
-    close it yourself.
+    It stays open as long as there is a :class:`HeldClient` for it, and then until more recently used clients
+    replace it. Do not close it yourself.
+
+    :param config: connection settings.
     """
     with HeldClient(config) as client:
         return client
@@ -105,7 +109,7 @@ def _release(opened: _Opened) -> None:
 
 
 def _take_idle() -> list[_Opened]:
-    """Take out the idle clients that are too many."""
+    """Remove the unused clients beyond the limit, and return them."""
     mine = os.getpid()
     idle = [key for key, opened in _clients.items() if key[1] == mine and opened.holders == 0]
     return [_clients.pop(key) for key in idle[: max(0, len(idle) - _KEPT_IDLE)]]
@@ -116,11 +120,11 @@ def _close(clients: list[_Opened]) -> None:
         try:
             opened.stack.close()
         except PravegaError as error:
-            log.warning("a client that was not used any more was not closed properly: %s", error)
+            log.warning("an unused client was not closed properly: %s", error)
 
 
 def close_clients() -> None:
-    """Close every client this process opened here, whoever holds it."""
+    """Close every client that this process opened here, even if it is in use."""
     with _lock:
         mine = [key for key in _clients if key[1] == os.getpid()]
         opened = [_clients.pop(key) for key in mine]

@@ -1,22 +1,22 @@
 """Writes one batch exactly once: the driver's side of the protocol, without Spark.
 
-The steps, in order; ``hook`` is called with each name once the step is over:
+These are the steps, in order; ``hook`` is called with a step's name when the step is done:
 
 ==================  ==============================================================================
 ``begin``           a transaction T is open
-``claimed``         PREPARING is in the ledger: any other driver of this sink is fenced from here
-``tidied``          what void claims left (open transactions, staging segments) is gone
+``claimed``         PREPARING is in the ledger: from here on, any other driver of this sink is fenced
+``tidied``          leftovers of void claims (open transactions, staging segments) are removed
 ``staged``          task attempts have written staging segments; the winners are known
 ``merged``          the winners' segments are merged into T's, in partition order
-``lease-renewed``   T was still open meanwhile, with a whole lease ahead
+``lease-renewed``   T was still open, and its lease has been renewed
 ``prepared``        PREPARED is in the ledger: the point of no return
 ``committed``       the controller has recorded the commit of T
 ``visible``         readers can see the batch
 ``done``            losers' segments are deleted and DONE is in the ledger
 ==================  ==============================================================================
 
-Killed between two steps, the next run for the same batch finishes it or writes it again, and the
-batch is visible once.
+If the driver is killed between two steps, the next run for the same batch finishes it or writes it again, and
+the batch becomes visible once.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ STEPS = (
 
 
 class Transaction(Protocol):
-    """What is needed of a transaction of ``pravega_wire.sync``: its lease is kept up."""
+    """The part of a transaction of ``pravega_wire.sync`` that is used here; its lease is renewed
+    automatically."""
 
     @property
     def txn_id(self) -> UUID: ...
@@ -90,7 +91,7 @@ class Transaction(Protocol):
 
 
 class Client(Protocol):
-    """What is needed of ``pravega_wire.sync.PravegaClient``."""
+    """The part of ``pravega_wire.sync.PravegaClient`` that is used here."""
 
     def begin_transaction(self, stream: Any, /, *, lease_ms: int) -> Transaction: ...
 
@@ -117,13 +118,15 @@ class Client(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AttemptResult:
-    """What the successful attempt of one partition reports to the driver.
+    """The report of the successful attempt of one partition to the driver.
 
-    :ivar partition: index of the partition. :ivar staging: id of its staging segments, or None
-        when it had no rows. :ivar rows: events written. :ivar nbytes: their payload bytes.
-    :ivar contents: what was staged for each segment of the transaction.
-    :ivar timestamp: greatest event time in ms, or None. :ivar dropped: events given up
-        (best effort only).
+    :ivar partition: index of the partition.
+    :ivar staging: id of its staging segments, or None if it had no rows.
+    :ivar rows: number of events written.
+    :ivar nbytes: number of their payload bytes.
+    :ivar contents: the bytes staged for each segment of the transaction.
+    :ivar timestamp: largest event time in ms, or None.
+    :ivar dropped: number of events that are not known to be stored (best effort only).
     """
 
     partition: int
@@ -137,13 +140,16 @@ class AttemptResult:
 
 @dataclass(frozen=True, slots=True)
 class BatchReport:
-    """What became of one batch.
+    """The result of writing one batch.
 
-    :ivar outcome: ``written`` (by this call), ``recovered`` (an earlier driver had prepared it and
-        this call finished it), or ``skipped`` (it was DONE already).
-    :ivar rows: events of the batch, 0 when skipped. :ivar nbytes: their payload bytes, where known.
-    :ivar txn: its transaction, or None. :ivar seconds: time spent in the call.
-    :ivar dropped: events given up (best effort only).
+    :ivar batch: number of the batch.
+    :ivar outcome: ``written`` (by this call), ``recovered`` (an earlier driver had prepared the batch, and
+        this call finished it), or ``skipped`` (the batch was already DONE).
+    :ivar rows: number of events in the batch; 0 if skipped.
+    :ivar nbytes: number of their payload bytes, if known; otherwise 0.
+    :ivar txn: id of the batch's transaction, or None.
+    :ivar seconds: duration of the call.
+    :ivar dropped: number of events that are not known to be stored (best effort only).
     """
 
     batch: int
@@ -155,7 +161,7 @@ class BatchReport:
     dropped: int = 0
 
     def _repr_html_(self) -> str:
-        """A table, as notebooks show it."""
+        """Return an HTML table for notebooks."""
         cells = "".join(
             f"<tr><th>{each.name}</th><td>{escape(str(getattr(self, each.name)))}</td></tr>"
             for each in fields(self)
@@ -166,17 +172,22 @@ class BatchReport:
 class BatchCommitter:
     """Runs the protocol for the batches of one query to one stream on one driver.
 
-    :param client: the driver's client. :param stream: where the events go.
-    :param journal: the ledger, of the query and this stream.
-    :param lease_ms: lease of each transaction, milliseconds.
-    :param session: id of this driver. :param checkpoint: the engine's own id of the query.
-    :param wait_visible: wait until readers see the batch (else only until the commit is recorded).
-    :param if_forgotten: what to take a prepared transaction for that the server has forgotten when
-        the stream does not tell: ``raise``, or ``committed`` or ``aborted`` by a person's decision.
-    :param new_ledger: take a batch above 0 although the ledger has never heard of the query's batches for
-        this stream.
-    :param began: when this write was planned, ms since 1970; default: when it claims its batch.
-    :param hook: called with each step's name, for tests and for progress.
+    :param client: the driver's client.
+    :param stream: the stream to write to.
+    :param journal: the ledger, for the query and this stream.
+    :param lease_ms: lease of each transaction in milliseconds.
+    :param session: id of this driver; default: a new one.
+    :param checkpoint: the engine's own id of the query.
+    :param wait_visible: whether to wait until readers see the batch, instead of only until the commit is
+        recorded.
+    :param if_forgotten: what to assume about a prepared transaction that the server has no record of, if the
+        stream's data does not decide it: ``raise`` fails; ``committed`` and ``aborted`` are decisions of a
+        person.
+    :param new_ledger: whether to accept a batch above 0 although the ledger has no record of the query's
+        batches for this stream.
+    :param began: time when this write was planned, in ms since 1970; default: the time when it claims its
+        batch.
+    :param hook: called with the name of each step, for tests and for progress.
     """
 
     def __init__(
@@ -212,29 +223,31 @@ class BatchCommitter:
         self._new_ledger = new_ledger
         self._began = began
         self._hook = hook
-        # the journal's owner as this driver last made it: a change of it is another driver's
+        # The journal's owner as this driver last set it: a difference means that another driver has changed
+        # it.
         self._owned: tuple[object, ...] | None = None
         self._tidied: set[tuple[UUID, UUID | None]] = set()
 
     @property
     def session(self) -> UUID:
-        """Id of this driver in the ledger."""
+        """The id of this driver in the ledger."""
         return self._session
 
     def run(self, batch: int, write: Callable[[UUID], Sequence[AttemptResult]]) -> BatchReport:
-        """Make the batch visible exactly once, whatever happened to earlier runs of it.
+        """Make the batch visible exactly once, regardless of what happened to earlier runs of it.
 
-        :param batch: the engine's number of the batch, not below 0.
-        :param write: runs the tasks for the given transaction id and returns the result of exactly
-            one attempt of each partition; called at most once, and not at all when the batch is
-            prepared or done already. Attempts register their staging ids in the ledger first.
-        :raises FencedError: another driver works on this query and stream.
-        :raises InvalidArgumentError: the ledger has never heard of the query's batches for this stream, and
-            the batch is above 0 (unless ``new_ledger``); nothing was written.
-        :raises TransactionUnknownError: the batch was prepared, the server has forgotten its
-            transaction, and the stream's content does not decide whether it was committed.
-        :raises TransactionError: the transaction was lost before the point of no return or between
-            it and the commit; the batch is not visible and a new run writes it again.
+        :param batch: the engine's number of the batch, from 0.
+        :param write: runs the tasks for the given transaction id, and returns the result of exactly one
+            attempt of each partition. It is called at most once, and not at all if the batch is already
+            prepared or done. Attempts first register their staging ids in the ledger.
+        :returns: the result.
+        :raises FencedError: another driver is working on this query and stream.
+        :raises InvalidArgumentError: the batch is above 0 and the ledger has no record of the query's batches
+            for this stream (unless ``new_ledger``); nothing was written.
+        :raises TransactionUnknownError: the batch was prepared, the server has no record of its transaction,
+            and the stream's data does not show whether it was committed.
+        :raises TransactionError: the transaction was lost before the point of no return, or between it and
+            the commit. The batch is not visible, and a new run writes it again.
         """
         started = time.monotonic()
         self._journal.refresh()
@@ -252,19 +265,19 @@ class BatchCommitter:
         else:
             prepared, nbytes = self._write(batch, write)
             outcome = "written"
-        self._housekeep("the ledger is not made short", self._journal.compact)
+        self._housekeep("the ledger is not compacted", self._journal.compact)
         seconds = time.monotonic() - started
         return BatchReport(batch, outcome, prepared.rows, nbytes, prepared.txn, seconds)
 
     def _is_done(self, batch: int, last_done: int) -> None:
         if last_done > batch:
             log.warning(
-                "%s: batch %d was asked for, but batch %d is done already", self._key, batch, last_done
+                "%s: batch %d was requested, but batch %d is already done", self._key, batch, last_done
             )
-        self._housekeep("not all that it left is deleted", self._tidy)
+        self._housekeep("not all of its leftovers are deleted", self._tidy)
 
     def _housekeep(self, failed: str, work: Callable[[], object]) -> bool:
-        """Do what a batch that is visible does not depend on: it may fail, and is done by a later batch."""
+        """Do work that the visible batch does not depend on; if it fails, a later batch does it."""
         try:
             work()
         except PravegaError as error:
@@ -279,18 +292,19 @@ class BatchCommitter:
             for key, state in self._journal.state.sinks.items()
             if key.query == query and state.last_done is not None
         )
-        knows = f"It knows {' and '.join(known)}. " if known else ""
+        knows = f"It has records of {' and '.join(known)}. " if known else ""
         return InvalidArgumentError(
-            f"ledger {self._journal.name} does not know {self._key}, and batch {batch} is not the first. "
-            f"{knows}If a name (of the ledger, query, stream or sink) is mistyped, correct it: batch {batch} "
-            "may be in the stream already, as it may be if the ledger was deleted. If this batch is the "
-            "sink's first (the sink was added, or not called for earlier batches), say new_ledger=True"
+            f"ledger {self._journal.name} has no record of {self._key}, but batch {batch} is not the first. "
+            f"{knows}If the name of the ledger, query, stream or sink is mistyped, correct it: otherwise "
+            f"batch {batch} may be stored twice. The same holds if the ledger was deleted. If this is "
+            "really the sink's first batch (the sink was added, or not called for earlier batches), set "
+            "new_ledger=True"
         )
 
     # --- an earlier run had prepared the batch --------------------------------------------------
 
     def _resume(self, prepared: Prepared) -> bool:
-        """Finish a prepared batch; False if it has to be written again."""
+        """Finish a prepared batch; return False if it has to be written again."""
         status = self._client.transaction_status(self._stream, prepared.txn).name
         outcome = TxnOutcome.of(status)
         log.info(
@@ -314,11 +328,11 @@ class BatchCommitter:
         self._reach("committed")
 
     def _weigh_evidence(self, prepared: Prepared) -> TxnOutcome:
-        """Whether a forgotten transaction was committed, by what came into the stream since.
+        """Decide from the stream's data whether a transaction without a record was committed.
 
-        What came after the cut that was taken before the commit is compared. Nothing there: it was
-        not committed. Exactly the batch there: it was. Anything else has another writer's events
-        in it, and is not decided.
+        The data after the cut that was taken before the commit is compared with the batch. If there is none,
+        it was not committed. If it is exactly the batch, it was committed. Anything else contains another
+        writer's events, and does not decide it.
         """
         if prepared.rows == 0:
             return TxnOutcome.WAIT
@@ -334,26 +348,30 @@ class BatchCommitter:
         except PravegaError as error:
             if error.retriable:
                 raise
-            return self._undecided(prepared, f"what came since cannot be read ({error})", error)
+            return self._undecided(prepared, f"the data written since cannot be read ({error})", error)
         return TxnOutcome.WAIT if found is None else self._undecided(prepared, found)
 
     def _compare_bytes(self, contents: Contents, came: Sequence[Any]) -> str | None:
-        """How what came differs from the transaction's segments; None if it is the same."""
+        """Describe how the data written since differs from the transaction's segments; None if it is the
+        same."""
         expected = by_number(contents)
         if sorted((number_of(part.segment_id), part.length) for part in came) != sorted(
             (number, content.length) for number, content in expected.items()
         ):
             return (
-                f"{sum(part.length for part in came)} bytes came since into {len(came)} segments, and the "
-                f"batch has {sum(each.length for each in expected.values())} for {len(expected)}"
+                f"{sum(part.length for part in came)} bytes were written to {len(came)} segments since, but "
+                f"the batch has {sum(each.length for each in expected.values())} for {len(expected)}"
             )
         for part in came:
             if self._client.range_crc32(part) != expected[number_of(part.segment_id)].crc32:
-                return f"as many bytes as the batch has came since, but others (in segment {part.segment})"
+                return (
+                    "as many bytes as the batch has were written since, but they differ from it in segment "
+                    f"{part.segment}"
+                )
         return None
 
     def _compare_events(self, prepared: Prepared, came: Sequence[Any]) -> str | None:
-        """The same for a record of an older version, which has a sum over the events."""
+        """Do the same for a record of an older version, which has a sum over the events."""
         rows = checksum = 0
         for part in came:
             for events in self._client.read_range(part):
@@ -362,19 +380,19 @@ class BatchCommitter:
                 checksum = (checksum + event_checksum(payloads)) % CHECKSUM_MODULUS
         if (rows, checksum) == (prepared.rows, prepared.checksum):
             return None
-        return f"{rows} events came since, and the batch has {prepared.rows}"
+        return f"the {rows} events written since are not the {prepared.rows} of the batch"
 
     def _undecided(self, prepared: Prepared, found: str, cause: PravegaError | None = None) -> TxnOutcome:
         if self._if_forgotten != "raise":
             log.warning(
-                "%s: batch %d is taken as %s, as configured: %s",
+                "%s: batch %d is assumed to be %s, as configured: %s",
                 self._key, prepared.batch, self._if_forgotten, found,
             )  # fmt: skip
             return TxnOutcome.WAIT if self._if_forgotten == "committed" else TxnOutcome.REWRITE
         raise TransactionUnknownError(
             f"{self._key}: batch {prepared.batch} was prepared with transaction "
-            f"{prepared.txn}, which the server has forgotten; {found}. Whether it was committed "
-            "cannot be told: look at the stream and say so with if_forgotten",
+            f"{prepared.txn}, of which the server has no record; {found}. So whether it was committed is "
+            "unknown: inspect the stream, then set if_forgotten to 'committed' or 'aborted'",
             transaction=prepared.txn,
         ) from cause
 
@@ -387,7 +405,7 @@ class BatchCommitter:
             self._reach("begin")
             self._append(self._claiming(batch, txn.txn_id))
             self._reach("claimed")
-            # only now: a driver that is fenced cannot commit what is aborted here
+            # Only now: a fenced driver cannot commit a transaction that is aborted here.
             self._tidy()
             self._reach("tidied")
             return write(txn.txn_id)
@@ -401,15 +419,15 @@ class BatchCommitter:
     def _write_in(
         self, txn: Transaction, batch: int, write: Callable[[], Sequence[AttemptResult]]
     ) -> tuple[Prepared, int]:
-        """Everything from the staging segments that ``write`` gives on."""
+        """Run ``write``, then everything after it."""
         results: Sequence[AttemptResult] = ()
         try:
             results = sorted(write(), key=lambda result: result.partition)
             self._reach("staged")
             winners = tuple(each.staging for each in results if each.staging is not None)
-            # None of these has to wait for another. A cut before the merge's end is as good: nothing of the
-            # transaction is in the stream. What attempts have registered is read now, so that PREPARED
-            # does not come too late for its condition.
+            # None of these calls has to wait for another. The cut may be taken before the merge ends, because
+            # nothing of the transaction is in the stream yet. The attempts' registrations are read now, so
+            # that the condition of PREPARED holds.
             merged, cut, _, _ = at_once(
                 lambda: self._client.merge_staging(self._stream, txn.txn_id, winners),
                 lambda: self._client.tail(self._stream),
@@ -449,24 +467,24 @@ class BatchCommitter:
         return prepared, sum(each.nbytes for each in results)
 
     def _check_merged(self, txn: UUID, contents: Contents, merged: Mapping[int, int]) -> None:
-        """Refuse to commit a transaction that does not hold what was staged.
+        """Check that the transaction contains exactly what was staged, before it is committed.
 
-        Staging segments that are gone count as merged, as they are when a merge is repeated.
+        Staging segments that do not exist count as merged, because that is the case if a merge is repeated.
         """
         for segment_id in sorted({*contents, *merged}):
             staged = contents[segment_id].length if segment_id in contents else 0
             if merged.get(segment_id) != staged:
                 raise TransactionError(
-                    f"{self._key}: transaction {txn} holds {merged.get(segment_id, 0)} bytes in segment "
-                    f"{segment_id}, but the attempts that count have staged {staged} for it; nothing was "
+                    f"{self._key}: transaction {txn} has {merged.get(segment_id, 0)} bytes in segment "
+                    f"{segment_id}, but the successful attempts have staged {staged} for it; nothing was "
                     "committed, and the batch can be written again",
                     transaction=txn,
                 )
 
     def _withdraw(self, txn: Transaction) -> PravegaError | None:
-        """Abort a failed run and delete what it staged; what fails here is left to the next run.
+        """Abort a failed run and delete what it has staged; if that fails, the next run does it.
 
-        Returns why the run failed, if another driver or a lost lease is behind it.
+        :returns: the reason for the failure, if it is another driver or an expired lease; otherwise None.
         """
         reason: PravegaError | None = None
         try:
@@ -476,8 +494,8 @@ class BatchCommitter:
             else:
                 txn.close()
                 reason = TransactionAbortedError(
-                    f"transaction {txn.txn_id} is {status.lower()}: its lease ran out, or somebody "
-                    "aborted it",
+                    f"transaction {txn.txn_id} is {status.lower()}: its lease expired, or another program "
+                    "aborted it; the batch is not visible and can be written again",
                     status=status,
                     transaction=txn.txn_id,
                 )
@@ -491,11 +509,11 @@ class BatchCommitter:
             if ids:
                 self._client.delete_staging(self._stream, txn.txn_id, sorted(ids))
         except PravegaError as error:
-            log.warning("%s: not all of a failed batch is tidied: %s", self._key, error)
+            log.warning("%s: not all leftovers of a failed batch are removed: %s", self._key, error)
         return reason
 
     def _fenced(self) -> FencedError:
-        return FencedError(f"{self._key}: another driver has taken over")
+        return FencedError(f"{self._key}: another driver has taken over, so this one must stop")
 
     def _finish(self, prepared: Prepared, *, wait: bool) -> None:
         if wait:
@@ -509,12 +527,12 @@ class BatchCommitter:
         )
 
         def tidied() -> Done:
-            return replace(done, tidied=self._housekeep("not all that it left is deleted", self._tidy))
+            return replace(done, tidied=self._housekeep("not all of its leftovers are deleted", self._tidy))
 
         try:
             self._append(done, before=tidied)
         except PravegaError as error:
-            # the same job run again would write everything again, and nobody will ask for this record
+            # If it failed, the job would be run again and write everything again; this record is not needed.
             if not is_unnamed(self._key.query):
                 raise
             log.warning("%s: the job's rows are visible, but DONE was not recorded: %s", self._key, error)
@@ -526,7 +544,7 @@ class BatchCommitter:
         self._owned = self._journal.owner if mine else ("another driver",)
 
     def _tidy(self) -> None:
-        """Delete the staging segments that belong to nothing, and abort void transactions."""
+        """Delete the staging segments that are not used, and abort void transactions."""
         state = self._journal.sink_state
         claim = state.claim
         work = {txn: set(ids) for txn, ids in state.leftovers.items()}
@@ -545,7 +563,7 @@ class BatchCommitter:
                 try:
                     self._client.delete_staging(self._stream, txn, todo)
                 except NotFoundError:
-                    log.info("the stream of transaction %s is gone, and its segments with it", txn)
+                    log.info("the stream of transaction %s no longer exists, nor do its segments", txn)
                 self._tidied.update((txn, each) for each in todo)
 
     def _abort_if_open(self, txn: UUID) -> None:
@@ -553,7 +571,7 @@ class BatchCommitter:
             if self._client.transaction_status(self._stream, txn).name == "OPEN":
                 self._client.abort_transaction(self._stream, txn)
         except TransactionError:
-            log.info("transaction %s ended by itself", txn)
+            log.info("transaction %s has already ended", txn)
 
     def _reach(self, step: str) -> None:
         if self._hook is not None:

@@ -1,7 +1,7 @@
-"""What a batch puts into each segment of its transaction: lengths and CRC-32 of bytes as they are stored.
+"""The data that a batch writes to each segment of its transaction: length and CRC-32 of the stored bytes.
 
-A transaction's segment holds what the attempts have staged for it, one after the other in partition order.
-Its CRC-32 follows from theirs, so no byte has to be looked at again.
+A transaction's segment contains the data that the attempts have staged for it, in the order of the
+partitions. Its CRC-32 can be computed from theirs, so no byte has to be read again.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from pravega_wire.naming import number_of
 __all__ = ["Contents", "by_number", "crc32_combine", "dump_contents", "join_contents", "load_contents"]
 
 Contents: TypeAlias = Mapping[int, StagedBytes]
-"""By the id of the transaction's segment (whose epoch is the transaction's); no empty segments."""
+"""Length and CRC-32 by the id of the transaction's segment (whose epoch is the transaction's); no empty
+segments."""
 
 _POLYNOMIAL = 0xEDB88320
-# Of CRC-32 (ISO 3309), as zlib has it: the highest bit is the coefficient of x**0.
+# The polynomial of CRC-32 (ISO 3309), in zlib's bit order: the highest bit is the coefficient of x**0.
 
 _ONE = 1 << 31
 
 
 def _multiply(left: int, right: int) -> int:
-    """The product of two polynomials over GF(2), modulo the polynomial of CRC-32."""
+    """Return the product of two polynomials over GF(2), modulo the polynomial of CRC-32."""
     product = 0
     bit = _ONE
     while left:
@@ -40,7 +41,7 @@ def _multiply(left: int, right: int) -> int:
 
 @cache
 def _byte_power(index: int, count: int) -> int:
-    """``x**(8 * count * 256**index)``, for a count of 0 to 255."""
+    """Return ``x**(8 * count * 256**index)``, for a count from 0 to 255."""
     if count > 1:
         return _multiply(_byte_power(index, count - 1), _byte_power(index, 1))
     if count == 0:
@@ -51,7 +52,8 @@ def _byte_power(index: int, count: int) -> int:
 
 
 def crc32_combine(first: int, second: int, second_length: int) -> int:
-    """CRC-32 of some bytes followed by others, from the CRC-32 of both and the length of the others."""
+    """Return the CRC-32 of two byte strings in a row, from the CRC-32 of each and the length of the
+    second."""
     index = 0
     while second_length:
         first = _multiply(_byte_power(index, second_length & 0xFF), first)
@@ -61,7 +63,7 @@ def crc32_combine(first: int, second: int, second_length: int) -> int:
 
 
 def join_contents(parts: Iterable[Contents]) -> dict[int, StagedBytes]:
-    """What the segments hold when they are merged in this order."""
+    """Return the contents of the segments after merging the parts in this order."""
     joined: dict[int, StagedBytes] = {}
     for part in parts:
         for segment_id, added in part.items():
@@ -77,29 +79,33 @@ def join_contents(parts: Iterable[Contents]) -> dict[int, StagedBytes]:
 
 
 def by_number(contents: Contents) -> dict[int, StagedBytes]:
-    """The same by segment number: a segment keeps it through the commit, and not always its epoch.
+    """Return the contents by segment number: a commit keeps the number of a segment, but not always its
+    epoch.
 
     If the stream was scaled while the transaction was open, the server commits into segments of a new epoch
-    that have the same numbers and ranges of keys (a rolling transaction; controller facts v0.13.0,
-    "Transactions").
+    that have the same numbers and key ranges (``docs/protocol/controller.md``, "Rolling transactions").
     """
     return {number_of(segment_id): content for segment_id, content in contents.items()}
 
 
 def dump_contents(contents: Contents) -> list[list[int]]:
-    """As JSON: ``[segment id, length, crc32]`` for each segment, by rising ids."""
+    """Encode contents for JSON: ``[segment id, length, crc32]`` for each segment, in ascending order of
+    ids."""
     return [[segment_id, *contents[segment_id]] for segment_id in sorted(contents)]
 
 
 def load_contents(rows: Iterable[Iterable[int]]) -> dict[int, StagedBytes]:
-    """From :func:`dump_contents`.
+    """Decode the result of :func:`dump_contents`.
 
-    :raises CorruptedStateError: numbers are out of range, or a segment is named twice.
+    :raises CorruptedStateError: a number is out of range, or a segment occurs twice.
     """
     contents: dict[int, StagedBytes] = {}
     for row in rows:
         segment_id, length, crc32 = map(int, row)
         if segment_id < 0 or length <= 0 or not 0 <= crc32 < 1 << 32 or segment_id in contents:
-            raise CorruptedStateError(f"[{segment_id}, {length}, {crc32}] is not the content of a segment")
+            raise CorruptedStateError(
+                f"the ledger record is damaged: [{segment_id}, {length}, {crc32}] is not the content of a "
+                "segment"
+            )
         contents[segment_id] = StagedBytes(length, crc32)
     return contents

@@ -1,8 +1,8 @@
-"""``DataFrame.write.format("pravega")`` and ``writeStream.format("pravega")``.
+"""The writers of ``DataFrame.write.format("pravega")`` and ``writeStream.format("pravega")``.
 
-Spark makes these writers again in several processes: while it plans a batch, in the tasks (where they come
-pickled) and, for a streaming query, once more to commit. So they hold nothing but options, and what the
-commit has to know of the tasks comes with their messages.
+Spark creates these writers in several processes: when it plans a batch, in the tasks (pickled) and, for a
+streaming query, again for the commit. So they contain only options, and the tasks send what the commit needs
+in their messages.
 """
 
 from __future__ import annotations
@@ -47,24 +47,27 @@ __all__ = ["BatchSink", "StreamSink", "batch_sink", "stream_sink"]
 log = logging.getLogger(__name__)
 
 _NO_OVERWRITE = (
-    "a stream is append-only, so format 'pravega' cannot overwrite one. To write behind what is there say "
-    "{append}. To begin anew, write to a new stream, or truncate this one first "
+    "a stream is append-only, so format 'pravega' cannot overwrite one. To append to the existing data use "
+    "{append}. To start over, write to a new stream, or truncate this one first "
     "(PravegaClient.truncate_stream)"
 )
 
 
 _ADVICE = (
-    "COMMITTING and COMMITTED mean that the rows are visible, or will be in a moment; ABORTING and ABORTED "
-    "that none ever will be, and the job can be run again; OPEN that commit_transaction makes them visible, "
-    "and that they are dropped if it is not called before the lease runs out. A job with a job_id is just "
-    "run again"
+    "COMMITTING and COMMITTED mean that the rows are visible, or will be shortly; ABORTING and ABORTED mean "
+    "that none will become visible, so the job can be run again; OPEN means that commit_transaction makes "
+    "them visible, and that they are dropped if it is not called before the lease expires. A job with a "
+    "job_id can always be run again"
 )
 
 
 def batch_sink(options: dict[str, str], schema: StructType, overwrite: bool) -> BatchSink:
-    """The writer of ``DataFrame.write``.
+    """Return the writer of ``DataFrame.write``.
 
-    :raises InvalidArgumentError: options or columns are wrong, or the mode is overwrite.
+    :param options: the options as Spark passes them.
+    :param schema: the DataFrame's schema.
+    :param overwrite: whether the mode is ``overwrite``.
+    :raises InvalidArgumentError: options or columns are wrong, or the mode is ``overwrite``.
     """
     if overwrite:
         raise InvalidArgumentError(_NO_OVERWRITE.format(append='mode("append")'))
@@ -72,10 +75,13 @@ def batch_sink(options: dict[str, str], schema: StructType, overwrite: bool) -> 
 
 
 def stream_sink(options: dict[str, str], schema: StructType, overwrite: bool) -> StreamSink:
-    """The writer of ``DataFrame.writeStream``.
+    """Return the writer of ``DataFrame.writeStream``.
 
-    :raises InvalidArgumentError: options or columns are wrong, the output mode is complete, or nothing keeps
-        the query's checkpoint in one place (``exactly_once``).
+    :param options: the options as Spark passes them.
+    :param schema: the DataFrame's schema.
+    :param overwrite: whether the output mode is ``complete``.
+    :raises InvalidArgumentError: options or columns are wrong, the output mode is ``complete``, or the query
+        has no fixed location for its checkpoint (``exactly_once``).
     :raises MissingExtraError: PySpark is older than 4.1.
     """
     if DataSourceStreamArrowWriter is None:
@@ -90,24 +96,28 @@ def stream_sink(options: dict[str, str], schema: StructType, overwrite: bool) ->
     given = {name.lower() for name, value in options.items() if value}
     found_again = parsed.query is not None or given & {"checkpointlocation", "queryname"}
     if parsed.semantic == "exactly_once" and not found_again:
-        # spark.sql.streaming.checkpointLocation alone gives such a query a new checkpoint at each start
+        # With spark.sql.streaming.checkpointLocation alone, such a query gets a new checkpoint at each start.
         raise InvalidArgumentError(
             f"semantic 'exactly_once' to stream {parsed.stream} needs the option checkpointLocation or a "
-            "queryName: without both Spark makes a new checkpoint at each start, below "
-            "spark.sql.streaming.checkpointLocation, and a restarted query would write everything again"
+            "queryName: without either, Spark creates a new checkpoint below "
+            "spark.sql.streaming.checkpointLocation at each start, and a restarted query would write "
+            "everything again"
         )
     return StreamSink(plan)
 
 
-# --- what travels ---------------------------------------------------------------------------------
+# --- pickled to tasks and back --------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What a batch is known by in the ledger.
+    """The identity of a batch in the ledger.
 
-    :ivar checkpoint: Spark's id of the streaming query, or None. :ivar session: of the run of the query, or
-        of the job. :ivar began: when the plan was made whose tasks write it, ms since 1970; the plan that
+    :ivar query: name of the query or job.
+    :ivar checkpoint: Spark's id of the streaming query, or None.
+    :ivar batch: number of the batch.
+    :ivar session: id of the query's run, or of the job.
+    :ivar began: time when the plan whose tasks write the batch was made, in ms since 1970. The plan that
         commits may be another one.
     """
 
@@ -120,7 +130,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Attempt(WriterCommitMessage):  # type: ignore[misc]  # pyspark is Any to mypy
-    """What one task attempt reports; ``place`` only with ``exactly_once``."""
+    """The report of one task attempt; ``place`` is set only with ``exactly_once``."""
 
     did: Attempted
     place: Place | None = None
@@ -128,11 +138,13 @@ class Attempt(WriterCommitMessage):  # type: ignore[misc]  # pyspark is Any to m
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """Options that fit a frame's columns; picklable, and makes what the options say in each process.
+    """The checked options of a write; can be pickled, and creates the objects for them in each process.
 
-    :ivar session: of the job; that of a streaming query is the run's, if Spark tells it. :ivar hook: called
-        with each step of ``exactly_once``, in the process that takes it; for tests that crash there.
-    :ivar began: when it was planned, ms since 1970 by the driver's clock.
+    :ivar options: the options, with columns that match the DataFrame.
+    :ivar session: id of the job; for a streaming query, the run's id is used instead if Spark provides it.
+    :ivar hook: called with each step of ``exactly_once`` in the process that executes it, for tests that
+        crash there.
+    :ivar began: time when the write was planned, in ms since 1970 by the driver's clock.
     """
 
     options: WriteOptions
@@ -197,7 +209,7 @@ class _Plan:
             return Attempt(Attempted("written", _only_result(self.writer().write_arrow(rows))))
         task = TaskContext.get()
         if task is None:
-            raise InvalidArgumentError("a partition can only be written inside a Spark task")
+            raise InvalidArgumentError("a partition can be written only inside a Spark task")
         place = where(task)
         first = next(rows, None)
         if first is None:
@@ -221,7 +233,7 @@ class _Plan:
     # --- on the driver --------------------------------------------------------------------------
 
     def complete(self, messages: Sequence[Attempt | None], batch: int) -> BatchReport:
-        """Make the batch visible, whatever part of that is done already."""
+        """Make the batch visible; steps that are already done are skipped."""
         attempts = [each for each in messages if each is not None]
         if self.options.semantic != "exactly_once":
             results = [each.did.result for each in attempts if each.did.result is not None]
@@ -230,7 +242,10 @@ class _Plan:
         if not places:
             return BatchReport(batch, "written")
         if len(places) > 1:
-            raise TransactionError(f"batch {batch} to {self.options.stream}: tasks of several runs: {places}")
+            raise TransactionError(
+                f"batch {batch} to {self.options.stream} has tasks of several runs, so it was not committed: "
+                f"{places}"
+            )
         (place,) = places
         with HeldClient(self.options.config):
             _ensure(self.options, place)
@@ -247,9 +262,9 @@ class _Plan:
         return BatchReport(batch, "written", rows, sum(each.nbytes for each in results), dropped=dropped)
 
     def withdraw(self, messages: Sequence[Attempt | None]) -> None:
-        """Undo what the tasks have staged, unless it may become visible.
+        """Remove what the tasks have staged, unless it may become visible.
 
-        What tasks have left that did not report is found by the next run.
+        The next run finds and removes what tasks without a report have left.
         """
         for place, txn in {(each.place, each.did.txn) for each in messages if each is not None}:
             if place is None or txn is None:
@@ -264,10 +279,10 @@ def _only_result(written: Iterator[pa.RecordBatch]) -> AttemptResult:
 
 
 def _patience(partition: int) -> float:
-    """How long an attempt waits for another one to begin the transaction, in seconds.
+    """Return how many seconds an attempt waits for another one to begin the transaction.
 
-    The first partition begins it at once, so that a wave of attempts begins one and not one each. That
-    partition may have no rows, or take long to get its first: then the others follow one by one.
+    The first partition begins it at once, so that a wave of attempts begins one transaction and not one each.
+    If that partition has no rows, or gets its first row late, the others follow one by one.
     """
     return 0.5 + 0.05 * min(partition, 12) if partition else 0
 
@@ -276,10 +291,11 @@ _ensured: set[tuple[Any, ...]] = set()
 
 
 def _ensure(options: WriteOptions, place: Place | None = None) -> None:
-    """Make the stream if it is missing; asked once in each process.
+    """Create the stream if it does not exist; checked once in each process.
 
-    :param place: where the ledger has to be new as well; only with ``exactly_once``.
-    :raises InvalidArgumentError: the stream is missing, and the ledger knows what was written to it.
+    :param options: options of the write.
+    :param place: the batch, whose ledger must have no record of the stream; only with ``exactly_once``.
+    :raises InvalidArgumentError: the stream does not exist, but the ledger has records of writes to it.
     """
     key = (os.getpid(), options.config, options.stream)
     if key not in _ensured:
@@ -289,16 +305,17 @@ def _ensure(options: WriteOptions, place: Place | None = None) -> None:
 
 
 def _require_unwritten(options: WriteOptions, place: Place) -> None:
-    """Refuse to make a stream whose batches the ledger would take for written.
+    """Check that the ledger has no batches of a stream that is about to be created, which it would skip.
 
-    Before it is made: another attempt that finds it there could not tell it from the one that is lost.
+    This is checked before the stream is created: another attempt that finds the stream could not distinguish
+    it from the deleted one.
     """
     try:
         with _journal(options, place) as journal:
             journal.refresh()
             state, key = journal.sink_state, journal.key
     except ScopeNotFoundError:
-        # Then there is no ledger either. It is made when its scope has been, which may be the stream's.
+        # Then there is no ledger, either. It is created after its scope, which may be the stream's.
         return
     prepared = state.claim is not None and state.claim.prepared is not None
     if state.last_done is None and not prepared:
@@ -306,25 +323,26 @@ def _require_unwritten(options: WriteOptions, place: Place) -> None:
     batch = f"batch {state.last_done} of" if state.last_done is not None else "a batch of"
     raise InvalidArgumentError(
         f"stream {options.stream} does not exist, but ledger {options.ledger} has {batch} {key}: "
-        "the stream was deleted, and what was written to it would not be written again. Give the write "
-        "another ledger_stream (or a new query name and checkpoint, or job_id), or delete the ledger if "
-        "nothing else uses it, or create the stream yourself to continue after what is lost"
+        "the stream was deleted, and the data written to it would not be written again. Use another "
+        "ledger_stream (or a new query name and checkpoint, or job_id), or delete the ledger if nothing "
+        "else uses it, or create the stream yourself to continue after the lost data"
     )
 
 
 # --- ledgers --------------------------------------------------------------------------------------
 
 _journals: dict[tuple[Any, ...], tuple[Journal, Any, HeldClient]] = {}
-# By process and ledger, with what to close then; the one that was used last is the last one.
-# Worker processes stay for many tasks, so that each reads only what is new.
+# By process and ledger, with the objects to close; ordered by last use.
+# Worker processes run many tasks, so each task reads only the new records.
 
 _KEPT_JOURNALS = 8
 
 
 class _journal:
-    """The journal of a place for the time of a ``with``; kept for the next one unless something failed.
+    """The journal for a batch during a ``with`` block; it is kept for the next block unless an error
+    occurred.
 
-    It serves one place at a time: its state is that of all sinks of the ledger.
+    It serves one batch at a time: its state is that of all sinks of the ledger.
     """
 
     def __init__(self, options: WriteOptions, place: Place) -> None:
@@ -343,7 +361,7 @@ class _journal:
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         dropped = [self._taken] if self._taken is not None else []
         if kind is None and self._taken is not None:
-            # another thread may have put one there meanwhile
+            # Another thread may have stored one in the meantime.
             dropped = [each for each in (_journals.pop(self._key, None),) if each is not None]
             _journals[self._key] = self._taken
             while len(_journals) > _KEPT_JOURNALS:
@@ -382,7 +400,7 @@ class StreamSink(DataSourceStreamArrowWriter or object):  # type: ignore[misc]  
         return self._plan.write(iterator, self._where)
 
     def commit(self, messages: list[Attempt | None], batchId: int) -> None:
-        """Make the batch visible; the last one of a run may come again in the next run."""
+        """Make the batch visible. The next run may repeat the last batch of a run."""
         started = time.monotonic()
         report = self._plan.complete(messages, batchId)
         log.info(
@@ -391,7 +409,8 @@ class StreamSink(DataSourceStreamArrowWriter or object):  # type: ignore[misc]  
         )  # fmt: skip
 
     def abort(self, messages: list[Attempt | None], batchId: int) -> None:
-        """Undo the batch; Spark calls this too when ``commit`` has failed, so perhaps after its effect."""
+        """Undo the batch. Spark also calls this if ``commit`` has failed, so perhaps after the batch became
+        visible."""
         self._plan.withdraw(messages)
 
     def _where(self, task: TaskContext) -> Place:
@@ -400,16 +419,16 @@ class StreamSink(DataSourceStreamArrowWriter or object):  # type: ignore[misc]  
         query = self._plan.options.query or checkpoint
         if batch is None or query is None:
             raise InvalidArgumentError(
-                "this version of Spark does not tell a task which batch of which query it works for, so "
+                "this version of Spark does not tell a task the query and batch that it works for, so "
                 "semantic 'exactly_once' is not possible: use ForeachBatchSink"
             )
-        # Spark itself refuses a query of this format without a checkpoint that is kept
+        # Spark itself rejects a query with this format that has no permanent checkpoint.
         plan = self._plan
         return Place(query, checkpoint, int(batch), _run_of(task) or plan.session, plan.began)
 
 
 def _run_of(task: TaskContext) -> UUID | None:
-    """Spark's id of this run of the query: another one after each start."""
+    """Return Spark's id of this run of the query; each start gets another one."""
     try:
         return UUID(task.getLocalProperty("spark.jobGroup.id"))
     except (TypeError, ValueError):
@@ -417,7 +436,7 @@ def _run_of(task: TaskContext) -> UUID | None:
 
 
 class BatchSink(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is Any to mypy
-    """Writes a frame, as one batch."""
+    """Writes a DataFrame as one batch."""
 
     def __init__(self, plan: _Plan) -> None:
         self._plan = plan
@@ -444,7 +463,7 @@ class BatchSink(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is Any 
             return
         if report.outcome == "skipped":
             log.warning(
-                "job %r was written to %s before: nothing was written now",
+                "job %r was already written to %s, so nothing was written now",
                 plan.options.job_id, plan.options.stream,
             )  # fmt: skip
         if plan.options.job_id is None and report.txn is not None:
@@ -454,16 +473,17 @@ class BatchSink(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is Any 
                     plan.committer(place, journal).forget(0, report.txn)
                     sweep(client_for(plan.options.config), plan.options.stream, journal)
             except PravegaError as error:
-                # the rows are visible: a job that failed now would be run again
-                log.warning("job to %s: not all that it left is removed: %s", plan.options.stream, error)
+                # The rows are visible: if the job failed now, it would be run again.
+                log.warning("job to %s: not all of its leftovers are removed: %s", plan.options.stream, error)
 
     def _advise(self, messages: Sequence[Attempt | None], error: PravegaError) -> None:
-        """Note on an error that a job without a ``job_id`` may be visible, and what to do then."""
+        """Add a note to an error of a job without ``job_id`` that may be visible: how to find out, and what
+        to do."""
         plan = self._plan
         txn = next((each.did.txn for each in messages if each is not None and each.did.txn is not None), None)
         if txn is None or plan.options.job_id is not None:
             return
-        status = "in a state that could not be asked for"
+        status = "in a state that could not be queried"
         try:
             place = self._place()
             with _journal(plan.options, place) as journal:
@@ -472,10 +492,10 @@ class BatchSink(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is Any 
                 client = client_for(plan.options.config)
                 status = client.transaction_status(plan.options.stream, txn).name
         except PravegaError as failure:
-            log.info("job to %s: what became of it is not known: %s", plan.options.stream, failure)
+            log.info("job to %s: the state of its transaction is unknown: %s", plan.options.stream, failure)
         error.add_note(
             f"The job's rows are in transaction {txn} on stream {plan.options.stream}, which is {status}. "
-            "Run again, a job without job_id writes all its rows again, so first ask "
+            "A job without job_id that is run again writes all its rows again, so first call "
             f"PravegaClient.transaction_status: {_ADVICE}"
         )
 

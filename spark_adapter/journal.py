@@ -1,4 +1,4 @@
-"""The ledger on a revisioned stream: read it, append to it on a condition, keep it short."""
+"""Reads the ledger from a revisioned stream, appends to it conditionally, and compacts it."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ __all__ = ["Journal", "Revisioned", "open_ledger"]
 
 
 _SNAPSHOT_BYTES = 1 << 20
-"""Of one record of a snapshot; an event has at most 8 MiB."""
+"""The largest size of one record of a snapshot; an event has at most 8 MiB."""
 
 
 class Revisioned(Protocol):
-    """What is needed of ``pravega_wire.sync``'s revisioned stream client (values are bytes)."""
+    """The part of ``pravega_wire.sync``'s revisioned stream client that is used here (values are bytes)."""
 
     def fetch_latest_revision(self) -> Any: ...
 
@@ -56,19 +56,24 @@ class Revisioned(Protocol):
 def open_ledger(
     client: PravegaClient, ledger: ScopedStream, key: SinkKey, batch: int, *, new_ledger: bool, say: str
 ) -> RevisionedStream[bytes]:
-    """The ledger's revisioned stream, made if it does not exist and ``batch`` of ``key`` may be its first.
+    """Open the ledger's revisioned stream; create it if it does not exist and ``batch`` may be its first.
 
-    :param say: what a user writes who means a new ledger.
-    :raises InvalidArgumentError: it does not exist, but earlier batches should be in it.
+    :param client: the client to use.
+    :param ledger: the ledger stream.
+    :param key: query, stream and sink name.
+    :param batch: number of the batch.
+    :param new_ledger: whether to create the ledger for a batch above 0 too.
+    :param say: the setting with which a user confirms a new ledger, for the message.
+    :raises InvalidArgumentError: the ledger does not exist, but should contain earlier batches.
     """
     try:
         return client.revisioned_stream(ledger)
     except StreamNotFoundError as error:
         if batch > 0 and not new_ledger:
             raise InvalidArgumentError(
-                f"ledger {ledger} does not exist, and batch {batch} of {key} is not the first: if the "
-                "ledger's name is mistyped or it was deleted, the batch may be in the stream already. If "
-                f"this is meant to be a new ledger, say {say}"
+                f"ledger {ledger} does not exist, but batch {batch} of {key} is not the first: if the "
+                "ledger's name is mistyped or it was deleted, the batch may already be in the stream. To "
+                f"use a new ledger, set {say}"
             ) from error
     client.create_stream(ledger, 1)
     return client.revisioned_stream(ledger)
@@ -78,10 +83,10 @@ class Journal:
     """One driver's view of the ledger: the state up to a revision, and appends at that revision.
 
     :param revisioned: the ledger's revisioned stream.
-    :param key: the query this driver runs, and where its batches go.
-    :param name: of the ledger, for messages.
-    :param compact_after: records after which the ledger is replaced by a snapshot. Other queries and sinks
-        may share the ledger: their state is in the snapshot too.
+    :param key: the driver's query, and the stream and sink that it writes to.
+    :param name: name of the ledger, for messages.
+    :param compact_after: number of records after which a snapshot replaces them. Other queries and sinks may
+        share the ledger: the snapshot contains their state too.
     """
 
     def __init__(
@@ -96,26 +101,26 @@ class Journal:
 
     @property
     def state(self) -> LedgerState:
-        """What the ledger says of every sink, as last read."""
+        """The state of all sinks in the ledger, as last read."""
         return self._state
 
     @property
     def sink_state(self) -> SinkState:
-        """What the ledger says of this driver's sink, as last read."""
+        """The state of this driver's sink in the ledger, as last read."""
         return self._state.sink(self.key)
 
     @property
     def owner(self) -> tuple[object, ...]:
-        """The part of the sink's state that only its driver changes (attempts change the rest)."""
+        """The part of the sink's state that only its driver changes; task attempts change the rest."""
         state = self.sink_state
         claim = state.claim
         held = None if claim is None else (claim.txn, claim.prepared is not None)
         return state.last_done, state.last_txn, held
 
     def refresh(self) -> list[Record]:
-        """Read what was appended since the last read; returns the new records in order.
+        """Read the records appended since the last read, and return them in order.
 
-        When another driver compacted the ledger meanwhile, everything left in it is read again.
+        If another driver has compacted the ledger since, everything in it is read again.
         """
         if self._revision is not None:
             try:
@@ -127,7 +132,7 @@ class Journal:
             try:
                 return self._read_from(self._revisioned.fetch_oldest_revision())
             except SegmentTruncatedError:
-                continue  # compacted between the two calls: there is a newer oldest revision
+                continue  # it was compacted between the two calls, so there is a newer oldest revision
 
     def _read_from(self, revision: Any) -> list[Record]:
         records = []
@@ -140,7 +145,7 @@ class Journal:
         return records
 
     def wait_for_news(self, seconds: float) -> bool:
-        """Wait until something is appended after what was read; False if nothing came in that time."""
+        """Wait until a record is appended after the last one read; return False if none was in that time."""
         if seconds <= 0:
             return False
         try:
@@ -150,17 +155,17 @@ class Journal:
         return True
 
     def append(self, record: Preparing | Prepared | Done, before: Callable[[], Done] | None = None) -> bool:
-        """Append a record of this driver's sink, unless another driver works on that sink.
+        """Append a record of this driver's sink, unless another driver is working on that sink.
 
-        Records of other sinks, and what task attempts register, get between without harm: the
-        append is tried again behind them.
+        If records of other sinks or registrations of task attempts were appended first, the append is retried
+        after them. DONE of a job without a name whose records have been removed is no longer needed, and is
+        not appended.
 
-        A DONE of a job without a name that was swept meanwhile is not needed any more.
-
-        :param before: called before each try, so that what it does covers every earlier record; it gives the
-            record to append instead.
-        :returns: False if another driver had appended the same fact (DONE of the same transaction).
-        :raises FencedError: another driver appended a record of the same sink since the last read;
+        :param record: the record.
+        :param before: called before each attempt, so that its work covers every earlier record; it returns
+            the record to append instead.
+        :returns: False if another driver has already appended the same fact (DONE of the same transaction).
+        :raises FencedError: another driver has appended a record of the same sink since the last read;
             nothing was appended.
         """
         while True:
@@ -174,7 +179,7 @@ class Journal:
             owner = self.owner
             self.refresh()
             if self._holds(record):
-                # by this very append, of which only the answer was lost, or by another driver's
+                # It was appended by this call, whose reply was lost, or by another driver.
                 return not (isinstance(record, Done) and self.sink_state.last_session != record.session)
             if isinstance(record, Done) and is_unnamed(self.key.query) and self.sink_state.is_blank:
                 return True
@@ -182,15 +187,16 @@ class Journal:
                 claim = self.sink_state.claim
                 other = "another driver" if claim is None else f"driver {claim.session}"
                 raise FencedError(
-                    f"{self.key}: {other} took over while this one was about to record "
-                    f"{type(record).__name__.upper()} for batch {record.batch}",
+                    f"{self.key}: {other} took over before this driver could record "
+                    f"{type(record).__name__.upper()} for batch {record.batch}, so this one must stop",
                     transaction=record.txn,
                 )
 
     def offer(self, record: Preparing) -> bool:
-        """Append a claim if nothing came since the last read; tried once.
+        """Append a claim if nothing was appended since the last read; attempted once.
 
-        False says that something came, or that the answer was lost: read again, and the state tells.
+        :returns: False if something was appended, or the reply was lost. Read again: the state then shows the
+            result.
         """
         expected = self._state.after(record)
         revision = self._revisioned.write_conditionally(self._revision, encode_record(record))
@@ -200,7 +206,7 @@ class Journal:
         return True
 
     def write(self, record: Forget) -> None:
-        """Append a record that holds whatever came before; the next read finds it."""
+        """Append a record unconditionally; the next read returns it."""
         self._revisioned.write_unconditionally(encode_record(record))
 
     def _holds(self, record: Preparing | Prepared | Done) -> bool:
@@ -212,11 +218,12 @@ class Journal:
         return isinstance(record, Preparing) or state.claim.prepared is not None
 
     def compact(self) -> bool:
-        """Replace the ledger by one snapshot if it has grown enough; returns whether it did.
+        """Replace the ledger's records with a snapshot if there are enough of them. Return True if it was
+        replaced.
 
-        The snapshot is appended on condition that nothing came after what it sums up; if something
-        did, nothing happens and a later call tries again. So is each further record of a large one: a
-        snapshot that has something in between is not complete, and says nothing.
+        The snapshot is appended on condition that nothing was appended after the state that it contains;
+        otherwise nothing happens, and a later call tries again. The same condition holds for each further
+        record of a large snapshot: one with other records in between is incomplete, and is ignored.
         """
         if self._state.records < self._compact_after:
             return False
@@ -227,6 +234,6 @@ class Journal:
             if revision is None:
                 return False
         self._state, self._revision = self._state.after(*parts), revision
-        # a driver that stops here leaves a longer ledger, which is still right
+        # If the driver stops here, the ledger is longer than necessary, but still correct.
         self._revisioned.truncate_to(at)
         return True

@@ -1,19 +1,19 @@
-"""Offsets of a streaming query over Pravega streams: what Spark keeps in its checkpoint.
+"""The offsets of a streaming query over Pravega streams, which Spark stores in its checkpoint.
 
 An offset is a JSON object:
 
 ========  ==========================================================================================
 field     meaning
 ========  ==========================================================================================
-``v``     version of the format, 1; a reader refuses a higher one
-``cuts``  for each stream (``scope/stream``) the text of the cut up to which it was read
-``from``  for streams that begin with the batch that ends here, the cut where they begin: Spark keeps
-          no offset of a query's start, and asks for it anew when the first batch is run again
-``ends``  where streams end, if that was found out when the query started for the first time
+``v``     version of the format, 1; a reader rejects a higher one
+``cuts``  for each stream (``scope/stream``), the text of the cut up to which it was read
+``from``  for streams that start with the batch that ends here, the cut where they start: Spark stores
+          no offset for the start of a query, and requests it again if it repeats the first batch
+``ends``  where streams end, if that was determined when the query first started
 ========  ==========================================================================================
 
-Fields and names are in this order and sorted, and the text of a cut is always the same, as Spark compares
-offsets as texts. ``from`` and ``ends`` are left out where they are empty.
+Fields are in this order and stream names are sorted, and equal cuts have equal texts, because Spark compares
+offsets as texts. Empty ``from`` and ``ends`` are left out.
 """
 
 from __future__ import annotations
@@ -36,10 +36,11 @@ Cuts = Mapping[ScopedStream, StreamCut]
 
 @dataclass(frozen=True, slots=True)
 class StreamOffset:
-    """An offset, parsed.
+    """A parsed offset.
 
-    :ivar cuts: where each stream was read to. :ivar begun: where those that begin with this batch begin.
-    :ivar ends: where streams end.
+    :ivar cuts: for each stream, the cut up to which it was read.
+    :ivar begun: for streams that start with this batch, the cut where they start.
+    :ivar ends: for streams with a fixed end, the cut where they end.
     """
 
     cuts: Cuts
@@ -48,11 +49,11 @@ class StreamOffset:
 
     @property
     def is_initial(self) -> bool:
-        """Whether nothing was read of any stream yet."""
+        """True if nothing has been read of any stream."""
         return self.cuts == self.begun
 
     def to_dict(self) -> dict[str, Any]:
-        """What is given to Spark."""
+        """Return the JSON object for Spark."""
         fields = {"cuts": self.cuts, "from": self.begun, "ends": self.ends}
         return {
             "v": _VERSION,
@@ -65,31 +66,34 @@ class StreamOffset:
 
     @classmethod
     def parse(cls, found: object, choice: StreamChoice, *, may_be_empty: bool = False) -> Self:
-        """From what Spark gives back.
+        """Parse the JSON object that Spark passes.
 
-        :param may_be_empty: whether an offset of no stream makes sense: where all of them may be gone. With a
-            pattern it always does.
-        :raises CorruptedStateError: it is damaged, or of a newer version.
-        :raises InvalidArgumentError: it is of a stream that the query does not read.
+        :param found: the JSON object.
+        :param choice: the streams of the query.
+        :param may_be_empty: whether an offset without streams is valid, because all streams may have been
+            deleted. With a pattern it always is.
+        :raises CorruptedStateError: the offset is damaged, or has a newer version.
+        :raises InvalidArgumentError: the offset has a stream that the query does not read.
         """
         if not isinstance(found, dict) or type(found.get("v")) is not int:
-            raise _damaged(f"{_shown(found)} is no offset of the format 'pravega'")
+            raise _damaged(f"{_shown(found)} is not an offset of the format 'pravega'")
         if found["v"] > _VERSION:
             raise CorruptedStateError(
-                f"the query's checkpoint has an offset of version {found['v']}, which a newer spark_adapter "
-                f"has written; this one knows {_VERSION}: use the newer one, or another checkpointLocation"
+                f"the query's checkpoint has an offset of version {found['v']}, written by a newer "
+                f"spark_adapter; this one supports version {_VERSION}: use the newer one, or another "
+                "checkpointLocation"
             )
         if found["v"] < _VERSION:
             raise _damaged(f"there is no version {found['v']}")
         if unknown := sorted(map(str, found.keys() - {"v", *_FIELDS})):
-            raise _damaged(f"it has a field {_shown(unknown[0])} that no version has")
+            raise _damaged(f"it has an unknown field {_shown(unknown[0])}")
         if "cuts" not in found:
             raise _damaged("it has no field 'cuts'")
         offset = cls(*(_cuts(found.get(name, {}), name, choice) for name in _FIELDS))
         if not offset.cuts and choice.pattern is None and not may_be_empty:
-            raise _damaged("it names no stream, so nobody knows what was read")
+            raise _damaged("it names no stream, so the position of the query is unknown")
         if strange := sorted(offset.begun.keys() - offset.cuts.keys()):
-            raise _damaged(f"it says where stream {strange[0]} begins, and not how far it was read")
+            raise _damaged(f"it has a start for stream {strange[0]}, but not the cut up to which it was read")
         return offset
 
 
@@ -101,15 +105,15 @@ def _cuts(found: object, name: str, choice: StreamChoice) -> Cuts:
         try:
             stream, cut = ScopedStream.parse(stream_text), StreamCut.from_text(text)
         except (PravegaError, AttributeError, TypeError) as error:
-            raise _damaged(f"{_shown(text)} is no cut of stream {_shown(stream_text)}") from error
+            raise _damaged(f"{_shown(text)} is not a cut of stream {_shown(stream_text)}") from error
         if cut.stream != stream:
-            raise _damaged(f"the cut {cut} is not of stream {stream}")
+            raise _damaged(f"the cut {cut} does not belong to stream {stream}")
         if not cut.positions:
             raise _damaged(f"its cut of stream {stream} has no position")
         if stream not in choice:
             raise InvalidArgumentError(
                 f"the query's checkpoint has a position in stream {stream}, but its options name {choice}: "
-                "name the stream as well, or give the query another checkpointLocation"
+                "add the stream to the options, or set another checkpointLocation for the query"
             )
         cuts[stream] = cut
     return cuts
@@ -117,8 +121,8 @@ def _cuts(found: object, name: str, choice: StreamChoice) -> Cuts:
 
 def _damaged(why: str) -> CorruptedStateError:
     return CorruptedStateError(
-        f"an offset in the query's checkpoint is damaged: {why}. Restore the checkpoint, or give the query "
-        "another checkpointLocation and a start_stream_cut"
+        f"an offset in the query's checkpoint is damaged: {why}. Restore the checkpoint, or set another "
+        "checkpointLocation and a start_stream_cut for the query"
     )
 
 

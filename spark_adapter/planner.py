@@ -1,7 +1,7 @@
-"""Planning reads on the driver: which ranges a read has, and what each micro-batch of a query has.
+"""Plans reads on the driver: the ranges of a batch read, and of each micro-batch of a streaming query.
 
-Needs no Spark. A :class:`StreamPlanner` lives as long as a run of its query and keeps what saves calls; the
-batches follow from the offsets alone, which Spark keeps.
+It does not need Spark. A :class:`StreamPlanner` exists as long as a run of its query, and caches results to
+save calls. The batches depend only on the offsets, which Spark stores.
 """
 
 from __future__ import annotations
@@ -45,13 +45,14 @@ log = logging.getLogger(__name__)
 
 _IDLE_SECONDS = 0.1
 _MOST_IDLE_SECONDS = 1.0
-# Without a trigger interval Spark asks every 10 ms whether there is more.
+# Without a trigger interval, Spark checks for new data every 10 ms.
 
 _SEALED_SECONDS = 60.0
-# How long a sealed stream that was read to its end is not asked about. It may be deleted and made anew.
+# The interval between checks of a sealed stream that was read to its end; it may be deleted and created
+# again.
 
 _PLANS = 5
-# How often a batch is planned while data is truncated meanwhile. The last plan looks at no data.
+# The number of attempts to plan a batch while data is being truncated. The last attempt reads no data.
 
 _NO_LIMIT = Limit()
 
@@ -60,11 +61,13 @@ _NO_LIMIT = Limit()
 
 
 def batch_ranges(client: PravegaClient, options: ReadOptions) -> list[SegmentRange]:
-    """What a read between two bounds has, by stream and segment.
+    """Return the ranges of a read between two bounds, ordered by stream and segment.
 
-    :raises DataLossError: data between the bounds was truncated, unless that is allowed.
-    :raises InvalidStreamCutError: a cut does not fit its stream, or the start is after the end.
-    :raises InvalidArgumentError: a time is asked for of a stream without watermarks.
+    :param client: the client to use.
+    :param options: options of the read.
+    :raises DataLossError: data between the bounds was truncated, and the options do not allow that.
+    :raises InvalidStreamCutError: a cut does not match its stream, or the start is after the end.
+    :raises InvalidArgumentError: a bound is a time, and a stream has no watermarks.
     """
 
     def ranges(stream: ScopedStream, max_range_bytes: int | None) -> list[SegmentRange]:
@@ -84,7 +87,7 @@ def batch_ranges(client: PravegaClient, options: ReadOptions) -> list[SegmentRan
         except StreamNotFoundError:
             if options.choice.pattern is None:
                 raise
-            log.warning("stream %s was deleted; the read goes on without it", stream)
+            log.warning("stream %s was deleted; the read continues without it", stream)
             return []
 
     def parts(max_range_bytes: int | None) -> list[SegmentRange]:
@@ -105,10 +108,11 @@ def batch_ranges(client: PravegaClient, options: ReadOptions) -> list[SegmentRan
 
 
 class StreamPlanner:
-    """Says how far each batch of one run of a query goes, and what it reads.
+    """Plans the end and the ranges of each batch in one run of a query.
 
-    :param creation: whether streams that are missing are made; None to leave that alone.
-    :param client: gives the client when it is needed.
+    :param options: options of the read.
+    :param creation: whether and how to create missing streams; None to create none.
+    :param client: returns the client when it is needed.
     """
 
     def __init__(
@@ -120,19 +124,20 @@ class StreamPlanner:
         self.options = options
         self._creation = creation
         self._client = client
-        # For the whole run: it keeps connections, and what was found out about segments.
+        # Held for the whole run, so that connections and cached segment information are kept.
         self._held: HeldClient | None = None
         self._initial: dict[str, Any] | None = None
-        # Where a run ends that reads what is there and then ends (availableNow).
+        # The end of a run that reads the existing data and then stops (availableNow).
         self._target: dict[ScopedStream, StreamCut] | None = None
         self._found: list[ScopedStream] = []
         self._look_again_at = 0.0
         self._idle_since: float | None = None
         self._idle_seconds = _IDLE_SECONDS
-        # How often a stream had nothing new, and those that never will have, with when to ask again.
+        # How often a stream had no new data; sealed streams without new data, with the time of the next
+        # check.
         self._quiet: dict[ScopedStream, int] = {}
         self._ended: dict[ScopedStream, tuple[StreamCut, float]] = {}
-        # Where streams begin that were made anew since they were read.
+        # The starts of streams that were created again since they were read.
         self._renewed: dict[ScopedStream, StreamCut] = {}
         self._waited: dict[SegmentKey, int] = {}
         self._over: dict[ScopedStream, tuple[StreamCut, StreamCut]] = {}
@@ -152,17 +157,17 @@ class StreamPlanner:
     # --- offsets --------------------------------------------------------------------------------
 
     def fix_target(self) -> None:
-        """What is written from now on is not read by this run."""
+        """Fix the end of this run: data written from now on is not read."""
         client = self._open()
         if self._creation is not None and self._creation.stream:
             self._make_missing(client)
         self._target = self._of_existing(self._streams(client, again=True), client.tail)
 
     def initial(self) -> dict[str, Any]:
-        """Where a query begins that has read nothing yet; the same each time in one run.
+        """Return the offset at which a new query starts; it is the same for each call in one run.
 
         :raises StreamNotFoundError: a stream does not exist.
-        :raises InvalidArgumentError: a time is asked for of a stream without watermarks.
+        :raises InvalidArgumentError: the start is a time, and a stream has no watermarks.
         """
         if self._initial is None:
             client = self._open()
@@ -172,7 +177,7 @@ class StreamPlanner:
             def start(stream: ScopedStream) -> StreamCut:
                 return self._start_of(client, stream)
 
-            # A name may be mistyped; what a pattern has found was there.
+            # A name may be mistyped; a stream that a pattern has found existed.
             named = self.options.choice.pattern is None
             cuts = for_each(streams, start) if named else self._of_existing(streams, start)
             ends = self._ends_of(client, list(cuts))
@@ -197,7 +202,7 @@ class StreamPlanner:
         return client.head(stream)
 
     def _ends_of(self, client: PravegaClient, streams: list[ScopedStream]) -> dict[ScopedStream, StreamCut]:
-        """The ends that have to be kept: those that are found out when a query starts for the first time."""
+        """Return the ends that must be stored: those that are determined when a query first starts."""
         if self.options.end.word != "latest":
             return {}
         return self._of_existing(
@@ -205,12 +210,15 @@ class StreamPlanner:
         )
 
     def latest(self, start: dict[str, Any], limit: Limit) -> dict[str, Any]:
-        """Where the next batch ends; ``start`` itself if there is nothing for it.
+        """Return the offset at which the next batch ends; ``start`` itself if there is no new data.
 
-        :raises DataLossError: data that was not read yet is gone, unless that is allowed.
-        :raises StreamNotFoundError: a stream was deleted, unless that is allowed.
-        :raises InvalidStreamCutError: a stream was deleted and made anew, or an end cut does not fit.
-        :raises CorruptedStateError, InvalidArgumentError: see :meth:`StreamOffset.parse`.
+        :param start: the offset at which the batch starts.
+        :param limit: limit of the batch.
+        :raises DataLossError: unread data was truncated, and the options do not allow that.
+        :raises StreamNotFoundError: a stream was deleted, and the options do not allow that.
+        :raises InvalidStreamCutError: a stream was deleted and created again, or an end cut does not match.
+        :raises CorruptedStateError: see :meth:`StreamOffset.parse`.
+        :raises InvalidArgumentError: see :meth:`StreamOffset.parse`.
         """
         before = self._parsed(start)
         client = self._open()
@@ -244,16 +252,18 @@ class StreamPlanner:
         return end
 
     def _parsed(self, offset: object) -> StreamOffset:
-        # A query that may lose its streams may lose all of them.
+        # A query that may lose streams may lose all of them.
         lenient = not self.options.fail_on_data_loss
         return StreamOffset.parse(offset, self.options.choice, may_be_empty=lenient)
 
     def report(self) -> dict[str, Any] | None:
-        """Where the streams end, and what the last batch has left of them; None before the first look."""
+        """Return the ends of the streams and the size of the unread data; None before the first batch is
+        planned."""
         return self._report
 
     def _pace(self) -> None:
-        """A query that has nothing to do asks the server ten times a second at first, then more seldom."""
+        """Slow down a query without new data: it checks the server ten times a second at first, then less
+        often."""
         if self._idle_since is not None:
             pause = self._idle_seconds
             self._idle_seconds = min(2 * pause, _MOST_IDLE_SECONDS)
@@ -270,7 +280,8 @@ class StreamPlanner:
     def _of_existing(
         self, streams: Iterable[ScopedStream], ask: Callable[[ScopedStream], StreamCut]
     ) -> dict[ScopedStream, StreamCut]:
-        """The answers, without streams that are gone where that is allowed or nobody has named them."""
+        """Return the cuts of the streams; leave out deleted ones if that is allowed or a pattern has found
+        them."""
 
         def answer(stream: ScopedStream) -> StreamCut | None:
             try:
@@ -295,7 +306,8 @@ class StreamPlanner:
     def _end_of(
         self, client: PravegaClient, stream: ScopedStream, ends: Mapping[ScopedStream, StreamCut]
     ) -> tuple[StreamCut, bool]:
-        """Where to go at most, and whether that is the end of the query rather than of the stream."""
+        """Return the furthest end of a batch, and True if it is the end of the query rather than of the
+        stream."""
         fixed = ends.get(stream) or self.options.end.cut_of(stream)
         if self._target is not None and stream in self._target and fixed is None:
             return self._target[stream], True
@@ -308,7 +320,7 @@ class StreamPlanner:
         start: StreamCut,
         ends: Mapping[ScopedStream, StreamCut],
     ) -> StreamBacklog | None:
-        """What there is after a cut; None of a stream that is gone, where that is allowed."""
+        """Return the unread data after a cut; None for a deleted stream, if that is allowed."""
         ended, until = self._ended.get(stream, (None, 0.0))
         if ended == start and time.monotonic() < until:
             return StreamBacklog(start, start, ())
@@ -335,13 +347,13 @@ class StreamPlanner:
         except StreamNotFoundError as error:
             if self.options.fail_on_data_loss:
                 raise _deleted(stream, error) from error
-            log.warning("stream %s was deleted; the query goes on without it", stream)
+            log.warning("stream %s was deleted; the query continues without it", stream)
             return None
 
     def _between(
         self, client: PravegaClient, stream: ScopedStream, start: StreamCut, end: StreamCut
     ) -> StreamBacklog:
-        """What lies between two cuts, without what is gone where that is allowed."""
+        """Return the data between two cuts, without truncated data if that is allowed."""
         try:
             ranges = client.segment_ranges(stream, start, end)
         except DataLossError as error:
@@ -354,9 +366,12 @@ class StreamPlanner:
     def _afresh(
         self, client: PravegaClient, stream: ScopedStream, before: StreamCut, end: StreamCut | None
     ) -> StreamBacklog:
-        """A stream that was deleted and made anew, from its head on.
+        """Return the data of a stream that was deleted and created again, from its head on.
 
-        :param before: where the query was in the old one. :param end: where the query ends in it.
+        :param client: the client to use.
+        :param stream: the stream.
+        :param before: the query's position in the old stream.
+        :param end: the query's end, or None.
         """
         head = client.head(stream)
         try:
@@ -365,14 +380,14 @@ class StreamPlanner:
             if end is None:
                 raise
             log.warning(
-                "stream %s was deleted and made anew since the query has read it up to %s; the query's end "
-                "was in the old one, so nothing of the new one is read", stream, before,
+                "stream %s was deleted and created again since the query read it up to %s; the query's end "
+                "was in the old stream, so nothing of the new one is read", stream, before,
             )  # fmt: skip
             self._over[stream] = (before, end)
             return StreamBacklog(before, before, ())
         log.warning(
-            "stream %s was deleted and made anew since the query has read it up to %s: what was not read "
-            "then is lost, and the query begins at the new head %s", stream, before, head,
+            "stream %s was deleted and created again since the query read it up to %s: the data not read by "
+            "then is lost, and the query starts at the new head %s", stream, before, head,
         )  # fmt: skip
         self._skipped_unknown += len(before.positions)
         self._renewed[stream] = found.start
@@ -380,24 +395,24 @@ class StreamPlanner:
         return found
 
     def _note_quiet(self, client: PravegaClient, stream: ScopedStream, start: StreamCut) -> None:
-        """Find out now and then whether there can be anything new."""
+        """Check now and then whether the stream can get new data at all."""
         count = self._quiet[stream] = self._quiet.get(stream, 0) + 1
-        # Looked for after 1, 2, 4, 8 ... looks, as it costs a call. The tail may have moved before the seal.
+        # After 1, 2, 4, 8 ... times only, because it costs a call. The tail may have moved before the seal.
         if count & (count - 1) == 0 and not client.active_segments(stream) and client.tail(stream) == start:
             self._ended[stream] = (start, time.monotonic() + _SEALED_SECONDS)
 
     def _skip(
         self, client: PravegaClient, stream: ScopedStream, start: StreamCut, end: StreamCut
     ) -> StreamCut:
-        """The first place after a cut that can still be read; says what is lost."""
+        """Return the first position after a cut that can still be read; log and count the lost data."""
         head = client.head(stream)
-        # Asked for last: it then knows every segment that the head names.
+        # Fetched last, so that it contains every segment that the head names.
         layout = client.stream_layout(stream)
         place = layout.join(start, head)
         for segment_id, first, size in _gone(layout, start, end):
             log.warning(
-                "stream %s, segment %s: %s bytes from offset %d on were truncated before the query read "
-                "them, and are skipped", stream, segment_name(stream.scope, stream.name, segment_id),
+                "stream %s, segment %s: skipped %s bytes from offset %d that were truncated before the query "
+                "had read them", stream, segment_name(stream.scope, stream.name, segment_id),
                 "an unknown number of" if size is None else size, first,
             )  # fmt: skip
             if size is None:
@@ -407,7 +422,7 @@ class StreamPlanner:
         return place
 
     def _is_over(self, client: PravegaClient, start: StreamCut, end: StreamCut) -> bool:
-        """Whether a query has passed its end, for instance because the end was moved to and fro."""
+        """Return True if a query has passed its end, for example because the end was changed."""
         try:
             order = client.stream_layout(start.stream).compare(start, end)
         except (InvalidStreamCutError, UndecidableCutError):
@@ -423,7 +438,7 @@ class StreamPlanner:
         ends: Mapping[ScopedStream, StreamCut],
         limit: Limit,
     ) -> tuple[list[StreamBacklog], Admitted]:
-        """What there is, and what of it goes into a batch."""
+        """Return the unread data of all streams, and the part of it for the next batch."""
         skipped = self._skipped_bytes, self._skipped_unknown
         plans = 0
         while True:
@@ -439,7 +454,7 @@ class StreamPlanner:
                 if self.options.fail_on_data_loss:
                     raise _lost_in(error) from error
                 _say_replanned(error)
-            # The next plan counts all of it again.
+            # The next attempt counts everything again.
             self._skipped_bytes, self._skipped_unknown = skipped
 
     def _admit(self, client: PravegaClient, backlogs: list[StreamBacklog], limit: Limit) -> Admitted:
@@ -475,9 +490,12 @@ class StreamPlanner:
     # --- ranges ---------------------------------------------------------------------------------
 
     def ranges(self, start: dict[str, Any], end: dict[str, Any]) -> list[SegmentRange]:
-        """What lies between two offsets, by stream and segment: the same each time, and in each run.
+        """Return the ranges between two offsets, ordered by stream and segment; they are the same in each
+        run.
 
-        :raises DataLossError: some of it is gone, unless that is allowed.
+        :param start: the offset at which the batch starts.
+        :param end: the offset at which it ends.
+        :raises DataLossError: some data was truncated, and the options do not allow that.
         """
         client = self._open()
         if self._planned is not None and self._planned[:2] == (start, end):
@@ -492,7 +510,7 @@ class StreamPlanner:
                     raise _lost_in(error) from error
                 _say_replanned(error)
             found = self._ranges(client, start, end)
-        # The tasks skip what is gone.
+        # The tasks skip truncated data.
         return found
 
     def _ranges(
@@ -505,8 +523,8 @@ class StreamPlanner:
             first = after.begun.get(stream) or before.cuts.get(stream)
             if first is None:
                 raise InvalidArgumentError(
-                    f"the query's checkpoint does not say where it begins to read stream {stream}: restore "
-                    "the checkpoint, or give the query another checkpointLocation"
+                    f"the query's checkpoint has no start position for stream {stream}: restore the "
+                    "checkpoint, or set another checkpointLocation for the query"
                 )
             if first == after.cuts[stream]:
                 return []
@@ -515,7 +533,7 @@ class StreamPlanner:
             except StreamNotFoundError as error:
                 if self.options.fail_on_data_loss:
                     raise _deleted(stream, error) from error
-                log.warning("stream %s was deleted; the batch goes on without it", stream)
+                log.warning("stream %s was deleted; the batch continues without it", stream)
                 return []
 
         found = for_each(sorted(after.cuts), ranges)
@@ -524,7 +542,7 @@ class StreamPlanner:
     def _of_batch(
         self, client: PravegaClient, stream: ScopedStream, start: StreamCut, end: StreamCut
     ) -> list[SegmentRange]:
-        """What a batch that was planned before has of a stream, and is still there."""
+        """Return the ranges of a stream in a batch that was planned earlier, as far as they still exist."""
         lenient = not self.options.fail_on_data_loss
         try:
             return client.segment_ranges(
@@ -537,7 +555,7 @@ class StreamPlanner:
                 raise
             if not lenient:
                 raise _another_stream(stream, start, error) from error
-            log.warning("stream %s was deleted and made anew; what the batch had of it is lost", stream)
+            log.warning("stream %s was deleted and created again; its data in this batch is lost", stream)
             return []
 
     def _divided(self, client: PravegaClient, ranges: list[SegmentRange]) -> list[SegmentRange]:
@@ -549,8 +567,8 @@ class StreamPlanner:
 
 def _lost(stream: ScopedStream, error: DataLossError) -> DataLossError:
     return DataLossError(
-        f"stream {stream}: data that the query has not read was truncated: {error.message}. With the option "
-        "fail_on_data_loss=false the query goes on with what is left",
+        f"stream {stream}: data that the query has not read was truncated: {error.message}. To continue with "
+        "the remaining data, set the option fail_on_data_loss=false",
         scope=stream.scope,
         stream=stream.name,
         segment=error.segment,
@@ -561,8 +579,8 @@ def _lost(stream: ScopedStream, error: DataLossError) -> DataLossError:
 
 def _deleted(stream: ScopedStream, error: StreamNotFoundError) -> StreamNotFoundError:
     return StreamNotFoundError(
-        f"stream {stream} was deleted, or never existed ({error.message}); with the option "
-        "fail_on_data_loss=false a query goes on without a stream that was deleted",
+        f"stream {stream} was deleted, or never existed ({error.message}); to continue without a deleted "
+        "stream, set the option fail_on_data_loss=false",
         scope=stream.scope,
         stream=stream.name,
     )
@@ -576,11 +594,11 @@ def _lost_in(error: DataLossError) -> DataLossError:
 
 
 def _say_replanned(error: DataLossError) -> None:
-    log.warning("data was truncated while a read was planned, which is planned again: %s", error.message)
+    log.warning("data was truncated while a read was being planned; planning it again: %s", error.message)
 
 
 def _is_another(client: PravegaClient, cut: StreamCut) -> bool:
-    """Whether a cut that was in its stream is not there any more, as the stream was made anew."""
+    """Return True if a cut no longer matches its stream because the stream was created again."""
     lengths = {each.segment_id: each.length for each in client.stream_layout(cut.stream).segments}
     for segment_id, offset in cut.positions.items():
         if segment_id not in lengths:
@@ -594,18 +612,19 @@ def _is_another(client: PravegaClient, cut: StreamCut) -> bool:
 def _another_stream(
     stream: ScopedStream, start: StreamCut, error: InvalidStreamCutError
 ) -> InvalidStreamCutError:
-    """Why a cut that the query has come to does not fit its stream."""
+    """Return the error for a stream that was created again since the query read it."""
     return InvalidStreamCutError(
-        f"stream {stream} was deleted and made anew since the query has read it up to {start}: give the "
-        f"query another checkpointLocation ({error.message}), or the option fail_on_data_loss=false, with "
-        "which it begins at the new head",
+        f"stream {stream} was deleted and created again since the query read it up to {start} "
+        f"({error.message}): set another checkpointLocation for the query, or set the option "
+        "fail_on_data_loss=false to start at the new head",
         scope=stream.scope,
         stream=stream.name,
     )
 
 
 def _gone(layout: StreamLayout, start: StreamCut, end: StreamCut) -> list[tuple[int, int, int | None]]:
-    """What was truncated between two cuts: segment, first offset, bytes (None: deleted, nobody knows)."""
+    """Return the truncated data between two cuts: segment id, first offset, size (None for a deleted
+    segment)."""
     found: list[tuple[int, int, int | None]] = []
     todo, seen = sorted(start.positions), set(start.positions)
     while todo:

@@ -1,4 +1,4 @@
-"""What the driver does to read: the ranges between two cuts, one for each partition."""
+"""Finds the ranges between two stream cuts on the driver, one for each partition."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pravega_wire.sync import PravegaClient
 __all__ = ["cut_at", "divided", "pieces_for", "ranges_to_read"]
 
 _LOOKED_AT = 16
-# Places that a range may be divided at, for each piece: pieces of small events differ by a sixteenth.
+# Possible boundaries for each piece of a range: the sizes of pieces with small events differ by a sixteenth.
 
 
 def ranges_to_read(
@@ -27,13 +27,19 @@ def ranges_to_read(
     max_partition_bytes: int | None = None,
     min_partitions: int | None = None,
 ) -> list[SegmentRange]:
-    """The ranges between two cuts, in the order of segments and, in each, of events.
+    """Return the ranges between two stream cuts, in the order of segments and, within each, of events.
 
-    :param max_partition_bytes: divide larger ranges; see :meth:`PravegaClient.segment_ranges`.
-    :param min_partitions: divide the largest ranges between events until there are so many, if there are
-        events enough. That costs a pass over each range that is divided.
-    :raises DataLossError: data was truncated. :raises InvalidStreamCutError: a cut does not fit.
-    :raises InvalidArgumentError: a number is not over 0.
+    :param client: the client to use.
+    :param stream: the stream.
+    :param start: where to start.
+    :param end: where to end.
+    :param on_truncated: what to do if data was truncated.
+    :param max_partition_bytes: split larger ranges; see :meth:`PravegaClient.segment_ranges`.
+    :param min_partitions: split the largest ranges, between events, until there are at least this many, if
+        there are enough events. This costs one pass over each range that is split.
+    :raises DataLossError: data was truncated.
+    :raises InvalidStreamCutError: a cut does not match the stream.
+    :raises InvalidArgumentError: a number is not positive.
     """
     if min_partitions is not None:
         check_count("min_partitions", min_partitions)
@@ -46,7 +52,7 @@ def ranges_to_read(
 def divided(
     client: PravegaClient, ranges: Sequence[SegmentRange], min_partitions: int | None
 ) -> list[SegmentRange]:
-    """Ranges, the largest divided between events until there are so many; see :func:`ranges_to_read`."""
+    """Split the largest ranges until there are ``min_partitions``; see :func:`ranges_to_read`."""
     if min_partitions is None or len(ranges) >= min_partitions:
         return list(ranges)
     found: list[SegmentRange] = []
@@ -63,9 +69,12 @@ def divided(
 
 
 def pieces_for(lengths: Sequence[int], wanted: int) -> list[int]:
-    """Into how many pieces to divide ranges of these lengths, so that there are ``wanted`` in all.
+    """Return the number of pieces for each range, so that there are ``wanted`` pieces in total.
 
-    Each further piece is for the range whose pieces are the largest then.
+    Each additional piece goes to the range that has the largest pieces at that point.
+
+    :param lengths: lengths of the ranges in bytes.
+    :param wanted: total number of pieces.
     """
     pieces = [1] * len(lengths)
     largest: list[tuple[float, int]] = [
@@ -80,9 +89,11 @@ def pieces_for(lengths: Sequence[int], wanted: int) -> list[int]:
 
 
 def cut_at(whole: SegmentRange, pieces: int, marks: Sequence[int]) -> list[SegmentRange]:
-    """A range in so many pieces of about one length, or fewer.
+    """Split a range into up to ``pieces`` pieces of about equal length.
 
-    :param marks: offsets between events, ascending.
+    :param whole: the range.
+    :param pieces: number of pieces.
+    :param marks: offsets of event boundaries, ascending.
     """
     inside = [mark for mark in marks if whole.start_offset < mark < whole.end_offset]
     cuts: list[int] = []
@@ -90,7 +101,7 @@ def cut_at(whole: SegmentRange, pieces: int, marks: Sequence[int]) -> list[Segme
     place = 0
     for piece in range(1, pieces):
         ideal = whole.start_offset + whole.length * piece // pieces
-        # The nearest one behind the last, with enough of them left for the other pieces.
+        # The nearest boundary after the last one, with enough boundaries left for the other pieces.
         stop = len(inside) - (pieces - 1 - piece)
         while place < len(inside) and inside[place] <= last:
             place += 1

@@ -1,4 +1,4 @@
-"""What a streaming query reports of its batches, as flat rows."""
+"""The progress of a streaming query as flat rows, one for each batch."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ __all__ = ["backlog_of", "progress_dict", "progress_frame", "progress_rows"]
 
 
 def progress_dict(progress: Any) -> dict[str, Any]:
-    """A query's progress as what its JSON holds, from an object of any version of PySpark.
+    """Return a query's progress as a dictionary, for any version of PySpark.
 
-    :param progress: of ``query.recentProgress`` or of a listener's event.
+    :param progress: an item of ``query.recentProgress``, or the progress in a listener's event.
     """
-    # PySpark 3.5 has dictionaries in recentProgress and objects in events; 4.0 has both in one. Their JSON is
-    # one and the same.
+    # PySpark 3.5 has dictionaries in recentProgress and objects in events; 4.0 has objects that are both.
+    # Their JSON is the same.
     text = getattr(progress, "json", None)
     found: dict[str, Any] = json.loads(text) if isinstance(text, str) else dict(progress)
     return found
 
 
 def backlog_of(source: Mapping[str, Any]) -> dict[str, int]:
-    """What a source says that it has not read yet: ``backlog_bytes``, ``backlog_events``; often nothing.
+    """Return the unread data that a source reports: ``backlog_bytes`` and ``backlog_events``, if it reports
+    them.
 
-    :param source: one of ``sources`` of :func:`progress_dict`.
+    :param source: one of the ``sources`` in the result of :func:`progress_dict`.
     """
     latest = source.get("latestOffset")
     if isinstance(latest, str):
@@ -41,15 +42,20 @@ def backlog_of(source: Mapping[str, Any]) -> dict[str, int]:
 
 
 def progress_rows(query: Any) -> list[dict[str, Any]]:
-    """The last batches of a streaming query, one flat dictionary each, oldest first.
+    """Return the last batches of a streaming query as flat dictionaries, oldest first.
 
-    ``batch``, ``started`` (text, UTC), ``rows_in``, ``rows_out`` (None where the sink does not tell, as with
-    ``foreachBatch``), ``rows_in_per_s``, ``rows_done_per_s``, ``seconds``, one ``..._ms`` for each phase of
-    the batch that Spark names (``addBatch_ms``), and where a source tells it ``backlog_bytes`` and
-    ``backlog_events``, the sum of all sources. All rows have the same keys.
+    The keys are ``batch``, ``started`` (text, UTC), ``rows_in``, ``rows_out`` (None if the sink does not
+    report it, as with ``foreachBatch``), ``rows_in_per_s``, ``rows_done_per_s``, ``seconds``, one ``..._ms``
+    for each phase of the batch that Spark reports (``addBatch_ms``), and, if a source reports them,
+    ``backlog_bytes`` and ``backlog_events``, summed over all sources. All rows have the same keys.
 
-    :param query: a ``StreamingQuery``; it may have ended. How many batches it keeps is said by
-        ``spark.sql.streaming.numRecentProgressUpdates``.
+    Example::
+
+        for row in progress_rows(query):
+            print(row["batch"], row["rows_in"], row["seconds"])
+
+    :param query: a ``StreamingQuery``; it may have ended. Spark's setting
+        ``spark.sql.streaming.numRecentProgressUpdates`` is the number of batches that it keeps.
     """
     rows = [_row(progress_dict(each)) for each in query.recentProgress]
     names = dict.fromkeys(name for row in rows for name in row)
@@ -57,15 +63,17 @@ def progress_rows(query: Any) -> list[dict[str, Any]]:
 
 
 def progress_frame(query: Any) -> Any:
-    """:func:`progress_rows` as a pandas frame, with ``batch`` as the index; a notebook shows it as a table.
+    """Return :func:`progress_rows` as a pandas DataFrame with the index ``batch``; a notebook shows it as a
+    table.
 
+    :param query: as for :func:`progress_rows`.
     :raises MissingExtraError: pandas is not installed.
     """
     try:
         import pandas as pd  # type: ignore[import-untyped,unused-ignore]  # has no stubs here
     except ImportError as error:
         raise MissingExtraError(
-            "progress_frame() needs the package pandas; progress_rows() does not"
+            "progress_frame() needs the package pandas: pip install pandas, or use progress_rows() instead"
         ) from error
     rows = progress_rows(query)
     frame = pd.DataFrame(rows, columns=list(rows[0]) if rows else ["batch", "started", "rows_in", "seconds"])
@@ -82,7 +90,7 @@ def _row(progress: Mapping[str, Any]) -> dict[str, Any]:
         "started": progress["timestamp"],
         "rows_in": sum(source.get("numInputRows", 0) for source in sources),
         "rows_out": written if written >= 0 else None,
-        # Spark leaves out what it cannot compute
+        # Spark leaves out values that it cannot compute.
         "rows_in_per_s": progress.get("inputRowsPerSecond"),
         "rows_done_per_s": progress.get("processedRowsPerSecond"),
         "seconds": phases.get("triggerExecution", 0) / 1000,

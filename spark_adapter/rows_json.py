@@ -1,16 +1,17 @@
-"""Rows and columns of Arrow batches as JSON text.
+"""Converts rows and columns of Arrow batches to JSON.
 
-As Spark's ``to_json`` writes them, but for times, of which it may drop the microseconds:
+The result is that of Spark's ``to_json``, except that times keep their microseconds, which ``to_json`` may
+drop:
 
 ===================  ===========================================================================
 type                 JSON
 ===================  ===========================================================================
-struct, row          object; fields that are null are left out
+struct, row          object; null fields are left out
 map                  object; keys are strings; null values are ``null``
 array                array; null elements are ``null``
 integers, decimal    number, all digits
-float, double        number, the shortest digits that give the same value; what is not finite as the string
-                     ``"NaN"``, ``"Infinity"`` or ``"-Infinity"``
+float, double        number, the shortest digits that give the same value; the string ``"NaN"``,
+                     ``"Infinity"`` or ``"-Infinity"`` if it is not finite
 boolean, string      ``true`` or ``false``, string (not ASCII only)
 binary               string, base64 with padding
 date                 string, ``2024-01-31``
@@ -41,37 +42,39 @@ _Write: TypeAlias = Callable[[Any], str]
 
 
 def json_writer(kind: pa.DataType) -> _Write:
-    """A function from a value of this type, as ``to_pylist`` gives it and not null, to its JSON text.
+    """Return a function that converts a non-null value of this type, as ``to_pylist`` returns it, to JSON.
 
-    :raises InvalidArgumentError: the type has no form in JSON here.
+    :raises InvalidArgumentError: the type cannot be written as JSON.
     """
     if types.is_struct(kind):
         return _object([kind.field(index) for index in range(kind.num_fields)])
     if types.is_map(kind):
         if not (types.is_string(kind.key_type) or types.is_large_string(kind.key_type)):
-            raise InvalidArgumentError(f"JSON has strings as the keys of a map, not {kind.key_type}")
+            raise InvalidArgumentError(
+                f"a map with keys of type {kind.key_type} cannot be written as JSON: its keys must be strings"
+            )
         return _map(_nullable(json_writer(kind.item_type)))
     if types.is_list(kind) or types.is_large_list(kind):
         return _array(_nullable(json_writer(kind.value_type)))
     for matches, write in _SIMPLE:
         if matches(kind):
             return write
-    raise InvalidArgumentError(f"a value of type {kind} has no form in JSON here; cast it")
+    raise InvalidArgumentError(f"a value of type {kind} cannot be written as JSON; cast it")
 
 
 def rows_to_json(batch: pa.RecordBatch) -> list[bytes]:
-    """Each row as an object, in UTF-8."""
+    """Convert each row to a JSON object in UTF-8."""
     return column_to_json(batch.to_struct_array())
 
 
 def column_to_json(column: pa.Array) -> list[bytes]:
-    """Each value in UTF-8.
+    """Convert each value to JSON in UTF-8.
 
-    :raises InvalidArgumentError: a value is null, or a time is beyond the years 1 to 9999.
+    :raises InvalidArgumentError: a value is null, or a time is outside the years 1 to 9999.
     """
     write = json_writer(column.type)
     if column.null_count:
-        raise InvalidArgumentError("a null is no event")
+        raise InvalidArgumentError("a null cannot be an event; filter out rows with null")
     try:
         return [write(value).encode() for value in column.to_pylist()]
     except (OverflowError, ValueError) as error:
@@ -115,7 +118,7 @@ def _float(value: float) -> str:
 
 
 def _float32(value: float) -> str:
-    # to_pylist gives a double, whose own shortest digits are those of another number
+    # to_pylist returns a double, whose shortest digits are those of another number.
     if math.isfinite(value):
         for digits in range(6, 9):
             text = f"{value:.{digits}g}"

@@ -1,4 +1,4 @@
-"""Reading on where data was truncated after a read was planned."""
+"""Continues a read after data that was truncated since the read was planned."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ log = logging.getLogger(__name__)
 
 
 def surviving(read: Callable[[SegmentRange], Iterator[T]], segment_range: SegmentRange) -> Iterator[T]:
-    """What ``read`` gives of a range, without what is truncated before it is read; the log says what."""
+    """Read a range, and skip data that is truncated before it is read; a warning is logged for it.
+
+    :param read: reads a range.
+    :param segment_range: the range.
+    """
     rest = segment_range
     while rest.length:
         try:
@@ -28,7 +32,7 @@ def surviving(read: Callable[[SegmentRange], Iterator[T]], segment_range: Segmen
 
 
 def _after_loss(rest: SegmentRange, error: DataLossError) -> SegmentRange:
-    """What is left of a range; logs what is not."""
+    """Return the rest of a range, and log the lost part."""
     start = error.start_offset
     if isinstance(error.__cause__, NoSuchSegmentError):
         start = rest.end_offset
@@ -37,7 +41,7 @@ def _after_loss(rest: SegmentRange, error: DataLossError) -> SegmentRange:
     start = min(start, rest.end_offset)
     first = max(rest.start_offset, error.offset or 0)
     log.warning(
-        "stream %s, segment %s: %d bytes from offset %d on were truncated before a task has read them, and "
-        "are skipped", rest.stream, rest.segment, start - first, first,
+        "stream %s, segment %s: skipped %d bytes from offset %d that were truncated before a task had read "
+        "them", rest.stream, rest.segment, start - first, first,
     )  # fmt: skip
     return SegmentRange(rest.stream, rest.segment_id, start, rest.end_offset)

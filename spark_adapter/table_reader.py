@@ -1,4 +1,5 @@
-"""How Spark reads a metadata table. A module of its own, as PySpark has had this interface since 4.0."""
+"""Reads a metadata table for Spark. It is a separate module because PySpark has this interface only since
+4.0."""
 
 from __future__ import annotations
 
@@ -15,24 +16,26 @@ __all__ = ["TableReader"]
 
 
 class TableReader(DataSourceReader):  # type: ignore[misc]  # pyspark is Any to mypy
-    """Fetches the rows while the query is planned, so that a task that is tried again gives the same.
+    """Fetches the rows when the query is planned, so that a repeated task returns the same rows.
 
-    :raises InvalidArgumentError: the user gave another schema than the table's.
+    :param table: the table to read.
+    :param schema: the schema that Spark passes.
+    :raises InvalidArgumentError: ``schema()`` was called with other columns than the table's.
     """
 
     def __init__(self, table: TableRead, schema: StructType) -> None:
         given = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema.fields)
         if given != table.schema:
             raise InvalidArgumentError(
-                f"metadata {table.table!r} has the columns {table.schema}, not {given}: leave out schema(), "
-                "and select or cast columns of the frame"
+                f"metadata {table.table!r} has the columns {table.schema}, not {given}: remove schema(), and "
+                "select or cast columns in the DataFrame"
             )
         self.table = table
 
     def partitions(self) -> list[InputPartition]:
-        """One, with the rows in it."""
+        """Return one partition with all rows."""
         return [InputPartition(self.table.rows())]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-        """The rows."""
+        """Return the rows."""
         yield from partition.value

@@ -1,11 +1,13 @@
-"""The numbers of streaming queries as OpenTelemetry instruments.
+"""Records the metrics of streaming queries with OpenTelemetry.
 
-::
+Example::
+
+    from spark_adapter.telemetry import query_listener
 
     spark.streams.addListener(query_listener())
 
-Needs the extra ``telemetry`` (the package ``opentelemetry-api``); what becomes of the numbers is decided by
-the OpenTelemetry SDK that the program sets up. Instruments and their attributes: ``docs/spark.md``.
+It needs the extra ``telemetry`` (the package ``opentelemetry-api``). The OpenTelemetry SDK that the program
+sets up exports the metrics. ``docs/spark.md`` lists the instruments and their attributes.
 """
 
 from __future__ import annotations
@@ -24,18 +26,19 @@ if TYPE_CHECKING:
 __all__ = ["query_listener"]
 
 _SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
-"""Upper bounds of the histograms' buckets, unless the SDK is told others."""
+"""Upper bounds of the histograms' buckets, unless the SDK is configured with others."""
 
 _Attributes: TypeAlias = dict[str, str | int]
 
 
 def query_listener(meter: otel.Meter | None = None) -> StreamingQueryListener:
-    """A listener that records the progress of every streaming query of the sessions it is added to.
+    """Return a listener that records the progress of every streaming query of the sessions that it is added
+    to.
 
-    It works in the driver and takes the numbers that Spark has collected for each batch: nothing is asked of
-    a server, and no batch waits for it.
+    It works in the driver with the numbers that Spark collects for each batch. It makes no calls to a server,
+    and delays no batch.
 
-    :param meter: default: that of the global provider, named ``spark_adapter``.
+    :param meter: the meter to use; default: the global provider's meter named ``spark_adapter``.
     :raises MissingExtraError: ``opentelemetry-api`` is not installed.
     """
     try:
@@ -48,18 +51,24 @@ def query_listener(meter: otel.Meter | None = None) -> StreamingQueryListener:
 
 
 class _Listener(StreamingQueryListener):  # type: ignore[misc]  # pyspark is Any to mypy
-    """The listener. :param observed: makes what the callback of an observable instrument gives."""
+    """The listener.
+
+    :param meter: the meter to use.
+    :param observed: creates the observations that callbacks of observable instruments return.
+    """
 
     def __init__(self, meter: otel.Meter, observed: Callable[[int | float, Any], otel.Observation]) -> None:
         self._observed = observed
-        # By run of a query. Changed in Spark's thread and read in the exporter's: replaced, never changed.
+        # By run of a query. Set in Spark's thread and read in the exporter's: replaced, never modified.
         self._of_run: dict[str, _Attributes] = {}
         self._levels: dict[str, tuple[tuple[str, int | float, _Attributes], ...]] = {}
         counter = meter.create_counter
-        self._batches = counter("pravega.spark.batches", "{batch}", "Batches that queries have finished.")
-        self._rows_read = counter("pravega.spark.rows.read", "{row}", "Rows that sources gave to them.")
+        self._batches = counter("pravega.spark.batches", "{batch}", "Batches that queries have completed.")
+        self._rows_read = counter(
+            "pravega.spark.rows.read", "{row}", "Rows that sources provided to queries."
+        )
         self._rows_written = counter(
-            "pravega.spark.rows.written", "{row}", "Rows that sinks took, where the sink tells."
+            "pravega.spark.rows.written", "{row}", "Rows that sinks received, if the sink reports it."
         )
         self._failures = counter(
             "pravega.spark.failures", "{failure}", "Runs of queries that ended in an error."
@@ -67,36 +76,36 @@ class _Listener(StreamingQueryListener):  # type: ignore[misc]  # pyspark is Any
         self._batch_seconds = meter.create_histogram(
             "pravega.spark.batch.duration",
             "s",
-            "From the trigger to the end of a batch.",
+            "Time from the trigger to the end of a batch.",
             explicit_bucket_boundaries_advisory=_SECONDS,
         )
         self._phase_seconds = meter.create_histogram(
             "pravega.spark.phase.duration",
             "s",
-            "The phases of a batch, as Spark names them.",
+            "Durations of the phases of a batch, named as in Spark.",
             explicit_bucket_boundaries_advisory=_SECONDS,
         )
         meter.create_observable_up_down_counter(
-            "pravega.spark.queries", [self._running], "{query}", "Queries that run."
+            "pravega.spark.queries", [self._running], "{query}", "Running queries."
         )
         for name, unit, description in (
-            ("input.rate", "{row}/s", "Rows that arrived, by the last batch."),
-            ("processing.rate", "{row}/s", "Rows that were worked on, by the last batch."),
-            ("backlog", "By", "Bytes that a source had not read after the last batch, where it tells."),
-            ("backlog.events", "{event}", "Events in them, where it tells."),
+            ("input.rate", "{row}/s", "Rate of arriving rows, as of the last batch."),
+            ("processing.rate", "{row}/s", "Rate of processed rows, as of the last batch."),
+            ("backlog", "By", "Bytes that a source had not read after the last batch, if it reports them."),
+            ("backlog.events", "{event}", "Events in these bytes, if the source reports them."),
         ):
             full = f"pravega.spark.{name}"
             meter.create_observable_gauge(full, [self._level_of(full)], unit, description)
 
     def onQueryStarted(self, event: Any) -> None:
-        """A query begins to run."""
+        """Record the start of a query."""
         self._attributes(str(event.runId), str(event.id), event.name)
 
     def onQueryProgress(self, event: Any) -> None:
-        """A batch is over."""
+        """Record the end of a batch."""
         progress = progress_dict(event.progress)
         run = str(progress["runId"])
-        # perhaps of a query that began before the listener was added
+        # The query may have started before the listener was added.
         of = self._attributes(run, str(progress["id"]), progress.get("name"))
         self._batches.add(1, of)
         for phase, milliseconds in (progress.get("durationMs") or {}).items():
@@ -109,7 +118,7 @@ class _Listener(StreamingQueryListener):  # type: ignore[misc]  # pyspark is Any
             self._rows_written.add(written, of)
         levels: list[tuple[str, int | float, _Attributes]] = []
         for number, source in enumerate(progress.get("sources") or []):
-            # Not by its description, which may hold anything.
+            # By number, because a source's description may contain anything.
             here: _Attributes = {**of, "spark.source": number}
             self._rows_read.add(source.get("numInputRows", 0), here)
             for name, key in (
@@ -122,14 +131,14 @@ class _Listener(StreamingQueryListener):  # type: ignore[misc]  # pyspark is Any
         self._levels = {**self._levels, run: tuple(levels)}
 
     def onQueryIdle(self, event: Any) -> None:
-        """There was nothing to do: rates are 0 until the next batch."""
+        """Record that a query had no data: its rates are 0 until the next batch."""
         run = str(event.runId)
         levels = self._levels.get(run, ())
         idle = tuple((name, 0.0 if name.endswith(".rate") else value, of) for name, value, of in levels)
         self._levels = {**self._levels, run: idle}
 
     def onQueryTerminated(self, event: Any) -> None:
-        """A query has ended: it has no backlog and no rates any more."""
+        """Record the end of a query: it no longer has a backlog or rates."""
         run = str(event.runId)
         of = self._of_run.get(run)
         self._levels = {key: value for key, value in self._levels.items() if key != run}
@@ -141,7 +150,7 @@ class _Listener(StreamingQueryListener):  # type: ignore[misc]  # pyspark is Any
     def _attributes(self, run: str, query: str, name: str | None) -> _Attributes:
         of = self._of_run.get(run)
         if of is None:
-            # Its run is not an attribute: there is no end of them.
+            # The run is not an attribute, because its cardinality is unbounded.
             of = {"spark.query.id": query}
             if name:
                 of["spark.query.name"] = name
@@ -164,5 +173,5 @@ class _Listener(StreamingQueryListener):  # type: ignore[misc]  # pyspark is Any
 
 
 def _rate(source: Mapping[str, Any], key: str) -> float:
-    # Spark leaves out what it cannot compute
+    # Spark leaves out values that it cannot compute.
     return float(source.get(key) or 0.0)

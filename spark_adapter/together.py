@@ -1,4 +1,4 @@
-"""Blocking calls made at the same time."""
+"""Makes blocking calls at the same time."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ __all__ = ["at_once"]
 
 
 def at_once(*calls: Callable[[], Any]) -> list[Any]:
-    """What the calls return, in their order; the last one is made in this thread.
+    """Make several calls at the same time, and return their results in order. The last call is made in this
+    thread.
 
-    All of them have ended when this returns or raises.
+    When this returns or raises, all calls have ended.
 
-    :raises Exception: what the first of them that failed has raised; first in their order.
+    :raises Exception: the error of the first call that failed, in the order of the arguments.
     """
     *others, last = calls
     with ThreadPoolExecutor(max(1, len(others)), "at-once") as pool:

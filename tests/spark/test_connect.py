@@ -73,10 +73,10 @@ def test_weaker_modes_by_columns(found: dict[str, Any]) -> None:
     ("call", "wanted"),
     [
         ("read_rdd", "read_rdd needs a SparkContext, not SparkSession: "),
-        ("serializer", "a serializer or a router does not work over Spark Connect: "),
-        ("router", "a serializer or a router does not work over Spark Connect: "),
-        ("exactly_once called", "(mode='exactly_once') does not work over Spark Connect: "),
-        ("exactly_once in foreachBatch", "(mode='exactly_once') does not work over Spark Connect: "),
+        ("serializer", "a serializer or a router does not work with Spark Connect: "),
+        ("router", "a serializer or a router does not work with Spark Connect: "),
+        ("exactly_once called", "(mode='exactly_once') does not work with Spark Connect: "),
+        ("exactly_once in foreachBatch", "(mode='exactly_once') does not work with Spark Connect: "),
     ],
 )
 def test_what_cannot_work_is_refused(found: dict[str, Any], call: str, wanted: str) -> None:

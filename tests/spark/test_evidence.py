@@ -130,7 +130,7 @@ def test_what_others_wrote_decides_nothing(batch: Batch, committed: bool, scaled
         writer.write_event(b"other", "k1")
     expected = sorted([*BATCH, b"other"]) if committed else [b"other"]
     for _ in range(2):
-        with pytest.raises(TransactionUnknownError, match=r"\d+ bytes came since into \d segments") as caught:
+        with pytest.raises(TransactionUnknownError, match=r"\d+ bytes were written to \d segments") as caught:
             batch.run(Forgetful(batch.client))
         assert caught.value.transaction == batch.txn
         assert batch.stored() == expected

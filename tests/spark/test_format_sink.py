@@ -185,7 +185,7 @@ def test_failed_tasks_aborted_transactions_and_wrong_ledgers(
     finally:
         spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
     source.add(2)
-    with pytest.raises(StreamingQueryException, match=r"does not exist, and batch 2 .* say new_ledger=true"):
+    with pytest.raises(StreamingQueryException, match=r"does not exist, but batch 2 .* set new_ledger=true"):
         source.run({**options, "ledger_stream": f"{ledger}-mistyped"})
     assert_exactly(client, stream, [0, 1])
 
@@ -268,7 +268,7 @@ def test_values_as_json(
     append(frame.select("map"), options, value_format="json", event_col="map")
     # without keys, either event may lie in either segment
     assert sorted(read_all(client, stream)) == sorted([text, '{"k":{"x":1}}'])
-    with pytest.raises(PySparkException, match="column 'nothing': a null is no event"):
+    with pytest.raises(PySparkException, match="column 'nothing': a null cannot be an event"):
         append(frame, options, value_format="json", event_col="nothing")
 
 
@@ -355,7 +355,7 @@ def test_what_a_user_sees_of_a_job_that_fails_when_it_may_be_visible(
     seen = str(failed.value)
     assert "no answer" in seen
     assert f"on stream spark/{stream}, which is COMMITT" in seen
-    assert "a job without job_id writes all its rows again" in seen
+    assert "A job without job_id that is run again writes all its rows again" in seen
     found = re.search(r"The job's rows are in transaction ([0-9a-f-]{36})", seen)
     assert found is not None
     client.wait_committed(stream, UUID(found[1]))

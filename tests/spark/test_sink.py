@@ -198,7 +198,7 @@ def test_ledger_that_does_not_know_the_query_refuses_later_batches(
     with pytest.raises(StreamNotFoundError):
         client.revisioned_stream(ledger)
     exactly_once(query="another")(frame_of(spark, 0), 0)
-    with pytest.raises(InvalidArgumentError, match=f"ledger spark/{ledger} does not know query 'q'"):
+    with pytest.raises(InvalidArgumentError, match=f"ledger spark/{ledger} has no record of query 'q'"):
         exactly_once()(frame_of(spark, 7), 7)
     assert_exactly(client, stream, [0])
     exactly_once(new_ledger=True)(frame_of(spark, 7), 7)

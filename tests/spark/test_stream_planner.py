@@ -356,8 +356,8 @@ def test_what_is_truncated_before_a_task_reads_it(
     check(events, kept)
     said = [each.getMessage() for each in caplog.records if each.name == "spark_adapter.surviving"]
     assert said == [
-        f"stream spark/{stream}, segment {part.segment}: {cut.positions[part.segment_id]} bytes from offset "
-        "0 on were truncated before a task has read them, and are skipped"
+        f"stream spark/{stream}, segment {part.segment}: skipped {cut.positions[part.segment_id]} bytes from "
+        "offset 0 that were truncated before a task had read them"
         for part in parts
     ]
     split(client, stream)
@@ -378,17 +378,17 @@ def test_a_stream_that_is_deleted_or_made_anew(
     with pytest.raises(StreamNotFoundError, match=rf"stream spark/{stream} was deleted"):
         query.trigger()
     lenient.trigger()
-    assert "was deleted; the query goes on without it" in caplog.text
+    assert "was deleted; the query continues without it" in caplog.text
     client.create_stream(stream, 2)
     # As much as the query has read, and more: the controller does not use the numbers of segments again.
     renewed = append(client, stream, "b", 30)
     assert numbers.isdisjoint(each.segment_id for each in client.stream_layout(stream).segments)
-    with pytest.raises(InvalidStreamCutError, match=r"deleted and made anew.*another checkpointLocation"):
+    with pytest.raises(InvalidStreamCutError, match=r"deleted and created again.*another checkpointLocation"):
         query.trigger()
     late = Query(config, stream=stream, fail_on_data_loss="false")
     late.ends = list(query.ends)
     check(late.run(), renewed)
-    assert "made anew since the query has read it up to" in caplog.text
+    assert "created again since the query read it up to" in caplog.text
     report = late.planner.report()
     assert report is not None
     assert report["skipped_segments_of_unknown_size"] == 2
@@ -397,7 +397,7 @@ def test_a_stream_that_is_deleted_or_made_anew(
     check(late.run(), pairs)
     # A batch of the old stream that is run again.
     assert lenient.again(0) == []
-    with pytest.raises(InvalidStreamCutError, match=r"deleted and made anew"):
+    with pytest.raises(InvalidStreamCutError, match=r"deleted and created again"):
         query.again(0)
     # A sealed stream has nothing new: it is asked about once more, and then no more.
     client.seal_stream(stream)
@@ -447,9 +447,7 @@ def test_several_streams_and_those_that_come_later(config: PravegaConfig, client
     named.restart(streams=",".join(names))
     check(named.run(), more)
     named.restart(streams=names[0])
-    with pytest.raises(
-        InvalidArgumentError, match=f"position in stream spark/{names[1]}.*name the stream as"
-    ):
+    with pytest.raises(InvalidArgumentError, match=f"position in stream spark/{names[1]}.*add the stream to"):
         named.trigger()
     # What was there when a run up to now began.
     found = target.run()
@@ -512,14 +510,14 @@ def test_offsets_of_others_are_refused(config: PravegaConfig, client: PravegaCli
     cut = client.tail(stream).to_text()
     name = f"spark/{stream}"
     wrong: list[tuple[Any, type[Exception], str]] = [
-        ({**good, "v": 2}, CorruptedStateError, "version 2, which a newer"),
-        ({**good, "v": "1"}, CorruptedStateError, "no offset of the format"),
-        ({"offset": 5}, CorruptedStateError, "no offset of the format"),
-        ([], CorruptedStateError, "no offset of the format"),
+        ({**good, "v": 2}, CorruptedStateError, "version 2, written by a newer"),
+        ({**good, "v": "1"}, CorruptedStateError, "not an offset of the format"),
+        ({"offset": 5}, CorruptedStateError, "not an offset of the format"),
+        ([], CorruptedStateError, "not an offset of the format"),
         ({**good, "cuts": [cut]}, CorruptedStateError, "its field 'cuts'"),
-        ({**good, "cuts": {name: cut[:-9]}}, CorruptedStateError, "is no cut of stream"),
-        ({**good, "cuts": {name: 7}}, CorruptedStateError, "is no cut of stream"),
-        ({**good, "cuts": {"spark/other": cut}}, CorruptedStateError, "not of stream spark/other"),
+        ({**good, "cuts": {name: cut[:-9]}}, CorruptedStateError, "is not a cut of stream"),
+        ({**good, "cuts": {name: 7}}, CorruptedStateError, "is not a cut of stream"),
+        ({**good, "cuts": {"spark/other": cut}}, CorruptedStateError, "not belong to stream spark/other"),
     ]
     for offset, kind, message in wrong:
         for call in calls(planner, offset, good):

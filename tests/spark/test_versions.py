@@ -77,7 +77,7 @@ def test_read_rdd(
     lengths = read_rdd(spark.sparkContext, config, stream, deserializer=len, max_partition_bytes=500)
     assert lengths.getNumPartitions() > 2
     assert lengths.sum() == sum(map(len, EVENTS))
-    with pytest.raises(InvalidArgumentError, match=r"a SparkContext, not SparkSession: give it spark\."):
+    with pytest.raises(InvalidArgumentError, match=r"a SparkContext, not SparkSession: pass spark\."):
         read_rdd(spark, config, stream)
     note("`read_rdd`", WORKS)
 

@@ -552,7 +552,7 @@ def test_an_empty_first_batch_makes_the_sink_known() -> None:
 
 def test_a_ledger_that_does_not_know_the_query_refuses_later_batches() -> None:
     server = Server()
-    with pytest.raises(InvalidArgumentError, match="ledger s/ledger does not know query 'q'"):
+    with pytest.raises(InvalidArgumentError, match="ledger s/ledger has no record of query 'q'"):
         elected(server).claim(3)
     assert server.txns == {}
     assert claimed(elected(server, new_ledger=True), 3) in server.txns
@@ -893,7 +893,7 @@ def test_what_a_late_loser_left_is_deleted_when_the_job_is_run_again(caplog: Any
     assert server.staging == {}
     elected(server, session).settle(1, staged(server, session, 1))
     assert elected(server).settle(0, [Attempted("skipped")]).outcome == "skipped"
-    assert "batch 0 was asked for, but batch 1 is done already" in caplog.text
+    assert "batch 0 was requested, but batch 1 is already done" in caplog.text
 
 
 def test_a_held_transaction_is_renewed_until_it_is_closed_or_lost() -> None:

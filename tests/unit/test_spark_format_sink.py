@@ -152,7 +152,7 @@ def test_a_job_does_not_fail_when_its_record_cannot_be_taken_out(client: Whole, 
     with monkeypatch.context() as patched:
         patched.setattr(Ledger, "write_unconditionally", fail)
         sink.commit(messages)
-    assert "not all that it left is removed" in caplog.text
+    assert "not all of its leftovers are removed" in caplog.text
     assert len(client.server.stream) == 6
     # the next job does it
     again = sink_of()
@@ -194,8 +194,8 @@ def test_segments_that_could_not_be_deleted_outlive_their_job_until_the_next_one
 @pytest.mark.parametrize(
     ("broken", "options", "said"),
     [
-        ("wait_committed", {}, "is COMMITTED. Run again, a job without job_id writes all its rows again"),
-        ("commit_transaction", {}, "is OPEN. Run again"),
+        ("wait_committed", {}, "is COMMITTED. A job without job_id that is run again writes all"),
+        ("commit_transaction", {}, "is OPEN. A job without job_id"),
         ("wait_committed", {"job_id": "j"}, None),
         ("merge_staging", {}, None),
     ],

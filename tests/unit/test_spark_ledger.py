@@ -535,7 +535,7 @@ def test_as_many_bytes_of_somebody_else_do_not_decide() -> None:
     for txn in server.txns.values():
         txn.status = Status.UNKNOWN
     server.stream += [event.replace(b"q", b"x") for event in whole_batch("q", 0)]
-    with pytest.raises(TransactionUnknownError, match=r"but others \(in segment s/t/0"):
+    with pytest.raises(TransactionUnknownError, match=r"but they differ from it in segment s/t/0"):
         Driver(server).run(0)
 
 
@@ -549,7 +549,7 @@ def test_staged_data_that_is_gone_is_not_committed() -> None:
     driver.at["staged"] = lose
     with pytest.raises(TransactionError, match="have staged 90 for it") as caught:
         driver.run(0)
-    assert "holds 45 bytes in segment 21474836480" in str(caught.value)
+    assert "has 45 bytes in segment 21474836480" in str(caught.value)
     assert server.stream == []
     driver.at.clear()
     assert driver.run(0).outcome == "written"
@@ -1013,8 +1013,8 @@ def test_ledger_that_does_not_know_the_sink_refuses_later_batches() -> None:
     before = list(server.ledger)
     with pytest.raises(
         InvalidArgumentError,
-        match=r"s/ledger does not know query 'q' to stream s/t, .*"
-        r"It knows query 'q' to stream s/u \(batch 0\).*new_ledger=True",
+        match=r"s/ledger has no record of query 'q' to stream s/t, .*"
+        r"It has records of query 'q' to stream s/u \(batch 0\).*new_ledger=True",
     ):
         Driver(server).run(1)
     assert server.ledger == before

@@ -204,7 +204,7 @@ def test_one_of_several_streams_is_made_anew(caplog: pytest.LogCaptureFixture) -
     start = lenient.initial()
     read = lenient.latest(start, Limit())
     streams.streams |= {"b": (0, 40), "c": (0, 120)}
-    with pytest.raises(InvalidStreamCutError, match=r"made anew.*fail_on_data_loss=false"):
+    with pytest.raises(InvalidStreamCutError, match=r"created again.*fail_on_data_loss=false"):
         strict.latest(read, Limit())
     end = lenient.latest(read, Limit())
     assert bounds(lenient.ranges(read, end)) == [("b", 0, 40), ("c", 100, 120)]
@@ -218,7 +218,7 @@ def test_one_of_several_streams_is_made_anew(caplog: pytest.LogCaptureFixture) -
     # The batch before is run again: what it had of the old one is gone.
     with caplog.at_level(logging.WARNING):
         assert bounds(another.ranges(start, read)) == [("c", 0, 100)]
-    assert "stream a/b was deleted and made anew; what the batch had of it is lost" in caplog.text
+    assert "stream a/b was deleted and created again; its data in this batch is lost" in caplog.text
     streams.streams["b"] = (0, 60)
     assert bounds(another.ranges(end, another.latest(end, Limit()))) == [("b", 40, 60)]
 
@@ -307,7 +307,7 @@ def test_a_sealed_stream_that_is_made_anew_is_found(monkeypatch: pytest.MonkeyPa
     # Deleting a stream takes sealing it first.
     streams.streams, streams.sealed = {"b": (0, 40)}, set()
     now[0] += 61
-    with pytest.raises(InvalidStreamCutError, match="made anew"):
+    with pytest.raises(InvalidStreamCutError, match="created again"):
         planner.latest(offset, Limit())
     del streams.streams["b"]
     with pytest.raises(StreamNotFoundError, match="was deleted"):

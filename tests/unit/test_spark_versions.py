@@ -31,7 +31,7 @@ def test_without_data_sources_it_is_said_what_to_use(monkeypatch: pytest.MonkeyP
 def test_a_session_is_not_taken_for_a_context() -> None:
     for wrong in (None, object(), "local"):
         context: Any = wrong
-        with pytest.raises(InvalidArgumentError, match=r"not \w+: give it spark\.sparkContext"):
+        with pytest.raises(InvalidArgumentError, match=r"not \w+: pass spark\.sparkContext"):
             read_rdd(context, CONFIG, "a/b")
 
 
@@ -48,7 +48,7 @@ def test_spark_connect_is_told_by_the_class() -> None:
     of: Any
     for of in (Session(), OnesOwn()):
         assert versions.is_connect(of)
-        with pytest.raises(InvalidArgumentError, match=r"^This does not work over Spark Connect: use that$"):
+        with pytest.raises(InvalidArgumentError, match=r"^This does not work with Spark Connect: use that$"):
             versions.needs_classic(of, "This", "use that")
     of = Classic()
     assert not versions.is_connect(of)

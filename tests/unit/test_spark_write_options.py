@@ -66,8 +66,8 @@ def test_what_a_job_of_the_scala_connector_says_is_taken() -> None:
         ({"semantic": "exactly_once", "exactly_once": "false"}, "contradict each other"),
         ({"exactly_once": "false", "ledger_stream": "l"}, "'ledger_stream' needs semantic 'exactly_once'"),
         ({"semantic": "best_effort", "event_time_col": "t"}, "'event_time_col' needs semantic"),
-        ({"ledger_stream": "sc/st"}, "'ledger_stream' must name another stream than the one to write to, sc/st"),
-        ({"transaction_timeout_ms": "9999"}, "'transaction_timeout_ms' must be between 10000 and 600000, not 9999"),
+        ({"ledger_stream": "sc/st"}, "'ledger_stream' must name another stream than .* sc/st"),
+        ({"transaction_timeout_ms": "9999"}, "'transaction_timeout_ms' must be between 10000 and 600000"),
         ({"lease_ms": "soon"}, "'transaction_timeout_ms': 'soon' is not a whole number"),
         ({"lease_ms": "10000", "transaction_timeout_ms": "10000"}, "set twice"),
         ({"compact_after": "0"}, "'compact_after' must be at least 1, not 0"),
@@ -267,9 +267,9 @@ def test_json_gives_values_back(small: list[float], wide: list[float], text: str
 def test_what_has_no_json_is_refused() -> None:
     with pytest.raises(InvalidArgumentError, match="duration"):
         json_writer(pa.duration("us"))
-    with pytest.raises(InvalidArgumentError, match="keys of a map"):
+    with pytest.raises(InvalidArgumentError, match="a map with keys of type"):
         json_writer(pa.map_(pa.int32(), pa.int32()))
-    with pytest.raises(InvalidArgumentError, match="a null is no event"):
+    with pytest.raises(InvalidArgumentError, match="a null cannot be an event"):
         column_to_json(pa.array([1, None]))
     with pytest.raises(InvalidArgumentError, match="cannot be written as JSON"):
         column_to_json(pa.array([2**62], pa.timestamp("us", "UTC")))
