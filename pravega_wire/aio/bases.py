@@ -134,15 +134,15 @@ class Closable(Handle):
 
 
 class Ack:
-    """The promise that some events are stored. Many events may share one.
+    """The acknowledgement of one event, or of several that were written together.
 
-    ``await ack.wait()`` returns when all of them are durable, and raises when they are not.
+    :meth:`wait` returns when all of them are durable, and raises an error if they are not. Many events may
+    share one object.
 
     Example::
 
-        async with client.event_writer("demo/readings") as writer:
-            ack = await writer.write_event(b"21.5", "sensor-7")
-            await ack.wait()
+        ack = await writer.write_event(b"22.5", routing_key="sensor-1")
+        await ack.wait()
     """
 
     def __init__(self, line: Line, *acks: AsyncAck) -> None:

@@ -1,4 +1,4 @@
 """The command line ``pravega-wire COMMAND``. Each command is in its own module.
 
-The modules are not public.
+Not public: ``pravega-wire`` is the public command.
 """

@@ -169,15 +169,15 @@ class _Acks:
 
 
 class Ack:
-    """The promise that some events are stored. Many events may share one.
+    """The acknowledgement of one event, or of several that were written together.
 
-    ``ack.wait()`` returns when all of them are durable, and raises when they are not.
+    :meth:`wait` returns when all of them are durable, and raises an error if they are not. Many events may
+    share one object.
 
     Example::
 
-        with client.event_writer("demo/readings") as writer:
-            ack = writer.write_event(b"21.5", "sensor-7")
-            ack.wait()
+        ack = writer.write_event(b"22.5", routing_key="sensor-1")
+        ack.wait()
     """
 
     def __init__(self, line: Line, *acks: AsyncAck | Promise) -> None:

@@ -148,8 +148,8 @@ def standalone(
         Only servers from the published jars support it.
     :param auth: whether to require authentication, with a new account that :meth:`PravegaServer.config`
         contains. Only servers from the published jars support it.
-    :param port: port on which the controller listens on 127.0.0.1; default: a free port. No effect on a server
-        at an address.
+    :param port: port on which the controller listens on 127.0.0.1; default: a free port. No effect on a
+        server at an address.
     :raises ServerStartError: the server could not be started; the message says what to do.
     """
     chosen = choose_kind(kind)
