@@ -67,10 +67,10 @@ class Ack(Promise):
         return "<Ack done>" if self.done else "<Ack pending>"
 
     async def wait(self) -> None:
-        """Wait until every event is stored. Cancelling this has no effect on the events.
+        """Wait until every event is stored. Cancelling this changes nothing for the events.
 
-        :raises PravegaError: the writer failed. It is not known whether the events are stored, unless the
-            error tells.
+        :raises PravegaError: the writer failed; whether the events are stored is not known unless the error
+            says so.
         """
         if self._pending > 0:
             if self._event is None:
