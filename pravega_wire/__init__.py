@@ -1,4 +1,22 @@
-"""A pure-Python client of Pravega, async on trio; :mod:`pravega_wire.sync` is its blocking twin."""
+"""A pure-Python client for Pravega, async on trio.
+
+:mod:`pravega_wire.sync` has the same API for blocking programs, and :mod:`pravega_wire.aio` for asyncio.
+
+Example::
+
+    import trio
+    from pravega_wire import open_client
+
+    async def main():
+        async with open_client("tcp://localhost:9090", scope="demo") as client:
+            await client.create_scope("demo")
+            await client.create_stream("readings", 4)
+            async with client.event_writer("readings") as writer:
+                ack = await writer.write_event(b"21.5", "sensor-7")
+                await ack.wait()
+
+    trio.run(main)
+"""
 
 from pravega_wire import _public
 from pravega_wire.boundaries import BoundaryIndex, LeadingPart

@@ -1,4 +1,7 @@
-"""Public names say where users find them, not where they are written. Not public."""
+"""Makes public names show the module from which users import them, not the one that defines them.
+
+Not public.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,13 @@ _homes: dict[type, str] = {}
 
 
 def publish(package: str, names: Iterable[str], *, but: Iterable[str] = ()) -> None:
-    """Make the classes and functions of a package's ``__all__`` say that they belong to it.
+    """Set the module of a package's public classes and functions to that package.
 
-    They show it in ``repr``, in documents and in pickles; so a class may move to another module.
+    ``repr``, documentation and pickles then name the package, so a class may move to another module.
 
-    :param package: full name.
-    :param names: of the package.
-    :param but: modules that are public themselves: what is from there stays as it is.
+    :param package: full name of the package.
+    :param names: the public names of the package (``__all__``).
+    :param but: modules that are public themselves; names from them are not changed.
     """
     namespace: Mapping[str, Any] = vars(sys.modules[package])
     kept = frozenset(but)
@@ -32,12 +35,12 @@ def publish(package: str, names: Iterable[str], *, but: Iterable[str] = ()) -> N
             _homes[value] = value.__module__
             own = vars(value).get("__annotations__")
             if own:
-                # They are texts, which mean something in the module where the class is written only.
+                # Annotations are texts, which can be evaluated only in the module that defines the class.
                 hints = get_type_hints(value, include_extras=True)
                 value.__annotations__ = {each: hints[each] for each in own}
         value.__module__ = package
 
 
 def home_of(cls: type) -> str:
-    """Full name of the module in which a class is written."""
+    """Return the full name of the module that defines a class."""
     return _homes.get(cls, cls.__module__)

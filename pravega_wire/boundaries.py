@@ -1,11 +1,11 @@
-"""Where a segment can be divided: places between two events, kept beside the data.
+"""Event boundaries of a segment, at which a range can be split.
 
-In a segment each event is a header of eight bytes and its payload, so a place between two events is
-found only by following the headers from another one (client formats v0.13.0, "Event framing in a stream
-segment"). :class:`BoundaryIndex` keeps what such a pass has found. Events never change, and a stream that is
-made anew under the same name gets other segment ids, so it stays true.
+In a segment, each event is a header of eight bytes and its payload, so an event boundary can be found only by
+following the headers from another one (``docs/protocol/formats.md``). :class:`BoundaryIndex` stores the
+result of such a pass. It stays valid, because events never change and a stream that is created again under
+the same name gets other segment ids.
 
-Not public: :mod:`pravega_wire` exports what users need of it.
+Not public: :mod:`pravega_wire` exports the names that users need.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from pravega_wire.types import ScopedStream, SegmentRange
 __all__ = ["DEFAULT_PIECE_BYTES", "DEFAULT_SPACING", "BoundaryIndex", "LeadingPart", "check_bytes"]
 
 DEFAULT_SPACING: Final = 1 << 20
-"""Bytes from one mark to the next."""
+"""The default distance of marks, in bytes."""
 
 DEFAULT_PIECE_BYTES: Final = 64 << 20
-"""Bytes of a piece."""
+"""The default size of a piece, in bytes."""
 
 _FORMAT: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
 class LeadingPart:
-    """The whole events that a range begins with. Made by :meth:`PravegaClient.leading_parts`.
+    """The complete events at the start of a range; the result of :meth:`PravegaClient.leading_parts`.
 
-    :ivar range: from the start of the range that was asked about to a boundary. :ivar events: how many it
-        has; None where they were not limited, because then nobody has counted.
-    :ivar next_bytes: size of the event that follows, with its header, where it is over the limit of bytes;
-        None where nothing follows or the limit of events ended the part.
+    :ivar range: from the start of the requested range to an event boundary.
+    :ivar events: number of events; None if their number was not limited, because then they are not counted.
+    :ivar next_bytes: size of the next event with its header, if it exceeds the limit of bytes; None if there
+        is no next event, or the limit of events ended the part.
     """
 
     range: SegmentRange
@@ -49,15 +49,25 @@ class LeadingPart:
 
 @dataclass(frozen=True, slots=True)
 class BoundaryIndex:
-    """Places between the events of a part of one segment. Made by :meth:`PravegaClient.boundary_index`.
+    """Event boundaries in a part of one segment; the result of :meth:`PravegaClient.boundary_index`.
 
-    Between two neighbours of ``start``, the marks and ``end`` there are at most ``spacing`` bytes, or a
-    single event that is larger. About 8 bytes of memory and 10 of text for each mark.
+    The distance between neighbours among ``start``, the marks and ``end`` is at most ``spacing`` bytes, or a
+    single larger event. Each mark takes about 8 bytes of memory, or 10 bytes of text.
 
-    :ivar stream, segment_id: the segment. :ivar start, end: offsets in bytes of the part that was looked at;
-        both are between events (``start``: as its caller said).
-    :ivar spacing: bytes. :ivar marks: offsets in bytes, ascending, after ``start`` and not after ``end``.
-    :raises InvalidArgumentError: the numbers do not fit together.
+    Example::
+
+        (whole,) = await client.segment_ranges("readings")
+        index = await client.boundary_index(whole)
+        for piece in index.split(whole, 64 << 20):
+            print(piece.start_offset, piece.length)
+
+    :ivar stream: stream of the segment.
+    :ivar segment_id: id of the segment.
+    :ivar start: offset in bytes of the start of the indexed part; an event boundary, according to the caller.
+    :ivar end: offset in bytes of the end of the indexed part; an event boundary.
+    :ivar spacing: largest distance of marks in bytes.
+    :ivar marks: offsets in bytes, ascending, after ``start`` and not after ``end``.
+    :raises InvalidArgumentError: the numbers contradict each other.
     """
 
     stream: ScopedStream
@@ -72,17 +82,20 @@ class BoundaryIndex:
         SegmentRange(self.stream, self.segment_id, self.start, self.end)
         if any(low >= high for low, high in pairwise((self.start, *self.marks, self.end + 1))):
             raise InvalidArgumentError(
-                f"the marks of segment {self.segment_id} of {self.stream} do not ascend from {self.start} to "
-                f"{self.end}"
+                f"boundary index: the marks of segment {self.segment_id} of {self.stream} must ascend from "
+                f"{self.start} to {self.end}"
             )
 
     @property
     def range(self) -> SegmentRange:
-        """The part of the segment that was looked at."""
+        """The indexed part of the segment."""
         return SegmentRange(self.stream, self.segment_id, self.start, self.end)
 
     def covers(self, segment_range: SegmentRange) -> bool:
-        """Whether the range lies in the part that was looked at."""
+        """Return True if a range is inside the indexed part.
+
+        :param segment_range: the range.
+        """
         return (
             (self.stream, self.segment_id) == (segment_range.stream, segment_range.segment_id)
             and self.start <= segment_range.start_offset
@@ -90,22 +103,25 @@ class BoundaryIndex:
         )
 
     def split(self, segment_range: SegmentRange, max_bytes: int) -> list[SegmentRange]:
-        """Divide a range into pieces of at most ``max_bytes`` bytes (at least the spacing), without a server.
+        """Split a range into pieces of a limited size, without a server.
 
-        The pieces follow each other without a gap, from the range's start to its end, none is empty, and only
-        a piece that is a single event is larger than the limit. Where they meet there is a boundary; the
-        range's own start and end are taken as they are given (reading a piece fails if they are not one).
+        The pieces cover the range from its start to its end without gaps. No piece is empty, and only a piece
+        with a single event is larger than the limit. Pieces meet at event boundaries. The start and end of
+        the range are used as they are; reading a piece fails if they are not event boundaries.
 
+        :param segment_range: the range.
+        :param max_bytes: largest size of a piece in bytes; at least the index's spacing.
         :raises InvalidArgumentError: the index does not cover the range, or the limit is below its spacing.
         """
         check_bytes("max_bytes", max_bytes)
         if max_bytes < self.spacing:
             raise InvalidArgumentError(
-                f"pieces of {max_bytes} bytes of segment {segment_range.segment}: the index knows a boundary "
-                f"every {self.spacing} bytes only"
+                f"segment {segment_range.segment} cannot be split into pieces of {max_bytes} bytes: the "
+                f"index has a boundary only every {self.spacing} bytes; pass a larger max_bytes, or create "
+                "an index with a smaller spacing"
             )
         if not self.covers(segment_range):
-            raise InvalidArgumentError(f"the index of {self.range} does not cover {segment_range}")
+            raise InvalidArgumentError(f"the boundary index of {self.range} does not cover {segment_range}")
         return list(self._pieces(segment_range, max_bytes))
 
     def _pieces(self, whole: SegmentRange, max_bytes: int) -> Iterator[SegmentRange]:
@@ -123,8 +139,11 @@ class BoundaryIndex:
             at = stop
 
     def to_text(self) -> str:
-        """A JSON object: ``version`` 1, ``stream``, ``segment_id``, ``start``, ``end``, ``spacing`` and
-        ``steps``, the distance of each mark from the one before it (of the first from ``start``)."""
+        """Return the index as a JSON object.
+
+        It has ``version`` 1, ``stream``, ``segment_id``, ``start``, ``end``, ``spacing`` and ``steps``: the
+        distance of each mark from the one before it, and of the first from ``start``.
+        """
         steps = [high - low for low, high in pairwise((self.start, *self.marks))]
         fields = {
             "version": _FORMAT,
@@ -139,22 +158,26 @@ class BoundaryIndex:
 
     @classmethod
     def from_text(cls, text: str) -> BoundaryIndex:
-        """From :meth:`to_text`.
+        """Parse the text of an index.
 
-        :raises InvalidArgumentError: not such a text.
+        :param text: the result of :meth:`to_text`.
+        :raises InvalidArgumentError: the text is not that of an index.
         """
         try:
-            found: dict[str, Any] = json.loads(check_text("the text of an index of boundaries", text))
+            found: dict[str, Any] = json.loads(check_text("the text of a boundary index", text))
             if found["version"] != _FORMAT:
-                raise InvalidArgumentError(f"index of boundaries: version {found['version']!r} is not known")
+                raise InvalidArgumentError(
+                    f"boundary index: version {found['version']!r} is not supported (only version {_FORMAT} "
+                    "is)"
+                )
             numbers = [found[name] for name in ("segment_id", "start", "end", "spacing")]
             steps = found["steps"]
             if not all(type(each) is int for each in (*numbers, *steps)):
-                raise InvalidArgumentError("index of boundaries: an offset is not a whole number")
+                raise InvalidArgumentError("boundary index: an offset is not a whole number")
             segment_id, start, end, spacing = numbers
             marks = tuple(accumulate(steps, initial=start))[1:]
             return cls(ScopedStream.parse(found["stream"]), segment_id, start, end, spacing, marks)
         except InvalidArgumentError:
             raise
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            raise InvalidArgumentError(f"not the text of an index of boundaries: {error!r}") from error
+            raise InvalidArgumentError(f"this is not the text of a boundary index: {error!r}") from error

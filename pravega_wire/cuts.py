@@ -1,14 +1,14 @@
-"""Calculating with stream cuts without asking a server.
+"""Computes with stream cuts without calling a server.
 
-A cut names segments and offsets, but not which part of the key space a segment has, what follows it, or
-how long it became. :class:`StreamLayout` holds that for all segments of a stream; with it cuts of any epochs
-can be compared, joined, and turned into ranges to read.
+A stream cut has segments and offsets, but not the segments' key ranges, successors or lengths.
+:class:`StreamLayout` has these for all segments of a stream; with it, cuts of any epochs can be compared,
+combined, and converted to ranges.
 
-The key space is divided at every border that any segment has. In each part the segments follow each other
-in the order of their epochs (controller facts v0.13.0, "Names, ids, ranges"), so there a cut is a place in a
-row of bytes, and places in a row can be compared.
+The key space is divided at every boundary of any segment. In each part, the segments follow each other in the
+order of their epochs (``docs/protocol/controller.md``, "Segments and epochs"). So within a part, called a row
+here, a cut is a position in a sequence of bytes, and positions can be compared.
 
-Not public: :mod:`pravega_wire` exports what users need of it.
+Not public: :mod:`pravega_wire` exports the names that users need.
 """
 
 from __future__ import annotations
@@ -34,24 +34,27 @@ __all__ = [
 ]  # fmt: skip
 
 Bound: TypeAlias = StreamCut | str | None
-"""A cut, its text, ``"earliest"``, ``"latest"``, or None for the default of its place."""
+"""A stream cut, its text, ``"earliest"``, ``"latest"``, or None for the argument's default."""
 
 OnTruncated: TypeAlias = Literal["raise", "skip_to_head"]
-"""What becomes of reading where data was truncated: an error, or it begins with what is left."""
+"""What a read does if data was truncated: raise an error, or continue with the remaining data."""
 
 _Place: TypeAlias = tuple[int, int]
-"""Number of a segment in its row, and an offset in it (-1: its end)."""
+"""The index of a segment in its row, and an offset in the segment (-1: its end)."""
 
 _END = 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
 class LayoutSegment:
-    """A segment as it was when its layout was fetched.
+    """The state of a segment when its layout was fetched.
 
-    :ivar low, high: its part of the key space, from 0.0 to 1.0. :ivar length: bytes, truncated ones included;
-        None when it was deleted (truncated away), so that nobody knows.
-    :ivar start_offset: first byte that was not truncated. :ivar sealed: its length is final.
+    :ivar segment_id: id of the segment.
+    :ivar low: start of its part of the key space (inclusive).
+    :ivar high: end of its part of the key space (exclusive; 1.0 is the end of the key space).
+    :ivar length: length in bytes, including truncated bytes; None if the segment was deleted by truncation.
+    :ivar start_offset: offset of the first byte that was not truncated.
+    :ivar sealed: True if the segment is sealed, so that its length is final.
     """
 
     segment_id: int
@@ -63,21 +66,28 @@ class LayoutSegment:
 
     @property
     def final_length(self) -> int | None:
-        """Bytes that it has for ever, None when that is not known."""
+        """The final length in bytes; None if unknown."""
         return self.length if self.sealed else None
 
 
 @dataclass(frozen=True, slots=True)
 class StreamLayout:
-    """All segments that a stream has had, fetched once: a value that is pickled and used without a server.
+    """All segments that a stream has ever had, fetched once; can be pickled and used without a server.
 
-    Made by :meth:`PravegaClient.stream_layout`. What happens to the stream later is not in it: questions
-    about newer segments, and about the final length of one that was still open, end with
+    It is the result of :meth:`PravegaClient.stream_layout`. It does not change when the stream changes:
+    questions about newer segments, or about the final length of a segment that was still open, raise
     :class:`UndecidableCutError`.
 
-    In all cuts, -1 is the end of a segment. Results name the length instead, where it is known.
+    In stream cuts, -1 means the end of a segment. Results have the length instead, if it is known.
 
-    :ivar stream: the stream. :ivar segments: ascending by id.
+    Example::
+
+        layout = await client.stream_layout("readings")
+        if layout.compare(yesterday, today) is CutOrder.BEFORE:
+            print(layout.bytes_between(yesterday, today))
+
+    :ivar stream: the stream.
+    :ivar segments: the segments, in ascending order of ids.
     :raises InvalidArgumentError: the segments do not cover the key space.
     """
 
@@ -110,8 +120,8 @@ class StreamLayout:
             )
         ):
             raise InvalidArgumentError(
-                f"the segments {[each.segment_id for each in ordered]} of {self.stream} do not divide "
-                "the key space in each epoch"
+                f"stream layout: the segments {[each.segment_id for each in ordered]} of {self.stream} do "
+                "not cover the key space exactly once in each epoch"
             )
         object.__setattr__(self, "segments", ordered)
         object.__setattr__(self, "_by_id", {each.segment_id: each for each in ordered})
@@ -124,10 +134,11 @@ class StreamLayout:
     # --- segments -------------------------------------------------------------------------------
 
     def segment(self, segment_id: int) -> LayoutSegment:
-        """The segment with this id.
+        """Return the segment with an id.
 
-        :raises UndecidableCutError: it is newer than the layout.
-        :raises InvalidStreamCutError: there is none.
+        :param segment_id: the id.
+        :raises UndecidableCutError: the segment is newer than the layout.
+        :raises InvalidStreamCutError: there is no such segment.
         """
         found = self._by_id.get(segment_id)
         if found is not None:
@@ -135,16 +146,24 @@ class StreamLayout:
         name = self._name(segment_id)
         if epoch_of(segment_id) > epoch_of(self.segments[-1].segment_id):
             raise UndecidableCutError(
-                f"segment {name} was made after the layout of {self.stream} was fetched", **self._about(name)
+                f"segment {name} was created after the layout of {self.stream} was fetched; fetch the layout "
+                "again",
+                **self._about(name),
             )
         raise InvalidStreamCutError(f"stream {self.stream} has no segment {name}", **self._about(name))
 
     def successors(self, segment_id: int) -> tuple[LayoutSegment, ...]:
-        """What follows a segment, ascending by id; nothing follows the newest."""
+        """Return the successors of a segment, in ascending order of ids; the newest segments have none.
+
+        :param segment_id: id of the segment.
+        """
         return self._next_to(segment_id, 1)
 
     def predecessors(self, segment_id: int) -> tuple[LayoutSegment, ...]:
-        """What a segment follows, ascending by id."""
+        """Return the predecessors of a segment, in ascending order of ids.
+
+        :param segment_id: id of the segment.
+        """
         return self._next_to(segment_id, -1)
 
     def _next_to(self, segment_id: int, step: int) -> tuple[LayoutSegment, ...]:
@@ -167,24 +186,26 @@ class StreamLayout:
     # --- one cut --------------------------------------------------------------------------------
 
     def check(self, cut: StreamCut) -> None:
-        """Whether a cut is a position of this stream.
+        """Check that a cut is a valid position in this stream.
 
-        For each key it names one segment. Only where segments were merged and split unevenly it may name
-        none: where it is behind one, by naming another that follows it, and the next cannot be begun before
-        some other segment is read. (Groups of readers have such positions.)
+        A valid cut has one segment for each routing key. There is one exception, after segments were merged
+        and split unevenly: for some keys it may have no segment, if it is past one segment (because it has a
+        successor of it) and the next segment cannot be started before another one has been read. Reader
+        groups have such positions.
 
-        :raises InvalidStreamCutError: it is of another stream, names a segment that does not exist or an
-            offset beyond its end, names none or several for a key, or is behind a segment in one part of its
-            keys and not yet behind it in another, where no reader can be.
-        :raises UndecidableCutError: it names a segment that is newer than the layout.
+        :param cut: the cut.
+        :raises InvalidStreamCutError: the cut belongs to another stream, has a segment that does not exist or
+            an offset beyond its end, has no segment or several for a key, or is past a segment for some of
+            its keys but not for others, which is impossible for a reader.
+        :raises UndecidableCutError: the cut has a segment that is newer than the layout.
         """
         self._places(cut)
 
     def _places(self, cut: StreamCut) -> list[_Place]:
-        """Where the cut is in each row."""
+        """Return the position of a cut in each row."""
         if cut.stream != self.stream:
             raise InvalidStreamCutError(
-                f"the cut {cut} is of stream {cut.stream}, not of {self.stream}", **self._about()
+                f"the stream cut {cut} belongs to stream {cut.stream}, not to {self.stream}", **self._about()
             )
         places: list[_Place | None] = [None] * len(self._rows)
         for segment_id, given in cut.positions.items():
@@ -193,8 +214,8 @@ class StreamLayout:
             if final is not None:
                 if offset > final:
                     raise InvalidStreamCutError(
-                        f"the cut names offset {offset} of segment {self._name(segment_id)}, which is only "
-                        f"{final} bytes long",
+                        f"the stream cut has offset {offset} in segment {self._name(segment_id)}, which is "
+                        f"only {final} bytes long",
                         **self._about(self._name(segment_id)),
                     )
                 if offset < 0:
@@ -202,7 +223,7 @@ class StreamLayout:
             for number in self._spans[segment_id]:
                 if places[number] is not None:
                     raise InvalidStreamCutError(
-                        f"the cut {cut} names two segments for the same keys", **self._about()
+                        f"the stream cut {cut} has two segments for the same keys", **self._about()
                     )
                 places[number] = (self._rows[number].index(segment), offset)
         passed = self._all_before(
@@ -217,20 +238,22 @@ class StreamLayout:
         ]
         for number, place in enumerate(places):
             if place is None and not self._waits(number, found):
-                raise InvalidStreamCutError(f"the cut {cut} does not cover the key space", **self._about())
+                raise InvalidStreamCutError(
+                    f"the stream cut {cut} does not cover the whole key space", **self._about()
+                )
         reached = {
             each.segment_id for row, place in zip(self._rows, found, strict=True) for each in row[place[0] :]
         }
         if torn := passed & reached:
             name = self._name(min(torn))
             raise InvalidStreamCutError(
-                f"the cut {cut} is behind segment {name} for some keys and not for others",
+                f"the stream cut {cut} is past segment {name} for some keys and not for others",
                 **self._about(name),
             )
         return found
 
     def _all_before(self, segments: Iterable[LayoutSegment]) -> set[int]:
-        """Ids of these segments and of all that were there before them in any part of their keys."""
+        """Return the ids of these segments and of all their direct and indirect predecessors."""
         found: set[int] = set()
         todo = list(segments)
         while todo:
@@ -244,14 +267,15 @@ class StreamLayout:
 
     @staticmethod
     def _first_left(row: tuple[LayoutSegment, ...], passed: set[int]) -> _Place:
-        """The beginning of the first segment that is not known to be read."""
+        """Return the start of the first segment that is not known to have been read."""
         number = 0
         while number < len(row) - 1 and row[number].segment_id in passed:
             number += 1
         return (number, 0)
 
     def _waits(self, number: int, places: list[_Place]) -> bool:
-        """Whether the segment at a place cannot be begun, as another one that it follows is not read."""
+        """Return True if the segment at a position cannot be started because a predecessor has not been
+        read."""
         segment = self._rows[number][places[number][0]]
         return any(
             self._rows[other].index(segment) > places[other][0] for other in self._spans[segment.segment_id]
@@ -260,11 +284,15 @@ class StreamLayout:
     # --- two cuts -------------------------------------------------------------------------------
 
     def compare(self, a: StreamCut, b: StreamCut) -> CutOrder:
-        """How ``a`` lies to ``b``, by what is stored between them; never UNKNOWN.
+        """Compare two cuts by the data between them; the result is never UNKNOWN.
 
-        So the end of a sealed segment and the beginning of its successors are EQUAL.
+        So the end of a sealed segment and the start of its successors are EQUAL.
 
-        :raises UndecidableCutError: it hangs on a length that is not known. Others as :meth:`check`.
+        :param a: the first cut.
+        :param b: the second cut.
+        :returns: how ``a`` relates to ``b``: ``BEFORE`` means that ``a`` is earlier.
+        :raises UndecidableCutError: the result depends on a length that is unknown, or as :meth:`check`.
+        :raises InvalidStreamCutError: as for :meth:`check`.
         """
         certain: set[CutOrder] = set()
         possible: dict[CutOrder, int] = {}
@@ -281,20 +309,27 @@ class StreamLayout:
             return CutOrder.OVERLAPPING
         for order, segment_id in possible.items():
             if order not in certain:
-                raise self._unknown_length(segment_id, f"how {a} lies to {b} hangs on it")
+                raise self._unknown_length(segment_id, f"the order of {a} and {b} depends on it")
         return certain.pop() if certain else CutOrder.EQUAL
 
     def join(self, *cuts: StreamCut) -> StreamCut:
-        """The furthest of the cuts for each key: the first position that is after all of them.
+        """Return the first position that is at or after all of the cuts: for each key, the furthest one.
 
-        :raises InvalidArgumentError: no cut is given. Others as :meth:`check`.
+        :param cuts: the cuts, at least one.
+        :raises InvalidArgumentError: no cut is given.
+        :raises InvalidStreamCutError: as for :meth:`check`.
+        :raises UndecidableCutError: as for :meth:`check`.
         """
         return self._combine(cuts, max)
 
     def meet(self, *cuts: StreamCut) -> StreamCut:
-        """The least far of the cuts for each key: the last position that is before all of them.
+        """Return the last position that is at or before all of the cuts: for each key, the least advanced
+        one.
 
-        :raises InvalidArgumentError: no cut is given. Others as :meth:`check`.
+        :param cuts: the cuts, at least one.
+        :raises InvalidArgumentError: no cut is given.
+        :raises InvalidStreamCutError: as for :meth:`check`.
+        :raises UndecidableCutError: as for :meth:`check`.
         """
         return self._combine(cuts, min)
 
@@ -302,7 +337,7 @@ class StreamLayout:
         self, cuts: tuple[StreamCut, ...], pick: Callable[[Iterable[tuple[int, int]]], tuple[int, int]]
     ) -> StreamCut:
         if not cuts:
-            raise InvalidArgumentError("no cuts to combine")
+            raise InvalidArgumentError("pass at least one stream cut")
         places = [pick(map(_key, each)) for each in zip(*map(self._places, cuts), strict=True)]
         rows = self._rows
         picked = [row[number].segment_id for row, (number, _) in zip(rows, places, strict=True)]
@@ -313,10 +348,11 @@ class StreamLayout:
                 offset = places[number][1]
                 positions[segment_id] = -1 if offset == _END else offset
             else:
-                # Only the beginning of a segment can be picked for some of its keys (see ``check``).
+                # For only some of a segment's keys, only its start can be picked (see ``check``).
                 waiting.append(number)
         for number in waiting:
-            # Said by the one before it, unless what is named follows that one elsewhere.
+            # Expressed by the end of the segment before it, unless one of that segment's successors is in the
+            # cut.
             before = rows[number][places[number][0] - 1]
             span = self._spans[before.segment_id]
             if all(other in waiting and rows[other][places[other][0] - 1] == before for other in span):
@@ -327,20 +363,28 @@ class StreamLayout:
     def ranges_between(
         self, start: StreamCut, end: StreamCut, *, on_truncated: OnTruncated = "raise"
     ) -> list[SegmentRange]:
-        """What :meth:`PravegaClient.segment_ranges` gives for two cuts.
+        """Return the ranges between two cuts, like :meth:`PravegaClient.segment_ranges`.
 
-        Truncation is judged by what was truncated when the layout was fetched.
+        Only truncations before the layout was fetched are taken into account.
 
-        :raises InvalidStreamCutError: ``start`` is not before ``end`` for all keys; or as :meth:`check`.
-        :raises DataLossError: data between the cuts was truncated, unless ``on_truncated`` is
-            ``"skip_to_head"``.
-        :raises UndecidableCutError: the end of a segment that was still open is between them.
+        :param start: the cut to start at.
+        :param end: the cut to end at.
+        :param on_truncated: what to do if data between the cuts was truncated.
+        :raises InvalidStreamCutError: ``start`` is not before ``end`` for all keys, or as for :meth:`check`.
+        :raises DataLossError: data between the cuts was truncated, and ``on_truncated`` is ``"raise"``.
+        :raises UndecidableCutError: the end of a segment that was still open is between the cuts.
         """
         check_on_truncated(on_truncated)
         return self._ranges(start, end, on_truncated)
 
     def skipped_between(self, start: StreamCut, end: StreamCut) -> list[SkippedPart]:
-        """What :meth:`ranges_between` leaves out with ``"skip_to_head"``; errors as there."""
+        """Return the truncated parts that :meth:`ranges_between` skips with ``"skip_to_head"``.
+
+        :param start: the cut to start at.
+        :param end: the cut to end at.
+        :raises InvalidStreamCutError: as for :meth:`ranges_between`.
+        :raises UndecidableCutError: as for :meth:`ranges_between`.
+        """
         skipped: list[SkippedPart] = []
         self._ranges(start, end, "skip_to_head", skipped)
         return skipped
@@ -360,9 +404,9 @@ class StreamLayout:
                 continue
             stored, unknown = _stored(row, high, low)
             if stored:
-                raise InvalidStreamCutError(f"the cut {start} is not before {end}", **self._about())
+                raise InvalidStreamCutError(f"the stream cut {start} is not before {end}", **self._about())
             if unknown is not None:
-                raise self._unknown_length(unknown, f"whether {start} is before {end} hangs on it")
+                raise self._unknown_length(unknown, f"whether {start} is before {end} depends on it")
         ranges = []
         for segment_id in sorted(between):
             segment = self.segment(segment_id)
@@ -383,25 +427,36 @@ class StreamLayout:
         return ranges
 
     def bytes_between(self, start: StreamCut, end: StreamCut, *, on_truncated: OnTruncated = "raise") -> int:
-        """Bytes to read between two cuts, headers of events included; errors as :meth:`ranges_between`."""
+        """Return the number of bytes to read between two cuts, including event headers.
+
+        :param start: the cut to start at.
+        :param end: the cut to end at.
+        :param on_truncated: what to do if data between the cuts was truncated.
+        :raises InvalidStreamCutError: as for :meth:`ranges_between`.
+        :raises DataLossError: as for :meth:`ranges_between`.
+        :raises UndecidableCutError: as for :meth:`ranges_between`.
+        """
         return sum(each.length for each in self.ranges_between(start, end, on_truncated=on_truncated))
 
     def _unknown_length(self, segment_id: int, why: str) -> UndecidableCutError:
         name = self._name(segment_id)
         state = "was deleted" if self.segment(segment_id).length is None else "was not sealed yet"
         return UndecidableCutError(
-            f"segment {name} {state} when the layout was fetched, so its length is not known, and {why}",
+            f"segment {name} {state} when the layout was fetched, so its length is unknown, but {why}",
             **self._about(name),
         )
 
 
 def _key(place: _Place) -> tuple[int, int]:
-    """Something that sorts as the place does."""
+    """Return a sort key for a position."""
     return (place[0], _END if place[1] < 0 else place[1])
 
 
 def _stored(row: tuple[LayoutSegment, ...], start: _Place, end: _Place) -> tuple[int, int | None]:
-    """Bytes between two places of a row (at least so many), and a segment of which the length is missing."""
+    """Return the smallest possible number of bytes between two positions of a row.
+
+    The second result is the id of a segment whose length is missing, or None.
+    """
     (low, first), (high, last) = start, end
     known, unknown = 0, None
     for number in range(low, high + 1):
@@ -414,18 +469,19 @@ def _stored(row: tuple[LayoutSegment, ...], start: _Place, end: _Place) -> tuple
             stop = segment.final_length
         if stop is None:
             unknown = segment.segment_id
-            # what it had at that time it has for ever
+            # The segment has at least the length that it had when the layout was fetched.
             stop = max(begin, segment.length or 0)
         known += stop - begin
     return known, unknown
 
 
 class SkippedPart(NamedTuple):
-    """Truncated bytes of a segment that a reader wanted.
+    """A truncated part of a segment in the range of a read.
 
-    :ivar segment: full name. :ivar offset: of the first one. :ivar new_offset: after the last one.
-    :ivar size: how many; None, with -1 as ``new_offset``, for all up to the unknown end of a segment that
-        was deleted.
+    :ivar segment: full name of the segment.
+    :ivar offset: offset of the first truncated byte.
+    :ivar new_offset: offset after the last truncated byte; -1 for the unknown end of a deleted segment.
+    :ivar size: number of bytes; None for the unknown rest of a deleted segment.
     """
 
     segment: str
@@ -442,17 +498,22 @@ def wanted_bytes(
     on_truncated: OnTruncated,
     skipped: list[SkippedPart] | None = None,
 ) -> tuple[int, int] | None:
-    """Offsets to read of one segment that lies between two cuts; None for nothing.
+    """Return the first and last offset to read of a segment between two cuts; None if there is nothing to
+    read.
 
-    :param extent: its first readable offset and its length, None when it was deleted.
-    :param start, end: the offsets that the cuts name in it; -1 is its end.
-    :param skipped: what is truncated is added to it, unless that fails.
-    :raises DataLossError: some of it is gone, and that is to fail.
-    :raises InvalidStreamCutError: an offset is beyond its end.
+    :param name: full name of the segment.
+    :param extent: the segment's first readable offset and its length; None if it was deleted.
+    :param start: offset in the start cut; -1 is the end of the segment; None if the cut does not have the
+        segment.
+    :param end: offset in the end cut; as ``start``.
+    :param on_truncated: what to do if data was truncated.
+    :param skipped: truncated parts are appended to this list, unless they cause an error.
+    :raises DataLossError: data was truncated, and ``on_truncated`` is ``"raise"``.
+    :raises InvalidStreamCutError: an offset is beyond the end of the segment.
     """
     if start is not None and start < 0:
         return None
-    # A segment that the start cut does not name lies after it, so all of it is wanted.
+    # A segment that the start cut does not have is after it, so all of it is wanted.
     first = 0 if start is None else start
     if extent is None:
         if skipped is not None and (end is None or end < 0):
@@ -462,7 +523,7 @@ def wanted_bytes(
         if on_truncated == "skip_to_head" or end == 0:
             return None
         raise DataLossError(
-            f"segment {name} between the two cuts was truncated away and deleted",
+            f"segment {name} between the two stream cuts was truncated and deleted",
             segment=name,
             start_offset=None,
             offset=first,
@@ -471,14 +532,14 @@ def wanted_bytes(
     for offset in (start, end):
         if offset is not None and offset > length:
             raise InvalidStreamCutError(
-                f"the cut names offset {offset} of segment {name}, which is only {length} bytes long",
+                f"the stream cut has offset {offset} in segment {name}, which is only {length} bytes long",
                 segment=name,
             )
     last = length if end is None or end < 0 else end
     if first < head and first < last:
         if on_truncated == "raise":
             raise DataLossError(
-                f"segment {name} is truncated: bytes {first} to {head} between the two cuts are gone",
+                f"segment {name} is truncated: bytes {first} to {head} between the two stream cuts are gone",
                 segment=name,
                 start_offset=head,
                 offset=first,
@@ -491,9 +552,9 @@ def wanted_bytes(
 
 
 def check_on_truncated(value: object) -> None:
-    """Refuse what is not an :data:`OnTruncated`.
+    """Check that a value is an :data:`OnTruncated`.
 
     :raises InvalidArgumentError: it is not.
     """
     if value not in get_args(OnTruncated):
-        raise InvalidArgumentError(f"on_truncated is 'raise' or 'skip_to_head', not {value!r}")
+        raise InvalidArgumentError(f"on_truncated must be 'raise' or 'skip_to_head', not {value!r}")

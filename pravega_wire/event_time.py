@@ -1,8 +1,8 @@
-"""What programs make of event times: watermarks out of time windows, and events in the order of their times.
+"""Event time: watermarks for a group's streams, and events in the order of their times.
 
-Nothing here talks to a server; both facades use it.
+Nothing in this module calls a server; it is used in the same way with all facades.
 
-Not public: :mod:`pravega_wire` exports what users need of it.
+Not public: :mod:`pravega_wire` exports the names that users need.
 """
 
 from __future__ import annotations
@@ -29,20 +29,32 @@ class _Progress:
 
 
 class WatermarkAssigner:
-    """Up to which event time all streams of a group have been read: the watermark.
+    """Computes the watermark of a group: the event time up to which all its streams have been read.
 
-    It is the lowest lower bound of the streams' :class:`TimeWindow`, less the lateness that is allowed, and
-    never goes back: a reader that begins again after a reset wants a new one. Give it to
-    :meth:`EventReader.watermark` again and again.
+    The watermark is the smallest lower bound of the streams' :class:`TimeWindow`, minus the allowed lateness.
+    It never decreases, so use a new object after the group was reset. Pass it to
+    :meth:`EventReader.watermark` regularly.
 
-    A *writer* that notes no time any more holds its stream back for as long as the stream's
-    ``timestamp_aggregation_timeout_ms`` says; the controller sees to that. A *stream* whose time stands
-    still, and in which the group does not read on, holds the others back for ``idle_seconds``.
+    A *writer* that stops reporting times holds its stream back for the stream's
+    ``timestamp_aggregation_timeout_ms``; the controller enforces that. A *stream* whose time does not
+    advance, and in which the group makes no progress, holds the other streams back for ``idle_seconds``.
+
+    Example::
+
+        times = WatermarkAssigner(idle_seconds=30)
+        order = EventTimeOrder(lambda event: event.value["time"])
+        async for event in reader:
+            order.add(event)
+            watermark = await reader.watermark(times)
+            if watermark is not None:
+                for ready in order.release(watermark):
+                    print(ready.value)
 
     :param allowed_lateness_ms: how much older than their stream's time events may be, in the writers' unit.
-    :param idle_seconds: default: an idle stream holds the watermark back for ever.
-    :param every: ask for the time windows at most once in so many seconds.
-    :param clock: gives seconds.
+    :param idle_seconds: seconds after which an idle stream no longer holds the watermark back; by default it
+        always does.
+    :param every: smallest interval in seconds between requests for the time windows.
+    :param clock: returns the current time in seconds.
     :raises InvalidArgumentError: a number is negative.
     """
 
@@ -71,21 +83,22 @@ class WatermarkAssigner:
 
     @property
     def watermark(self) -> int | None:
-        """No event that follows is older, unless it is late; None before anything is known."""
+        """The current watermark: no event still to be read is older, unless it is late. None if unknown."""
         return self._watermark
 
     @property
     def due(self) -> bool:
-        """Whether it is time to ask for the time windows again."""
+        """True if the time windows should be requested again."""
         return self._clock() >= self._next
 
     def update(
         self, windows: Mapping[ScopedStream, TimeWindow], places: Mapping[ScopedStream, object] | None = None
     ) -> int | None:
-        """Take note of the time windows of all streams.
+        """Update the watermark from the time windows of all streams.
 
-        :param places: of each stream something that changes when the group reads on in it.
-        :returns: the watermark when it has moved, None when it has not.
+        :param windows: the time window of each stream.
+        :param places: for each stream, a value that changes when the group makes progress in it.
+        :returns: the watermark if it has advanced; otherwise None.
         """
         now = self._clock()
         self._next = now + self._every
@@ -94,7 +107,7 @@ class WatermarkAssigner:
             progress = self._progress.get(stream)
             seen = window.lower, (places or {}).get(stream)
             if progress is None or progress.seen != seen or window.upper is not None:
-                # With an upper bound there is more to read, so the stream is not idle.
+                # If there is an upper bound, there is more to read, so the stream is not idle.
                 self._progress[stream] = _Progress(seen, now)
             elif self._idle_seconds is not None and now - progress.since >= self._idle_seconds:
                 continue
@@ -110,13 +123,16 @@ class WatermarkAssigner:
 
 
 class EventTimeOrder(Generic[T]):
-    """Holds events until the watermark has passed their times, and gives them in the order of these.
+    """Buffers events until the watermark has passed their times, and returns them in the order of their
+    times.
 
-    Events of one time stay in the order in which they came. What is held is in memory only, while its reader
-    counts it as read: a program that must not lose it saves :meth:`held` with each checkpoint, and adds it
-    again when it begins there.
+    Events with the same time stay in the order in which they were added. Buffered events are only in memory,
+    although their reader counts them as read. A program that must not lose them saves the result of
+    :meth:`held` with each checkpoint, and adds those events again when it restarts from that checkpoint.
 
-    :param time_of: the event time of an event.
+    :class:`WatermarkAssigner` has an example.
+
+    :param time_of: returns the event time of an event.
     """
 
     def __init__(self, time_of: Callable[[T], int]) -> None:
@@ -129,13 +145,14 @@ class EventTimeOrder(Generic[T]):
         return f"<EventTimeOrder, {len(self)} events held>"
 
     def __len__(self) -> int:
-        """Number of events held."""
+        """Return the number of buffered events."""
         return len(self._heap)
 
     def add(self, event: T) -> bool:
-        """Hold an event, if it is not late.
+        """Add an event, unless it is late.
 
-        :returns: False for an event older than the watermark that was released last; it is not held.
+        :param event: the event.
+        :returns: False if the event is older than the last released watermark; it is then not added.
         """
         event_time = self._time_of(event)
         if self._watermark is not None and event_time < self._watermark:
@@ -145,7 +162,10 @@ class EventTimeOrder(Generic[T]):
         return True
 
     def release(self, watermark: int) -> list[T]:
-        """The events older than ``watermark``, oldest first; they are not held any longer."""
+        """Remove and return the events that are older than a watermark, oldest first.
+
+        :param watermark: the watermark.
+        """
         if self._watermark is None or watermark > self._watermark:
             self._watermark = watermark
         released = []
@@ -154,11 +174,12 @@ class EventTimeOrder(Generic[T]):
         return released
 
     def drain(self) -> list[T]:
-        """All that is held, oldest first: at the end of the data, when no watermark will come."""
+        """Remove and return all events, oldest first; use it at the end of the data, when no watermark
+        follows."""
         held = self.held()
         self._heap.clear()
         return held
 
     def held(self) -> list[T]:
-        """All that is held, oldest first; it stays."""
+        """Return all events, oldest first, without removing them."""
         return [event for _, _, event in sorted(self._heap, key=lambda entry: entry[:2])]

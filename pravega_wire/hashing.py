@@ -1,4 +1,4 @@
-"""Hashes that decide where data goes (client formats v0.13.0, "Hashing"): murmur3 x64 128.
+"""The hashes that decide where data is stored: murmur3 x64 128 (``docs/protocol/formats.md``).
 
 Not public.
 """
@@ -32,11 +32,11 @@ MURMUR_C2: Final = 0x4CF5AD432745937F
 MURMUR_H1: Final = 0x52DCE729
 MURMUR_H2: Final = 0x38495AB5
 FINAL_MIX: Final = (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53)
-"""Constants of the hash, for :mod:`pravega_wire.stream.arrow_keys` as well."""
+"""Constants of the hash; :mod:`pravega_wire.stream.arrow_keys` uses them too."""
 
 
 def java_string_hash(text: str) -> int:
-    """``String.hashCode``: signed 32 bits over the UTF-16 units."""
+    """Return Java's ``String.hashCode``: signed 32 bits, computed from the UTF-16 units."""
     value = 0
     units = text.encode("utf-16-le", "surrogatepass")
     for index in range(0, len(units), 2):
@@ -53,9 +53,10 @@ def _final_mix(k: int) -> int:
 
 
 def murmur3_x64_128(data: bytes, seed: int) -> tuple[int, int]:
-    """The two 64-bit halves (unsigned) of the hash of ``data``.
+    """Return the two 64-bit halves (unsigned) of the hash of ``data``.
 
-    :param seed: signed; used as its 64-bit two's complement.
+    :param data: the bytes.
+    :param seed: the seed, signed; its 64-bit two's complement is used.
     """
     h1 = h2 = seed & _MASK
     length = len(data)
@@ -97,27 +98,27 @@ def _units(text: str) -> bytes:
 
 
 def hash_bytes_to_range(data: bytes, seed: int = TABLE_SEED) -> float:
-    """Position of raw bytes in [0, 1)."""
+    """Return the position of raw bytes in [0, 1)."""
     return (murmur3_x64_128(data, seed)[0] >> 12) / (1 << 52)
 
 
 def hash_to_range(text: str, seed: int = ROUTING_SEED) -> float:
-    """Position of a text in [0, 1): hashed as its UTF-16 units."""
+    """Return the position of a text in [0, 1); its UTF-16 units are hashed."""
     return (murmur3_x64_128(_units(text), seed)[0] >> 12) / (1 << 52)
 
 
 routing_key_position = lru_cache(maxsize=65536)(hash_to_range)
-"""Position of a routing key; remembered, because keys repeat."""
+"""The position of a routing key in [0, 1); cached, because keys repeat."""
 
 
 def seeded_uuid(text: str, seed_text: str) -> UUID:
-    """The 16 bytes of a text's hash as a UUID."""
+    """Return the 16 bytes of a text's hash as a UUID."""
     h1, h2 = murmur3_x64_128(_units(text), java_string_hash(seed_text))
     return UUID(bytes=h1.to_bytes(8, "little") + h2.to_bytes(8, "little"))
 
 
 def container_of_segment(name: str, count: int) -> int:
-    """Segment container (0 to ``count`` - 1) that a server puts a segment in."""
+    """Return the segment container (0 to ``count`` - 1) to which a server assigns a segment."""
     base = name.partition("#transaction.")[0].partition("#transient.")[0]
     base = base.partition(".#epoch.")[0]
     state = murmur3_x64_128(_units(base), _CONTAINER_SEED)[0]

@@ -1,14 +1,25 @@
-"""What a client counts, and telling somebody about it while it happens.
+"""Metrics of a client, and observers that receive them as they occur.
 
-Every client counts: :meth:`PravegaClient.metrics` gives a :class:`ClientMetrics` at any time. An *observer*,
-given to ``open_client(config, observer=...)``, is any function of one argument; it is called with an
-:data:`Observation` for each block, answer and call (never for each event). :mod:`pravega_wire.telemetry`
-makes one.
+:meth:`PravegaClient.metrics` returns a :class:`ClientMetrics` at any time. An *observer*, passed to
+``open_client(config, observer=...)``, is any function of one argument. It is called with an
+:data:`Observation` for each block, reply and call, but never for each event. :mod:`pravega_wire.telemetry`
+provides one for OpenTelemetry.
 
-An observer is called in the client's thread, in the middle of the client's work: it must be quick, must not
-wait and must not use the client, except for the snapshot that :class:`ClientOpened` brings. What it raises is
-logged (the first time, with a traceback), counted in :attr:`ClientMetrics.observer_errors` and otherwise
-ignored: it is called again the next time.
+Example::
+
+    from pravega_wire.metrics import Observation, Reconnecting
+
+    def observe(observation: Observation) -> None:
+        if isinstance(observation, Reconnecting):
+            print(f"{observation.stream}: reconnecting after {observation.error}")
+
+    async with open_client(config, observer=observe) as client:
+        ...
+
+An observer is called in the client's thread, in the middle of the client's work. It must return quickly, must
+not wait, and must not use the client, except for the snapshot function in :class:`ClientOpened`. Its errors
+are logged (the first with a traceback), counted in :attr:`ClientMetrics.observer_errors` and otherwise
+ignored; it is called again next time.
 """
 
 from __future__ import annotations
@@ -51,7 +62,7 @@ _BUCKETS: Final = 32
 
 def _quantile(buckets: Sequence[int], quantile: float) -> float:
     if not 0 <= quantile <= 1:
-        raise InvalidArgumentError(f"a quantile is between 0 and 1, not {quantile}")
+        raise InvalidArgumentError(f"quantile must be between 0 and 1, not {quantile}")
     wanted = quantile * sum(buckets)
     seen = 0
     for index, count in enumerate(buckets):
@@ -67,23 +78,29 @@ def _bucket(seconds: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class WriterMetrics:
-    """What a writer, or all writers of a stream, have done so far.
+    """The metrics of one writer, or of all writers of a stream.
 
-    Events of a transaction or of a staging writer count when they are written and stored there, whatever
-    becomes of it. A byte-stream writer has no events: it counts bytes, and blocks as the latency's events.
+    Events of a transaction or of a staging writer count when they are stored there, regardless of how it
+    ends. A byte-stream writer has no events: it counts bytes, and its latency counts blocks instead of
+    events.
 
-    :ivar name: the stream. :ivar events_written, bytes_written: accepted; bytes are of payloads.
-    :ivar events_acknowledged, bytes_acknowledged: known to be stored.
-    :ivar outstanding_bytes: accepted and not acknowledged, with event headers.
-    :ivar reconnects: sessions with a segment store that had to be begun again.
-    :ivar latency_buckets: bucket ``i`` counts the events acknowledged less than ``2**i`` microseconds (and
-        not less than half of that) after they were sent.
-    :ivar blocks_acknowledged: blocks (what is sent at once) known to be stored.
-    :ivar blocks_resent, events_resent, bytes_resent: sent once more after a lost connection, because they
-        were not known to be stored; bytes with event headers.
-    :ivar segments_sealed: segments whose successors a writer went on with.
-    :ivar events_moved, bytes_moved: not stored when their segment was sealed, and so sent to its successors;
-        bytes with event headers.
+    :ivar name: name of the stream.
+    :ivar events_written: number of events accepted for writing.
+    :ivar bytes_written: number of payload bytes accepted for writing.
+    :ivar events_acknowledged: number of events confirmed to be stored.
+    :ivar bytes_acknowledged: number of payload bytes confirmed to be stored.
+    :ivar outstanding_bytes: number of bytes accepted and not yet acknowledged, including event headers.
+    :ivar reconnects: number of sessions with a segment store that had to be restarted.
+    :ivar latency_buckets: bucket ``i`` counts the events that were acknowledged less than ``2**i``
+        microseconds, and not less than half of that, after they were sent.
+    :ivar blocks_acknowledged: number of blocks (units of sending) confirmed to be stored.
+    :ivar blocks_resent: number of blocks sent again after a lost connection, because they were not confirmed.
+    :ivar events_resent: number of events in these blocks.
+    :ivar bytes_resent: number of bytes in these blocks, including event headers.
+    :ivar segments_sealed: number of sealed segments whose successors a writer continued with.
+    :ivar events_moved: number of events that were not stored when their segment was sealed, and were sent to
+        its successors.
+    :ivar bytes_moved: number of bytes of these events, including event headers.
     """
 
     name: str
@@ -103,25 +120,29 @@ class WriterMetrics:
     bytes_moved: int = 0
 
     def latency(self, quantile: float) -> float:
-        """Seconds within which this part (0 to 1) of the events was acknowledged, up to a factor of 2.
+        """Return the number of seconds within which a fraction of the events was acknowledged, up to a factor
+        of 2.
 
-        :raises InvalidArgumentError: not between 0 and 1.
+        :param quantile: the fraction, from 0 to 1.
+        :raises InvalidArgumentError: it is not between 0 and 1.
         """
         return _quantile(self.latency_buckets, quantile)
 
 
 @dataclass(frozen=True, slots=True)
 class ReaderMetrics:
-    """What all readers of a stream have done so far: of ranges, of groups, of bytes, of shared states.
+    """The metrics of all readers of a stream: of ranges, reader groups, byte streams and shared states.
 
-    :ivar name: the stream. :ivar reads: answers of segment stores that had data.
-    :ivar bytes_received: in those answers, with event headers.
-    :ivar events_read, bytes_read: events found in them, and the bytes of their payloads (of a byte stream:
-        the bytes given out). A reader of a group reads ahead: it may have more than it has given out.
-    :ivar reconnects: connections that reading was begun again on after a failure.
-    :ivar skips: times that truncated data was skipped (``on_truncated="skip_to_head"``).
-    :ivar bytes_skipped: bytes skipped then, with event headers; those of segments that were deleted before
-        they were read to their ends are not among them, because nobody knows how many they were.
+    :ivar name: name of the stream.
+    :ivar events_read: number of events received. A reader of a group reads ahead, so it may have received
+        more events than it has returned.
+    :ivar bytes_read: number of payload bytes of these events; for a byte stream, the bytes returned.
+    :ivar reads: number of replies of segment stores with data.
+    :ivar bytes_received: number of bytes in these replies, including event headers.
+    :ivar reconnects: number of times that reading was restarted on a connection after a failure.
+    :ivar skips: number of times that truncated data was skipped (``on_truncated="skip_to_head"``).
+    :ivar bytes_skipped: number of bytes skipped, including event headers. Bytes of segments that were deleted
+        before they were read to their ends are not included, because their number is unknown.
     """
 
     name: str
@@ -136,12 +157,14 @@ class ReaderMetrics:
 
 @dataclass(frozen=True, slots=True)
 class CallMetrics:
-    """Calls of one method of the controller.
+    """The metrics of calls to one method of the controller.
 
-    :ivar name: the method, as in the controller's interface ("createScope"). :ivar calls: that have ended.
-    :ivar errors: of them, those that ended without an answer: refused, out of attempts, cancelled. An answer
-        that says no (there is no such stream) is an answer.
-    :ivar retries: attempts after the first. :ivar seconds: in all, pauses between attempts included.
+    :ivar name: name of the method in the controller's interface ("createScope").
+    :ivar calls: number of completed calls.
+    :ivar errors: number of calls that ended without a reply: rejected, out of attempts, cancelled. A negative
+        reply (the stream does not exist) is a reply, not an error.
+    :ivar retries: number of attempts after the first.
+    :ivar seconds: total duration of all calls, including pauses between attempts.
     :ivar latency_buckets: bucket ``i`` counts the calls that took less than ``2**i`` microseconds, and not
         less than half of that.
     """
@@ -154,21 +177,28 @@ class CallMetrics:
     latency_buckets: tuple[int, ...]
 
     def latency(self, quantile: float) -> float:
-        """Seconds that this part (0 to 1) of the calls took at most, up to a factor of 2.
+        """Return the number of seconds that a fraction of the calls took at most, up to a factor of 2.
 
-        :raises InvalidArgumentError: not between 0 and 1.
+        :param quantile: the fraction, from 0 to 1.
+        :raises InvalidArgumentError: it is not between 0 and 1.
         """
         return _quantile(self.latency_buckets, quantile)
 
 
 @dataclass(frozen=True, slots=True)
 class ClientMetrics:
-    """What a client has done so far.
+    """The metrics of a client.
 
-    :ivar writers: for each stream, all its writers together, those that are closed as well.
-    :ivar readers: for each stream, all its readers together. Streams that the client reads for itself (states
-        of reader groups) are among them. :ivar controller: for each method.
-    :ivar observer_errors: calls of the observer that raised.
+    Example::
+
+        written = client.metrics().writers[client.config.resolve("readings")]
+        print(written.events_acknowledged, written.latency(0.99))
+
+    :ivar writers: for each stream, the metrics of all its writers, including closed ones.
+    :ivar readers: for each stream, the metrics of all its readers. Internal streams that the client reads
+        (states of reader groups) are included.
+    :ivar controller: for each controller method, the metrics of its calls.
+    :ivar observer_errors: number of calls of the observer that raised an error.
     """
 
     writers: Mapping[ScopedStream, WriterMetrics]
@@ -186,7 +216,7 @@ Role = Literal["writer", "reader"]
 class ClientOpened:
     """The first observation of a client.
 
-    :ivar metrics: its counters at the time of the call; may be called from any thread, also later.
+    :ivar metrics: returns the client's current metrics; it may be called later and from any thread.
     """
 
     metrics: Callable[[], ClientMetrics]
@@ -194,17 +224,22 @@ class ClientOpened:
 
 @dataclass(frozen=True, slots=True)
 class ClientClosed:
-    """The last observation of a client. :ivar metrics: equal to that of its :class:`ClientOpened`."""
+    """The last observation of a client.
+
+    :ivar metrics: the same function as in its :class:`ClientOpened`.
+    """
 
     metrics: Callable[[], ClientMetrics]
 
 
 @dataclass(frozen=True, slots=True)
 class BlockAcknowledged:
-    """A block, or a large event, is stored.
+    """A block, or a large event, was stored.
 
-    :ivar events: in it; 0 in a byte stream. :ivar bytes: of their payloads.
-    :ivar seconds: since it was sent for the first time.
+    :ivar stream: the stream.
+    :ivar events: number of events in the block; 0 for a byte stream.
+    :ivar bytes: number of their payload bytes.
+    :ivar seconds: time since the block was first sent.
     """
 
     stream: ScopedStream
@@ -215,7 +250,13 @@ class BlockAcknowledged:
 
 @dataclass(frozen=True, slots=True)
 class BlocksResent:
-    """After a lost connection, what was not known to be stored was sent again. :ivar bytes: with headers."""
+    """Blocks that were not confirmed to be stored were sent again after a lost connection.
+
+    :ivar stream: the stream.
+    :ivar blocks: number of blocks.
+    :ivar events: number of events in them.
+    :ivar bytes: number of bytes in them, including event headers.
+    """
 
     stream: ScopedStream
     blocks: int
@@ -225,9 +266,11 @@ class BlocksResent:
 
 @dataclass(frozen=True, slots=True)
 class SegmentSucceeded:
-    """A segment was sealed, and the writer goes on with its successors.
+    """A segment was sealed, and the writer continues with its successors.
 
-    :ivar events, bytes: not stored by then, so they go to the successors (none is usual); bytes with headers.
+    :ivar stream: the stream.
+    :ivar events: number of events that were not stored by then and are sent to the successors; usually 0.
+    :ivar bytes: number of bytes of these events, including event headers.
     """
 
     stream: ScopedStream
@@ -237,7 +280,12 @@ class SegmentSucceeded:
 
 @dataclass(frozen=True, slots=True)
 class Reconnecting:
-    """A session with a segment store failed, and is begun again. :ivar error: what it failed with."""
+    """A session with a segment store failed, and is restarted.
+
+    :ivar stream: the stream.
+    :ivar role: ``"writer"`` or ``"reader"``.
+    :ivar error: the error.
+    """
 
     stream: ScopedStream
     role: Role
@@ -246,7 +294,11 @@ class Reconnecting:
 
 @dataclass(frozen=True, slots=True)
 class BytesReceived:
-    """A segment store answered a read with data. :ivar bytes: of events their headers as well."""
+    """A segment store replied to a read with data.
+
+    :ivar stream: the stream.
+    :ivar bytes: number of bytes, including event headers.
+    """
 
     stream: ScopedStream
     bytes: int
@@ -254,7 +306,12 @@ class BytesReceived:
 
 @dataclass(frozen=True, slots=True)
 class EventsRead:
-    """Events were found in what was received; of a byte stream (``events`` is 0), bytes were given out."""
+    """Events were found in received data; for a byte stream, bytes were returned.
+
+    :ivar stream: the stream.
+    :ivar events: number of events; 0 for a byte stream.
+    :ivar bytes: number of payload bytes.
+    """
 
     stream: ScopedStream
     events: int
@@ -263,12 +320,15 @@ class EventsRead:
 
 @dataclass(frozen=True, slots=True)
 class DataSkipped:
-    """Data was truncated before it was read, and is skipped (``on_truncated="skip_to_head"``).
+    """Data was skipped because it was truncated before it was read (``on_truncated="skip_to_head"``).
 
-    :ivar segment: full name. :ivar offset: first byte that is skipped.
-    :ivar new_offset: where reading continues, or where the range that was wanted ends; -1 when the segment
-        was deleted, and what was read after it is in other segments.
-    :ivar bytes: skipped, with event headers; None when the segment was deleted and its length is not known.
+    :ivar stream: the stream.
+    :ivar segment: full name of the segment.
+    :ivar offset: offset of the first skipped byte.
+    :ivar new_offset: offset at which reading continues, or at which the requested range ends; -1 if the
+        segment was deleted, and reading continues in other segments.
+    :ivar bytes: number of skipped bytes, including event headers; None if the segment was deleted and its
+        length is unknown.
     """
 
     stream: ScopedStream
@@ -280,11 +340,13 @@ class DataSkipped:
 
 @dataclass(frozen=True, slots=True)
 class ControllerCalled:
-    """A call of the controller has ended.
+    """A call to the controller has ended.
 
-    :ivar method: its name. :ivar seconds: all attempts and the pauses between them.
-    :ivar attempts: at least 1.
-    :ivar error: why there is no answer ("RetriesExhaustedError", "Cancelled"), or None.
+    :ivar method: name of the method.
+    :ivar seconds: duration, including all attempts and the pauses between them.
+    :ivar attempts: number of attempts, at least 1.
+    :ivar error: name of the error if there was no reply ("RetriesExhaustedError", "Cancelled"); otherwise
+        None.
     """
 
     method: str
@@ -305,34 +367,36 @@ Observation = (
     | DataSkipped
     | ControllerCalled
 )
-"""What an observer is called with; later versions may add further classes."""
+"""The argument of an observer; later versions may add further classes."""
 
 Observer = Callable[[Observation], object]
-"""A function; what it returns is not looked at."""
+"""A function that receives observations; its result is ignored."""
 
 
 def check_observer(observer: Observer | None) -> None:
-    """Refuse what cannot be called, or would have to be awaited.
+    """Check that an observer is a plain function.
 
-    :raises InvalidArgumentError: it is that.
+    :raises InvalidArgumentError: it cannot be called, or would have to be awaited.
     """
     if observer is None:
         return
     if not callable(observer):
-        raise InvalidArgumentError(f"an observer is a function, not {type(observer).__name__}")
+        raise InvalidArgumentError(f"the observer must be a function, not {type(observer).__name__}")
     if inspect.iscoroutinefunction(observer) or inspect.iscoroutinefunction(
         getattr(observer, "__call__", None)  # noqa: B004
     ):
-        raise InvalidArgumentError("an observer is a plain function: it is not awaited")
+        raise InvalidArgumentError("the observer must be a plain function: an async function is not awaited")
 
 
 # --- counting -----------------------------------------------------------------------------------
 
 
 class WriteCounts:
-    """Counters of one writer, which are added to its stream's as well.
+    """The counters of one writer, which also adds to the counters of its stream.
 
-    :param total: the stream's; None for the stream's own.
+    :param counters: the client's counters.
+    :param stream: the stream.
+    :param total: the stream's counters; None for the stream's own.
     """
 
     __slots__ = (
@@ -347,7 +411,8 @@ class WriteCounts:
         self._total = total
         self._source: Callable[[], tuple[int, int, int]] | None = None
         self.live: dict[WriteCounts, None] = {}
-        # Of writers that have ended; those of live ones are asked for, since they change with each event.
+        # Counts of ended writers; those of active ones are read on demand, because they change with each
+        # event.
         self.events_written = 0
         self.bytes_written = 0
         self.events_acknowledged = 0
@@ -363,13 +428,16 @@ class WriteCounts:
         self.latencies = [0] * _BUCKETS
 
     def begin(self, source: Callable[[], tuple[int, int, int]]) -> None:
-        """The writer is at work. :param source: gives events written, bytes written, bytes outstanding."""
+        """Record the start of a writer.
+
+        :param source: returns the numbers of events written, bytes written and bytes outstanding.
+        """
         assert self._total is not None
         self._source = source
         self._total.live[self] = None
 
     def end(self) -> None:
-        """The writer has ended; calling it again changes nothing."""
+        """Record the end of a writer; calling it again has no effect."""
         total = self._total
         assert total is not None
         if self in total.live:
@@ -380,7 +448,7 @@ class WriteCounts:
             total.bytes_written += size
 
     def acknowledged(self, events: int, size: int, seconds: float) -> None:
-        """A block is stored; arguments as :class:`BlockAcknowledged`."""
+        """Record a stored block; arguments as for :class:`BlockAcknowledged`."""
         bucket = _bucket(seconds)
         for counts in (self, self._total):
             assert counts is not None
@@ -392,7 +460,7 @@ class WriteCounts:
             self._counters.tell(BlockAcknowledged(self.stream, events, size, seconds))
 
     def resent(self, blocks: int, events: int, size: int) -> None:
-        """Blocks were sent again; arguments as :class:`BlocksResent`."""
+        """Record resent blocks; arguments as for :class:`BlocksResent`."""
         for counts in (self, self._total):
             assert counts is not None
             counts.blocks_resent += blocks
@@ -402,7 +470,7 @@ class WriteCounts:
             self._counters.tell(BlocksResent(self.stream, blocks, events, size))
 
     def succeeded(self, events: int, size: int) -> None:
-        """A segment has successors; arguments as :class:`SegmentSucceeded`."""
+        """Record a segment with successors; arguments as for :class:`SegmentSucceeded`."""
         for counts in (self, self._total):
             assert counts is not None
             counts.segments_sealed += 1
@@ -412,7 +480,7 @@ class WriteCounts:
             self._counters.tell(SegmentSucceeded(self.stream, events, size))
 
     def reconnecting(self, error: PravegaError) -> None:
-        """A session is begun again."""
+        """Record the restart of a session."""
         for counts in (self, self._total):
             assert counts is not None
             counts.reconnects += 1
@@ -422,7 +490,13 @@ class WriteCounts:
     def metrics(
         self, name: str, written: int | None = None, size: int | None = None, outstanding: int = 0
     ) -> WriterMetrics:
-        """A snapshot. :param written, size, outstanding: where the caller keeps them itself."""
+        """Return a snapshot.
+
+        :param name: name of the stream.
+        :param written: number of events written, if the caller counts them itself.
+        :param size: number of bytes written, if the caller counts them itself.
+        :param outstanding: number of outstanding bytes.
+        """
         return WriterMetrics(
             name=name,
             events_written=self.events_written if written is None else written,
@@ -442,9 +516,9 @@ class WriteCounts:
         )
 
     def total_metrics(self) -> WriterMetrics:
-        """A snapshot of a stream's counters, with those of its writers at work."""
+        """Return a snapshot of a stream's counters, including those of its active writers."""
         events, size, outstanding = self.events_written, self.bytes_written, 0
-        # A list is made in one go, also while the client's thread changes the dictionary.
+        # Creating a list is atomic, even if the client's thread changes the dictionary at the same time.
         for counts in list(self.live):
             assert counts._source is not None
             found = counts._source()
@@ -455,7 +529,7 @@ class WriteCounts:
 
 
 class ReadCounts:
-    """Counters of all readers of a stream."""
+    """The counters of all readers of a stream."""
 
     __slots__ = (
         "_counters", "bytes_read", "bytes_received", "bytes_skipped", "events_read", "reads", "reconnects",
@@ -474,34 +548,34 @@ class ReadCounts:
         self.bytes_skipped = 0
 
     def received(self, size: int) -> None:
-        """A store answered with so many bytes."""
+        """Record a reply with ``size`` bytes."""
         self.reads += 1
         self.bytes_received += size
         if self._counters.observer is not None:
             self._counters.tell(BytesReceived(self.stream, size))
 
     def read(self, events: int, size: int) -> None:
-        """Events, or the bytes of a byte stream; see :class:`EventsRead`."""
+        """Record events, or bytes of a byte stream; see :class:`EventsRead`."""
         self.events_read += events
         self.bytes_read += size
         if self._counters.observer is not None:
             self._counters.tell(EventsRead(self.stream, events, size))
 
     def reconnecting(self, error: PravegaError) -> None:
-        """Reading is begun again."""
+        """Record the restart of reading."""
         self.reconnects += 1
         if self._counters.observer is not None:
             self._counters.tell(Reconnecting(self.stream, "reader", error))
 
     def skipped(self, segment: str, offset: int, new_offset: int, size: int | None) -> None:
-        """Truncated data is skipped; arguments as :class:`DataSkipped`."""
+        """Record skipped data; arguments as for :class:`DataSkipped`."""
         self.skips += 1
         self.bytes_skipped += size or 0
         if self._counters.observer is not None:
             self._counters.tell(DataSkipped(self.stream, segment, offset, new_offset, size))
 
     def metrics(self) -> ReaderMetrics:
-        """A snapshot."""
+        """Return a snapshot."""
         return ReaderMetrics(
             name=str(self.stream),
             events_read=self.events_read,
@@ -526,9 +600,10 @@ class _CallCounts:
 
 
 class Counters:
-    """All counters of a client. They change in its thread only; :meth:`metrics` may be called in others.
+    """All counters of a client. They are changed only in its thread; :meth:`metrics` may be called in any
+    thread.
 
-    :ivar observer: None if there is none: whoever counts looks before it makes an observation.
+    :ivar observer: the observer, or None; callers check it before they create an observation.
     """
 
     def __init__(self, observer: Observer | None = None) -> None:
@@ -546,7 +621,7 @@ class Counters:
         try:
             self.observer(observation)
         except Exception:
-            # Whatever is wrong with the observer: what it observes goes on.
+            # An error in the observer must not stop the operation that it observes.
             self._observer_errors += 1
             if self._observer_errors == 1:
                 log.exception(
@@ -555,14 +630,14 @@ class Counters:
                 )
 
     def writing(self, stream: ScopedStream) -> WriteCounts:
-        """Counters for one more writer of a stream."""
+        """Return the counters for a new writer of a stream."""
         total = self._writers.get(stream)
         if total is None:
             total = self._writers[stream] = WriteCounts(self, stream)
         return WriteCounts(self, stream, total)
 
     def reading(self, scope: str, stream: str) -> ReadCounts:
-        """The counters of a stream's readers."""
+        """Return the counters of a stream's readers."""
         name = ScopedStream(scope, stream)
         counts = self._readers.get(name)
         if counts is None:
@@ -570,7 +645,7 @@ class Counters:
         return counts
 
     def called(self, method: str, seconds: float, attempts: int, error: str | None) -> None:
-        """A call of the controller has ended; arguments as :class:`ControllerCalled`."""
+        """Record a call to the controller; arguments as for :class:`ControllerCalled`."""
         counts = self._calls.get(method)
         if counts is None:
             counts = self._calls[method] = _CallCounts()
@@ -583,7 +658,7 @@ class Counters:
             self.tell(ControllerCalled(method, seconds, attempts, error))
 
     def metrics(self) -> ClientMetrics:
-        """A snapshot."""
+        """Return a snapshot."""
         return ClientMetrics(
             writers={stream: counts.total_metrics() for stream, counts in list(self._writers.items())},
             readers={stream: counts.metrics() for stream, counts in list(self._readers.items())},

@@ -1,4 +1,4 @@
-"""Several tasks that act for one caller: running them, and what leaves their nurseries.
+"""Runs several tasks for one caller, and unwraps the error groups of their nurseries.
 
 Not public.
 """
@@ -24,9 +24,13 @@ _CONCURRENT_LOOKUPS = 16
 async def look_up_all(
     look_up: Callable[[int], Awaitable[T]], numbers: Sequence[int], at_once: int = _CONCURRENT_LOOKUPS
 ) -> dict[int, T]:
-    """The answer for each segment id (or epoch, or place in a list), several asked at a time.
+    """Call ``look_up`` for each segment id (or epoch, or index of a list), several at a time, and return the
+    results.
 
-    :raises PravegaError: of the first that fails, as it was raised.
+    :param look_up: the function to call.
+    :param numbers: the numbers to call it with.
+    :param at_once: largest number of calls at the same time.
+    :raises PravegaError: the first error of a call, as it was raised.
     """
     found: dict[int, T] = {}
 
@@ -41,12 +45,16 @@ async def look_up_all(
 
 
 async def run_all(calls: Sequence[Callable[[], Awaitable[None]]], at_once: int) -> None:
-    """Make calls, begun in their order, at most ``at_once`` at a time.
+    """Make several calls, started in order, at most ``at_once`` at the same time.
 
-    The first error ends the others and leaves as it was raised, also when it is not one of this package's.
+    The first error cancels the other calls and is raised unchanged, even if it is not an error of this
+    package.
+
+    :param calls: the calls.
+    :param at_once: largest number of calls at the same time.
     """
     if len(calls) == 1:
-        # The usual case, without a nursery.
+        # The usual case needs no nursery.
         await calls[0]()
         return
     limit = trio.Semaphore(at_once)
@@ -59,7 +67,7 @@ async def run_all(calls: Sequence[Callable[[], Awaitable[None]]], at_once: int) 
                 try:
                     await call()
                 except Exception as error:
-                    # Several may fail in the same moment: the others would make a group of it.
+                    # If several fail at the same moment, the others would turn the error into a group.
                     if failure is None:
                         failure = error
                     nursery.cancel_scope.cancel()
@@ -74,10 +82,10 @@ async def run_all(calls: Sequence[Callable[[], Awaitable[None]]], at_once: int) 
 
 
 class Body:
-    """A block of somebody else's code inside nurseries: what it raises leaves as it was raised.
+    """A block of the caller's code inside nurseries; its error leaves the nurseries unchanged.
 
-    It is entered around that block, within :func:`lone_errors`. A cancellation goes through the nurseries,
-    as one of them may be what it came from; everything else waits until they have ended.
+    It is entered around that block, inside :func:`lone_errors`. A cancellation passes through the nurseries,
+    because one of them may be its origin; any other error is held until they have ended.
     """
 
     def __init__(self) -> None:
@@ -97,10 +105,10 @@ class Body:
 
 @contextmanager
 def lone_errors() -> Iterator[Body]:
-    """Raise a lone error as it was raised, without the groups that nurseries put around it.
+    """Raise a single error unchanged, without the groups that nurseries put around it.
 
-    Whoever runs a block of somebody else's code inside the nurseries puts the :class:`Body` that this gives
-    around it, and cancels them after it: a group that the block itself raises is not taken apart.
+    To run a block of the caller's code inside the nurseries, enter the :class:`Body` that this yields around
+    the block, and cancel the nurseries after it. A group that the block itself raises is then not unwrapped.
     """
     body = Body()
     try:
@@ -113,28 +121,31 @@ def lone_errors() -> Iterator[Body]:
         try:
             raise error
         finally:
-            # What it was raised in, instead of the group.
+            # Keep the error's own context instead of the group.
             error.__context__ = context
     if body.kept is not None:
         raise body.kept
 
 
 def _joined(body: Body, raised: BaseException) -> BaseException:
-    """What leaves for what the nurseries around a block have raised."""
+    """Return the error to raise for an error that the nurseries around a block have raised."""
     if body.kept is None:
         return lone(raised, but=body.raised)
-    # A cancellation that comes while they end says no more than the block's error, and comes again.
+    # A cancellation while the nurseries end adds nothing to the block's error, and will be delivered again.
     rest = without_cancelled(raised)
     if rest is None:
         return body.kept
     others = rest.exceptions if isinstance(rest, BaseExceptionGroup) else (rest,)
-    return BaseExceptionGroup("a block and what it was run in have failed", [body.kept, *others])
+    return BaseExceptionGroup("the block and its background tasks both failed", [body.kept, *others])
 
 
 def lone(raised: BaseException, *, but: BaseException | None = None) -> BaseException:
-    """The error in a group when there is only one, else the group; ``but`` is not taken apart.
+    """Return the error in a group if there is only one; otherwise return the group.
 
-    Cancellations beside it do not count: what was cancelled ends anyway.
+    Cancellations do not count, because cancelled tasks end anyway.
+
+    :param raised: the error or group.
+    :param but: a group that is not unwrapped.
     """
     error = raised
     while isinstance(error, BaseExceptionGroup) and error is not but:
@@ -148,7 +159,7 @@ def lone(raised: BaseException, *, but: BaseException | None = None) -> BaseExce
 
 
 def without_cancelled(error: BaseException) -> BaseException | None:
-    """An error, or what else is in a group with cancellations; None when there is nothing else."""
+    """Return an error or group without cancellations; None if there is nothing else."""
     if isinstance(error, BaseExceptionGroup):
         cancelled, rest = error.split(trio.Cancelled)
         return error if cancelled is None else rest
@@ -156,7 +167,7 @@ def without_cancelled(error: BaseException) -> BaseException | None:
 
 
 def first_of(group: BaseExceptionGroup[E]) -> E:
-    """The first error in a group, however deep."""
+    """Return the first error in a group, at any depth."""
     error: E | BaseExceptionGroup[E] = group
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

@@ -1,10 +1,10 @@
-"""Where a reader stands, where an event lies, and how far time has come. All immutable and picklable.
+"""Positions of readers, event pointers, checkpoints, watermarks and versions of table entries.
 
-Text forms of pointers and versions are those of the Java classes of the same names. Java has none for
-positions and checkpoints, whose texts are JSON here. Binary forms are in
-:mod:`pravega_wire.protocol.formats` (both: client formats v0.13.0, "Small public types").
+All are immutable and can be pickled. The texts of event pointers and versions are those of the Java classes
+with the same names. Java has no texts for positions and checkpoints; here they are JSON. Binary forms are in
+:mod:`pravega_wire.protocol.formats`; ``docs/protocol/formats.md`` describes both.
 
-Not public: :mod:`pravega_wire` exports what users need of it.
+Not public: :mod:`pravega_wire` exports the names that users need.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 KeyRange = tuple[float, float]
-"""Part of the key space that a segment is for: low (inclusive) and high (exclusive), in [0, 1]."""
+"""The part of the key space that a segment covers: low (inclusive) and high (exclusive), in [0, 1]."""
 
 _INT64_MIN: Final = -(1 << 63)
 _INT64_MAX: Final = (1 << 63) - 1
@@ -42,7 +42,7 @@ _VERSION = re.compile(r"(-?[0-9]{1,19}):(-?[0-9]{1,19})\Z")
 
 
 _FORMAT: Final = 1
-"""Of the JSON texts of positions and checkpoints."""
+"""The version of the JSON texts of positions and checkpoints."""
 
 
 def _json(fields: dict[str, Any]) -> str:
@@ -50,46 +50,56 @@ def _json(fields: dict[str, Any]) -> str:
 
 
 def _object(what: str, text: str) -> dict[str, Any]:
-    """The fields of a JSON text of our version."""
+    """Parse a JSON text, and check its version."""
     found = json.loads(check_text(f"the text of {what}", text))
     if found["version"] != _FORMAT:
-        raise InvalidArgumentError(f"the text of {what}: version {found['version']!r} is not known")
+        raise InvalidArgumentError(
+            f"the text of {what}: version {found['version']!r} is not supported (only version {_FORMAT} is)"
+        )
     return dict(found)
 
 
 @contextmanager
 def _reading(what: str) -> Iterator[None]:
-    """Odd texts raise one error."""
+    """Raise InvalidArgumentError for every error in a malformed text."""
     try:
         yield
     except InvalidArgumentError:
         raise
     except (ValueError, TypeError, LookupError, RecursionError) as error:
-        raise InvalidArgumentError(f"that is not the text of {what}: {error!r}") from error
+        raise InvalidArgumentError(f"this is not the text of {what}: {error!r}") from error
 
 
 def _range_of(numbers: list[Any]) -> KeyRange | None:
-    """The range of no numbers or two."""
+    """Return the key range of two numbers, or None for none."""
     if not numbers:
         return None
     low, high = numbers
     if type(low) not in (int, float) or type(high) not in (int, float):
-        raise InvalidArgumentError(f"the text of a position: {low!r}..{high!r} is not a range of keys")
+        raise InvalidArgumentError(f"the text of a position: {low!r}..{high!r} is not a key range")
     return float(low), float(high)
 
 
 def _check_range(what: str, key_range: KeyRange | None) -> None:
     if key_range is not None and not 0.0 <= key_range[0] <= key_range[1] <= 1.0:
-        raise InvalidArgumentError(f"{what}: {key_range[0]}..{key_range[1]} is no part of the key space")
+        raise InvalidArgumentError(
+            f"{what}: {key_range[0]}..{key_range[1]} is not a part of the key space (0.0 to 1.0)"
+        )
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class EventPointer:
-    """Where one event lies. Its text, also by ``str()``, is ``segment:offset-length``.
+    """The location of one event. Its text, also from ``str()``, is ``segment:offset-length``.
+
+    Example::
+
+        text = event.pointer.to_text()  # save it; later:
+        payload = await client.fetch_event(EventPointer.from_text(text))
 
     :param segment: full name of the segment.
-    :param start_offset: of the event's header, bytes. :param length: of the event with its 8 bytes of header.
-    :raises InvalidArgumentError: negative, or too large for the formats.
+    :param start_offset: offset of the event's header in bytes.
+    :param length: length of the event in bytes, including its 8 bytes of header.
+    :raises InvalidArgumentError: a number is negative, or too large for the format.
     """
 
     segment: str
@@ -99,18 +109,20 @@ class EventPointer:
     def __post_init__(self) -> None:
         if not (0 <= self.start_offset <= _INT64_MAX and 0 <= self.length <= 0x7FFFFFFF):
             raise InvalidArgumentError(
-                f"{self.length} bytes from offset {self.start_offset} of {self.segment} are no event"
+                f"event pointer: length {self.length} or offset {self.start_offset} in {self.segment} is "
+                "out of range"
             )
 
     def to_text(self) -> str:
-        """``segment:offset-length``, as Java's ``EventPointer.toString()``."""
+        """Return ``segment:offset-length``, as Java's ``EventPointer.toString()`` does."""
         return f"{self.segment}:{self.start_offset}-{self.length}"
 
     @classmethod
     def from_text(cls, text: str) -> Self:
-        """From :meth:`to_text`.
+        """Parse the text of an event pointer.
 
-        :raises InvalidArgumentError: not such a text.
+        :param text: the result of :meth:`to_text`, or of Java's ``EventPointer.toString()``.
+        :raises InvalidArgumentError: the text is not that of an event pointer.
         """
         match = _POINTER.match(check_text("the text of an event pointer", text))
         if match is None:
@@ -123,12 +135,12 @@ class EventPointer:
 
 @dataclass(frozen=True, slots=True)
 class OwnedSegment:
-    """A segment that a reader reads, and up to where it has.
+    """A segment that a reader holds, and the offset up to which it has been read.
 
-    :param segment: full name. :param offset: in bytes; -1 when it was read to its end (any negative number is
-        taken as that).
-    :param key_range: the segment's part of the key space, None where it is not known.
-    :raises InvalidArgumentError: the range is no part of the key space.
+    :param segment: full name of the segment.
+    :param offset: offset in bytes; -1 (or any negative number) if the segment was read to its end.
+    :param key_range: the segment's part of the key space; None if unknown.
+    :raises InvalidArgumentError: the key range is not between 0.0 and 1.0.
     """
 
     segment: str
@@ -142,16 +154,23 @@ class OwnedSegment:
 
     @property
     def completed(self) -> bool:
-        """Whether the segment was read to its end."""
+        """True if the segment was read to its end."""
         return self.offset == SEGMENT_READ
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where one reader of a group stands. Two are equal whatever order their segments were given in.
+    """The position of one reader of a group: an offset in each of its segments.
+
+    The order of the segments does not matter for equality.
+
+    Example::
+
+        text = reader.position.to_text()  # save it; if the reader dies:
+        await group.reader_offline("one", Position.from_text(text))
 
     :param owned: the reader's segments, each once; kept in the order of their names.
-    :raises InvalidArgumentError: a segment is there twice.
+    :raises InvalidArgumentError: a segment occurs twice.
     """
 
     owned: tuple[OwnedSegment, ...]
@@ -160,54 +179,68 @@ class Position:
         ordered = tuple(sorted(self.owned, key=lambda each: each.segment))
         for one, other in pairwise(ordered):
             if one.segment == other.segment:
-                raise InvalidArgumentError(f"a position has segment {one.segment} twice")
+                raise InvalidArgumentError(f"the position has segment {one.segment} twice")
         object.__setattr__(self, "owned", ordered)
 
     @classmethod
     def of(cls, offsets: Mapping[str, int], ranges: Mapping[str, KeyRange | None] | None = None) -> Self:
-        """From segment name to offset, and segment name to range where that is known."""
+        """Create a position from mappings.
+
+        :param offsets: full name of each segment to its offset.
+        :param ranges: full name of a segment to its key range, for segments whose range is known.
+        """
         known = {} if ranges is None else ranges
         return cls(tuple(OwnedSegment(name, offset, known.get(name)) for name, offset in offsets.items()))
 
     @property
     def offsets(self) -> dict[str, int]:
-        """Segment name to offset; -1 for those read to their end."""
+        """Full name of each segment to its offset; -1 for a segment that was read to its end."""
         return {each.segment: each.offset for each in self.owned}
 
     @property
     def ranges(self) -> dict[str, KeyRange | None]:
-        """Segment name to range, None where that is not known."""
+        """Full name of each segment to its key range; None if unknown."""
         return {each.segment: each.key_range for each in self.owned}
 
     def to_text(self) -> str:
-        """A JSON object: ``version`` 1 and ``segments``, each ``[name, offset]``.
+        """Return a JSON object with ``version`` 1 and ``segments``, each ``[name, offset]``.
 
-        Where the range of keys is known it is ``[name, offset, low, high]``.
+        If the key range is known, a segment is ``[name, offset, low, high]``.
         """
         segments = [[each.segment, each.offset, *(each.key_range or ())] for each in self.owned]
         return _json({"version": _FORMAT, "segments": segments})
 
     @classmethod
     def from_text(cls, text: str) -> Self:
-        """From :meth:`to_text`.
+        """Parse the text of a position.
 
-        :raises InvalidArgumentError: not such a text.
+        :param text: the result of :meth:`to_text`.
+        :raises InvalidArgumentError: the text is not that of a position.
         """
         with _reading("a position"):
             owned = []
             for name, offset, *key_range in _object("a position", text)["segments"]:
                 if not isinstance(name, str) or type(offset) is not int or len(key_range) not in (0, 2):
-                    raise InvalidArgumentError(f"the text of a position: {name!r} at {offset!r}")
+                    raise InvalidArgumentError(
+                        f"the text of a position: {name!r} at {offset!r} is not a segment with an offset"
+                    )
                 owned.append(OwnedSegment(name, offset, _range_of(key_range)))
             return cls(tuple(owned))
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A named place in each stream of a reader group.
+    """A named position in each stream of a reader group.
 
-    :param cuts: one per stream, kept in the order of the streams' names.
-    :raises InvalidArgumentError: a stream is there twice.
+    Example::
+
+        checkpoint = await group.checkpoint("hourly")
+        text = checkpoint.to_text()  # save it; later:
+        await group.reset(Checkpoint.from_text(text))
+
+    :param name: name of the checkpoint.
+    :param cuts: one stream cut for each stream, kept in the order of the streams' names.
+    :raises InvalidArgumentError: a stream occurs twice.
     """
 
     name: str
@@ -221,14 +254,15 @@ class Checkpoint:
         object.__setattr__(self, "cuts", ordered)
 
     def to_text(self) -> str:
-        """A JSON object: ``version`` 1, ``name``, and ``cuts``, the texts of the cuts."""
+        """Return a JSON object with ``version`` 1, ``name``, and ``cuts``, the texts of the stream cuts."""
         return _json({"version": _FORMAT, "name": self.name, "cuts": [cut.to_text() for cut in self.cuts]})
 
     @classmethod
     def from_text(cls, text: str) -> Self:
-        """From :meth:`to_text`.
+        """Parse the text of a checkpoint.
 
-        :raises InvalidArgumentError: not such a text.
+        :param text: the result of :meth:`to_text`.
+        :raises InvalidArgumentError: the text is not that of a checkpoint.
         """
         with _reading("a checkpoint"):
             found = _object("a checkpoint", text)
@@ -239,9 +273,12 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True, order=True)
 class WatermarkSegment:
-    """A segment's entry in a :class:`Watermark`.
+    """The position of a :class:`Watermark` in one segment.
 
-    :param low: and ``high``: its part of the key space. :param offset: bytes; negative: its end.
+    :param segment_id: id of the segment.
+    :param low: start of its part of the key space (inclusive).
+    :param high: end of its part of the key space (exclusive).
+    :param offset: offset in bytes; a negative number means the end of the segment.
     """
 
     segment_id: int
@@ -255,12 +292,14 @@ class WatermarkSegment:
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """A place in a stream and the time that its writers noted there.
+    """A position in a stream, and the event time that its writers have reported there.
 
-    :param lower: no event after the place is older. :param upper: no event before it is newer. The unit is
-        the writers': whatever they gave to ``noteTime``.
+    Times are in the unit that the writers pass to ``note_time`` (``noteTime`` in Java).
+
+    :param lower: no event after the position is older.
+    :param upper: no event before the position is newer.
     :param positions: segments that cover the key space, kept in the order of their ids.
-    :raises InvalidArgumentError: a segment is there twice, or a number is no int64.
+    :raises InvalidArgumentError: a segment occurs twice, or a time is not an int64.
     """
 
     lower: int
@@ -270,26 +309,27 @@ class Watermark:
     def __post_init__(self) -> None:
         for time in (self.lower, self.upper):
             if not _INT64_MIN <= time <= _INT64_MAX:
-                raise InvalidArgumentError(f"a time of {time} does not fit in 64 bits")
+                raise InvalidArgumentError(f"watermark: the time {time} does not fit in 64 bits")
         ordered = tuple(sorted(self.positions))
         for one, other in pairwise(ordered):
             if one.segment_id == other.segment_id:
-                raise InvalidArgumentError(f"a watermark has segment {one.segment_id} twice")
+                raise InvalidArgumentError(f"the watermark has segment {one.segment_id} twice")
         object.__setattr__(self, "positions", ordered)
 
     @classmethod
     def of(cls, lower: int, upper: int, positions: Iterable[WatermarkSegment]) -> Self:
-        """As the constructor, from any iterable of segments."""
+        """Create a watermark from any iterable of segments; otherwise as the constructor."""
         return cls(lower, upper, tuple(positions))
 
 
 @dataclass(frozen=True, slots=True)
 class KeyValueVersion:
-    """Version of an entry of a key-value table. Its text, also by ``str()``, is ``segmentId:version``.
+    """The version of an entry of a key-value table. Its text, also from ``str()``, is ``segmentId:version``.
 
-    :param segment_id: of the table's segment that holds the entry; the smallest int64 means any.
-    :param version: of the entry in its segment; -1: it must not exist, the smallest int64: no condition.
-    :raises InvalidArgumentError: a number is no int64.
+    :param segment_id: id of the table's segment that holds the entry; the smallest int64 means any segment.
+    :param version: version of the entry in its segment. As a condition, -1 means that the entry must not
+        exist, and the smallest int64 means no condition.
+    :raises InvalidArgumentError: a number is not an int64.
     """
 
     segment_id: int
@@ -302,17 +342,18 @@ class KeyValueVersion:
     def __post_init__(self) -> None:
         for value in (self.segment_id, self.version):
             if not _INT64_MIN <= value <= _INT64_MAX:
-                raise InvalidArgumentError(f"{value} does not fit in 64 bits")
+                raise InvalidArgumentError(f"table version: {value} does not fit in 64 bits")
 
     def to_text(self) -> str:
-        """``segmentId:version``, as Java's ``Version.toString()``."""
+        """Return ``segmentId:version``, as Java's ``Version.toString()`` does."""
         return f"{self.segment_id}:{self.version}"
 
     @classmethod
     def from_text(cls, text: str) -> Self:
-        """From :meth:`to_text`.
+        """Parse the text of a version.
 
-        :raises InvalidArgumentError: not such a text.
+        :param text: the result of :meth:`to_text`, or of Java's ``Version.toString()``.
+        :raises InvalidArgumentError: the text is not that of a version.
         """
         match = _VERSION.match(check_text("the text of a version", text))
         if match is None:

@@ -1,4 +1,4 @@
-"""Keeps secrets out of the messages of errors.
+"""Removes secrets from error messages.
 
 Not public.
 """
@@ -16,19 +16,19 @@ __all__ = ["secrets_of", "without_secrets"]
 _HIDDEN: Final = "[hidden]"
 
 _SHORT: Final = 4
-# A shorter secret is hidden only where it is a word of its own, or a message would lose half its letters.
+# A shorter secret is hidden only if it is a separate word; otherwise messages would lose many letters.
 
 _JSON_WEB_TOKEN: Final = re.compile(r"eyJ[A-Za-z0-9_=-]+\.[A-Za-z0-9_=-]+(?:\.[A-Za-z0-9_=-]*)?")
 
 
 def secrets_of(authorization: str | None) -> list[str]:
-    """What must not be shown of an ``authorization`` header: its token, and the password in it."""
+    """Return the secret parts of an ``authorization`` header: its token, and the password in it."""
     if not authorization:
         return []
     method, _, token = authorization.partition(" ")
     found = [token.strip()]
     if method.lower() not in ("basic", "bearer"):
-        found.append(method)  # it may be the token, if they were exchanged
+        found.append(method)  # it may be the token, if the two were swapped
     if method == "Basic":
         try:
             pair = base64.b64decode(token + "=" * (-len(token) % 4)).decode("utf-8", "replace")
@@ -39,7 +39,7 @@ def secrets_of(authorization: str | None) -> list[str]:
 
 
 def without_secrets(text: str, secrets: Iterable[str] = ()) -> str:
-    """The text with each of the secrets hidden, and everything that looks like a JSON web token."""
+    """Return the text with the secrets, and everything that looks like a JSON web token, replaced."""
     for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) >= _SHORT:
             text = text.replace(secret, _HIDDEN)

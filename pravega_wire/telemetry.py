@@ -1,11 +1,15 @@
-"""The client's counters as OpenTelemetry instruments.
+"""Records a client's metrics with OpenTelemetry.
 
-::
+Example::
 
-    async with open_client(config, observer=instrument()) as client: ...
+    from pravega_wire import open_client
+    from pravega_wire.telemetry import instrument
 
-Needs the extra ``telemetry`` (the package ``opentelemetry-api``); what becomes of the numbers is decided by
-the OpenTelemetry SDK that the program sets up. Instruments and their attributes: ``docs/observability.md``.
+    async with open_client(config, observer=instrument()) as client:
+        ...
+
+It needs the extra ``telemetry`` (the package ``opentelemetry-api``). The OpenTelemetry SDK that the program
+sets up exports the metrics. ``docs/observability.md`` lists the instruments and their attributes.
 """
 
 from __future__ import annotations
@@ -38,15 +42,16 @@ if TYPE_CHECKING:
 __all__ = ["instrument"]
 
 _SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-"""Upper bounds of the histograms' buckets, unless the SDK is told others."""
+"""Upper bounds of the histograms' buckets, unless the SDK is configured with others."""
 
 
 def instrument(meter: otel.Meter | None = None) -> Observer:
-    """An observer for ``open_client(config, observer=...)`` that records everything with a meter.
+    """Return an observer for ``open_client(config, observer=...)`` that records all observations with a
+    meter.
 
-    One observer may serve several clients; their numbers add up.
+    Several clients may share one observer; their numbers are then added up.
 
-    :param meter: default: that of the global provider, named ``pravega_wire``.
+    :param meter: the meter to use; default: the global provider's meter named ``pravega_wire``.
     :raises MissingExtraError: ``opentelemetry-api`` is not installed.
     """
     try:
@@ -59,11 +64,15 @@ def instrument(meter: otel.Meter | None = None) -> Observer:
 
 
 class _Recorder:
-    """The observer. :param observed: makes what the callback of an observable instrument gives."""
+    """The observer.
+
+    :param meter: the meter to use.
+    :param observed: creates the observations that callbacks of observable instruments return.
+    """
 
     def __init__(self, meter: otel.Meter, observed: Callable[[int, Any], otel.Observation]) -> None:
         self._observed = observed
-        # Changed in the threads of clients and read in the exporter's: it is replaced, never changed.
+        # Set in the clients' threads and read in the exporter's: it is replaced, never modified.
         self._clients: tuple[Callable[[], ClientMetrics], ...] = ()
         self._attributes: dict[ScopedStream, dict[str, str]] = {}
         counter = meter.create_counter
@@ -76,7 +85,7 @@ class _Recorder:
         self._write_seconds = meter.create_histogram(
             "pravega.client.write.duration",
             "s",
-            "From the first sending of a block of events until its acknowledgement.",
+            "Time from first sending a block of events to its acknowledgement.",
             explicit_bucket_boundaries_advisory=_SECONDS,
         )
         self._blocks_resent = counter(
@@ -89,42 +98,46 @@ class _Recorder:
         self._segments_sealed = counter(
             "pravega.client.segments.sealed",
             "{segment}",
-            "Sealed segments whose successors a writer went on with.",
+            "Sealed segments whose successors a writer continued with.",
         )
         self._events_moved = counter(
-            "pravega.client.events.moved", "{event}", "Events sent to successors of their sealed segment."
+            "pravega.client.events.moved", "{event}", "Events sent to the successors of their sealed segment."
         )
         self._reconnects = counter(
-            "pravega.client.reconnects", "{reconnect}", "Sessions with segment stores begun again."
+            "pravega.client.reconnects", "{reconnect}", "Restarted sessions with segment stores."
         )
         self._reads = counter(
-            "pravega.client.reads", "{read}", "Answers of segment stores to reads that had data."
+            "pravega.client.reads", "{read}", "Replies of segment stores to reads, if they had data."
         )
         self._bytes_received = counter(
-            "pravega.client.bytes.received", "By", "Bytes in those answers, with event headers."
+            "pravega.client.bytes.received", "By", "Bytes in these replies, including event headers."
         )
-        self._events_read = counter("pravega.client.events.read", "{event}", "Events found in what was read.")
+        self._events_read = counter("pravega.client.events.read", "{event}", "Events found in these bytes.")
         self._bytes_read = counter("pravega.client.bytes.read", "By", "Payload bytes of those events.")
         self._skips = counter(
-            "pravega.client.skips", "{skip}", "Times that data was truncated before it was read, and skipped."
+            "pravega.client.skips",
+            "{skip}",
+            "Times that data was skipped because it was truncated before it was read.",
         )
         self._bytes_skipped = counter(
-            "pravega.client.bytes.skipped", "By", "Bytes skipped then, with event headers, where known."
+            "pravega.client.bytes.skipped",
+            "By",
+            "Skipped bytes, including event headers, if their number is known.",
         )
         self._call_seconds = meter.create_histogram(
             "pravega.client.controller.call.duration",
             "s",
-            "Calls of the controller, with all their attempts.",
+            "Duration of calls to the controller, including all attempts.",
             explicit_bucket_boundaries_advisory=_SECONDS,
         )
         self._call_retries = counter(
-            "pravega.client.controller.retries", "{retry}", "Attempts of such calls after the first."
+            "pravega.client.controller.retries", "{retry}", "Attempts of these calls after the first."
         )
         meter.create_observable_up_down_counter(
             "pravega.client.outstanding",
             [self._outstanding],
             "By",
-            "Bytes that writers have accepted and segment stores have not acknowledged.",
+            "Bytes that writers have accepted and segment stores have not acknowledged yet.",
         )
 
     def __call__(self, observation: Observation) -> None:
@@ -179,7 +192,7 @@ class _Recorder:
             self._clients = tuple(each for each in self._clients if each != observation.metrics)
 
     def _of(self, stream: ScopedStream) -> dict[str, str]:
-        """Attributes of a stream: no segments and no writers, of which there is no end."""
+        """Return the attributes of a stream, without segments and writers, whose cardinality is unbounded."""
         found = self._attributes.get(stream)
         if found is None:
             found = self._attributes[stream] = {

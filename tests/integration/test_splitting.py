@@ -279,7 +279,7 @@ def test_cuts_across_scales_against_the_server(config: PravegaConfig) -> None:
             assert between == await client.segment_ranges("scaled", cuts[0], ends)
             # The layout of before the last scale knows what it knows.
             assert open_layout.compare(cuts[0], cuts[5]) is layout.compare(cuts[0], cuts[5])
-            with pytest.raises(UndecidableCutError, match="made after the layout"):
+            with pytest.raises(UndecidableCutError, match="created after the layout"):
                 open_layout.compare(cuts[0], cuts[-1])
             # Truncated, then sealed
             await client.truncate_stream("scaled", cuts[3])

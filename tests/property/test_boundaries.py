@@ -148,7 +148,7 @@ def test_an_index_refuses_what_it_does_not_know() -> None:
 
 @pytest.mark.parametrize("marks", [(100,), (250, 250), (300, 250), (1001,)])
 def test_marks_that_do_not_ascend_are_refused(marks: tuple[int, ...]) -> None:
-    with pytest.raises(InvalidArgumentError, match="do not ascend"):
+    with pytest.raises(InvalidArgumentError, match="must ascend"):
         BoundaryIndex(STREAM, 0, 100, 1000, 200, marks)
 
 

@@ -177,7 +177,7 @@ class _Awaited:
 def test_what_cannot_be_an_observer_is_refused(wrong: object) -> None:
     config = PravegaConfig.from_defaults(env={})
     with (
-        pytest.raises(InvalidArgumentError, match="an observer is"),
+        pytest.raises(InvalidArgumentError, match="the observer must be"),
         blocking.open_client(config, observer=wrong),  # type: ignore[arg-type]
     ):
         pass
