@@ -1,4 +1,4 @@
 """The command line ``pravega-wire COMMAND``. Each command is in its own module.
 
-Not public: ``pravega-wire`` is the public command.
+Not public as modules: use the command ``pravega-wire``.
 """
