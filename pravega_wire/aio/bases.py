@@ -1,6 +1,6 @@
-"""The hand-written part of the asyncio client's classes.
+"""What the classes for asyncio do not have from their twins on trio.
 
-``scripts/gen_facades.py`` generates the classes in the same way as those of the blocking client; see
+``scripts/gen_facades.py`` makes the classes as it makes those of the blocking client: see
 ``pravega_wire.sync.bases``.
 """
 
@@ -70,12 +70,12 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _PULL_SECONDS: Final = 0.005
-"""The longest time that an iterable may keep other tasks from running."""
+# So long an iterable may keep other tasks from running.
 
 
 @asynccontextmanager
 async def opened_client(*args: Any, **kwargs: Any) -> AsyncIterator[tuple[Portal, twin.PravegaClient]]:
-    """A portal, and an async client that runs in the portal's thread."""
+    """A portal, and a client that lives in its thread."""
     portal = Portal()
     try:
         client = await portal.enter(twin.open_client(*args, **kwargs))
@@ -89,12 +89,12 @@ async def opened_client(*args: Any, **kwargs: Any) -> AsyncIterator[tuple[Portal
 
 
 class Handle:
-    """An object of the client's thread, for use by tasks of an event loop."""
+    """An object of the client's thread as tasks of an event loop use it."""
 
     def __init__(self, portal: Portal | Line, twin: Any) -> None:
         self._portal = Line(portal, getattr(twin, "stream", None))
         self._twin: Any = twin
-        # Results that arrived for cancelled tasks.
+        # Results that came for tasks that were cancelled.
         self._kept: list[Any] = []
 
     def __repr__(self) -> str:
@@ -105,18 +105,15 @@ class Handle:
         return await self._portal.run(function, *args, **kwargs)
 
     async def _take(self, function: Callable[..., Awaitable[T]], *args: Any) -> T:
-        """Call a function whose results arrive only once.
-
-        The result for a cancelled task is kept for the next call.
-        """
+        """As :meth:`_call`, for what comes only once: a cancelled task leaves it for the next call."""
         return await self._portal.run_keeping(self._kept, function, *args)
 
     async def _end(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
-        """Call the function that closes the object."""
+        """Call what closes it."""
         await self._portal.run(self._portal.closing, function, *args)
 
     async def _finish(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
-        """Call the function that closes the object and lets other calls end first."""
+        """Call what closes it and lets other calls end before."""
         await self._portal.run(self._portal.finishing, function, *args)
 
 
@@ -134,19 +131,19 @@ class Closable(Handle):
 
 
 class Ack:
-    """The acknowledgement of one event, or of several that were written together.
+    """The promise that some events are stored. Many events may share one.
 
-    :meth:`wait` returns when all of them are durable, and raises an error if they are not. Many events may
-    share one object.
+    ``await ack.wait()`` returns when all of them are durable, and raises when they are not.
 
     Example::
 
-        ack = await writer.write_event(b"22.5", routing_key="sensor-1")
-        await ack.wait()
+        async with client.event_writer("demo/readings") as writer:
+            ack = await writer.write_event(b"21.5", "sensor-7")
+            await ack.wait()
     """
 
     def __init__(self, line: Line, *acks: AsyncAck) -> None:
-        # The writer's line: closing the writer also ends waiting.
+        # The writer's: closing that ends waiting as well.
         self._portal = line
         self._acks = acks
 
@@ -168,8 +165,8 @@ class Ack:
     async def wait(self) -> None:
         """Wait until every event is stored. Cancelling this changes nothing for the events.
 
-        :raises PravegaError: the writer failed; whether the events are stored is not known unless the error
-            says so.
+        :raises PravegaError: the writer failed; whether the events are stored is not known unless
+            the error says so.
         """
         if self.done and self.error is None:
             await asyncio.sleep(0)
@@ -185,7 +182,7 @@ async def _wait_for_all(acks: Sequence[AsyncAck]) -> None:
 
 
 class _WriterBase(Handle):
-    """The common part of the writers."""
+    """What the writers share."""
 
     def __init__(self, portal: Portal | Line, twin: Any, placing: Placing | None = None) -> None:
         super().__init__(portal, twin)
@@ -195,14 +192,14 @@ class _WriterBase(Handle):
         await self._finish(function, *args)
 
     async def _write_event(self, event: bytes, routing_key: str | None = None) -> tuple[AsyncAck]:
-        """Each call crosses between threads: for many events prefer :meth:`write_events`."""
+        """Each call crosses a thread: prefer :meth:`write_events` for many."""
         return (await self._call(self._twin.write_event, event, self._placing.key(routing_key)),)
 
     async def _write_events(
         self, events: Iterable[bytes], routing_keys: Iterable[str | None] | str | None = None
     ) -> tuple[AsyncAck, ...]:
-        """Lists and Arrow arrays are handed to the client's thread as they are. Other iterables are read in
-        the event loop, for 5 ms at a time, and the events read are written before more are read.
+        """Lists and Arrow arrays go to the client's thread as they are. Other iterables are read in the event
+        loop, for 5 ms at a time, and what they gave is written before more is read.
         """
         check_lengths(events, routing_keys)
         keys: Any = routing_keys
@@ -222,7 +219,7 @@ class _WriterBase(Handle):
             try:
                 feed.pull(time.perf_counter() + _PULL_SECONDS)
             except Exception as error:
-                # Events that the iterable returned before it raised are written.
+                # What the iterable gave before it raised is written all the same.
                 failure = error
             await self._call(feed.take, write, acks)
             if failure is not None:
@@ -231,7 +228,7 @@ class _WriterBase(Handle):
 
 
 class RoutedWriterBase(_WriterBase):
-    """The base of event writers and staging writers."""
+    """Of event writers and staging writers."""
 
     async def _write_batch(self, events: Iterable[bytes], routing_key: str | None = None) -> tuple[AsyncAck]:
         key = self._placing.key(routing_key)
@@ -249,7 +246,7 @@ class RoutedWriterBase(_WriterBase):
 
 
 class ResumableWriterBase(RoutedWriterBase):
-    """The base of resumable writers."""
+    """Of resumable writers."""
 
     def _last_stored_of(self, routing_key: str) -> int:
         key = self._placing.key(routing_key)
@@ -258,7 +255,7 @@ class ResumableWriterBase(RoutedWriterBase):
 
 
 class TransactionBase(_WriterBase):
-    """The base of transactions."""
+    """Of transactions."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -268,7 +265,7 @@ class TransactionBase(_WriterBase):
 
 
 class ByteStreamWriterBase(Handle):
-    """The base of writers of byte streams."""
+    """Of writers of byte streams."""
 
     async def _end(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
         await self._finish(function, *args)
@@ -288,7 +285,7 @@ class ByteStreamWriterBase(Handle):
 
 
 class ByteStreamReaderBase(Closable):
-    """The base of readers of byte streams."""
+    """Of readers of byte streams."""
 
     async def _receive_some(self, max_bytes: int | None = None) -> bytes:
         found: bytes = await self._take(self._twin.receive_some, max_bytes)
@@ -316,7 +313,7 @@ class ByteStreamReaderBase(Closable):
 
 
 class EventBatchesBase(Closable):
-    """The base of readers of ranges."""
+    """Of what reads ranges."""
 
     def __init__(self, portal: Portal | Line, twin: Any) -> None:
         super().__init__(portal, twin)
@@ -343,7 +340,7 @@ class EventBatchesBase(Closable):
 
 
 class RangesReaderBase(Closable):
-    """The base of readers of several ranges."""
+    """Of what reads several ranges at the same time."""
 
     async def _next_batch(self) -> SegmentEvents | None:
         found: SegmentEvents | None = await self._take(self._twin.next_batch)
@@ -360,14 +357,14 @@ class RangesReaderBase(Closable):
 
 
 class RevisionReaderBase(Closable, Generic[T]):
-    """The base of readers of a revisioned stream."""
+    """Of what reads the values of a revisioned stream."""
 
     def __init__(
         self, portal: Portal | Line, twin: AsyncRevisionReader[bytes], serializer: Serializer[T]
     ) -> None:
         super().__init__(portal, twin)
         self._serializer = serializer
-        # All values that have arrived cross between the threads together.
+        # As many as have arrived cross threads at once.
         self._here: deque[tuple[Revision, bytes]] = deque()
 
     async def _fill(self) -> None:
@@ -397,7 +394,7 @@ class RevisionReaderBase(Closable, Generic[T]):
 
 
 class RevisionedStreamBase(Closable, Generic[T]):
-    """The base of revisioned streams. Values are serialized and deserialized in the event loop."""
+    """Of revisioned streams. Values are made of bytes, and bytes of them, in the event loop."""
 
     def __init__(
         self, portal: Portal | Line, twin: AsyncRevisionedStream[bytes], serializer: Serializer[T]
@@ -426,11 +423,11 @@ class RevisionedStreamBase(Closable, Generic[T]):
 
 
 class KeyValueTableBase(Handle):
-    """The base of key-value tables."""
+    """Of key-value tables."""
 
 
 class TableIteratorBase(Handle, Generic[T]):
-    """The base of iterators over key-value tables."""
+    """Of iterators over key-value tables."""
 
     async def _next_page(self) -> list[T]:
         found: list[T] = await self._take(self._twin.next_page)
@@ -440,7 +437,7 @@ class TableIteratorBase(Handle, Generic[T]):
         return self
 
     async def __anext__(self) -> T:
-        # Most items are already fetched, so they need no call into the other thread.
+        # Most items have been fetched: they need not cross a thread.
         if not self._twin.at_hand and not await self._call(self._twin.load):
             raise StopAsyncIteration
         item: T = self._twin.take()
@@ -448,7 +445,7 @@ class TableIteratorBase(Handle, Generic[T]):
 
 
 class TableMappingBase(Handle, Generic[K, V]):
-    """The base of tables as mappings. Keys and values cross between the threads a page at a time."""
+    """Of tables as mappings. Keys and values cross threads a page at a time."""
 
     _twin: AsyncTableMapping[K, V]
 
@@ -476,7 +473,7 @@ class TableMappingBase(Handle, Generic[K, V]):
 
 
 class ReaderGroupBase(Closable):
-    """The base of reader groups."""
+    """Of reader groups."""
 
     def _reader(
         self,
@@ -491,7 +488,7 @@ class ReaderGroupBase(Closable):
 
 
 class EventReaderBase(Handle, Generic[T]):
-    """The base of the readers of a group."""
+    """Of the readers of a group."""
 
     _twin: AsyncEventReader[T]
 
@@ -507,9 +504,7 @@ class EventReaderBase(Handle, Generic[T]):
 
     async def __aenter__(self) -> Self:
         if self._held is not None:
-            raise InvalidArgumentError(
-                f"reader {self._twin.reader_id} was already entered: create another one with reader()"
-            )
+            raise InvalidArgumentError(f"reader {self._twin.reader_id} can be entered once")
         self._held = await self._portal.crossing.enter(self._twin)
         return self
 
@@ -519,7 +514,7 @@ class EventReaderBase(Handle, Generic[T]):
         await self._portal.crossing.leave(self._held, failed=error is not None)
 
     async def _watermark(self, assigner: WatermarkAssigner) -> int | None:
-        # Most calls are made before the watermark is due, and need no call into the other thread.
+        # Most calls come before it is due and need no other thread.
         return await self._call(self._twin.watermark, assigner) if assigner.due else None
 
     async def _read_event(self, timeout: float | None = None) -> Event[T] | ReachedCheckpoint | None:
@@ -528,7 +523,7 @@ class EventReaderBase(Handle, Generic[T]):
             if event is not None:
                 return event
         found = await self._load(timeout)
-        # The event is deserialized in this thread.
+        # Its value is made in this thread.
         return found if found is None or isinstance(found, ReachedCheckpoint) else self._twin.take(found)
 
     async def _read_batch(self, timeout: float | None = None) -> SegmentEvents | ReachedCheckpoint | None:
@@ -538,11 +533,11 @@ class EventReaderBase(Handle, Generic[T]):
         )
 
     async def _load(self, timeout: float | None = None) -> Any:
-        """The next events or checkpoint. Events are taken out of the result in this thread."""
+        """What there is next; events are taken out of it in this thread."""
         try:
             return await self._take(self._twin.load, timeout)
         except asyncio.CancelledError:
-            # The next call finds these events again, if the reader still has their segment.
+            # Events that nobody has taken are found again by the next call, if they are still this reader's.
             self._kept = [each for each in self._kept if isinstance(each, ReachedCheckpoint)]
             raise
 
@@ -552,8 +547,7 @@ class EventReaderBase(Handle, Generic[T]):
     async def _events(self) -> AsyncGenerator[Event[T], None]:
         while True:
             if not self._kept:
-                # Within a batch the client's thread is not needed. All it may do to these events is to end
-                # them.
+                # Within a batch no other thread is needed: all that it may do meanwhile is to end these.
                 for event in self._twin.events_nowait():
                     yield event
             found = await self._load()
@@ -565,7 +559,7 @@ class EventReaderBase(Handle, Generic[T]):
                 yield self._twin.take(found)
 
     async def __anext__(self) -> Event[T]:
-        """Return the next event; ends at :attr:`end_of_data`."""
+        """The next event; ends at :attr:`end_of_data`."""
         while isinstance(found := await self._read_event(), ReachedCheckpoint):
             await self._tell(found)
         if found is None:
@@ -590,7 +584,7 @@ class EventReaderBase(Handle, Generic[T]):
 
 
 class PravegaClientBase(Handle):
-    """The base of the client."""
+    """Of the client."""
 
     _twin: twin.PravegaClient
 

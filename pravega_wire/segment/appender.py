@@ -44,15 +44,15 @@ _GARBAGE_ATTEMPTS: Final = 3
 
 
 class Ack(Promise):
-    """The acknowledgement of one event, or of several that were written together.
+    """The promise that some events are stored. Many events may share one.
 
-    :meth:`wait` returns when all of them are durable, and raises an error if they are not. Many events may
-    share one object.
+    ``await ack.wait()`` returns when all of them are durable, and raises when they are not.
 
     Example::
 
-        ack = await writer.write_event(b"22.5", routing_key="sensor-1")
-        await ack.wait()
+        async with client.event_writer("demo/readings") as writer:
+            ack = await writer.write_event(b"21.5", "sensor-7")
+            await ack.wait()
     """
 
     __slots__ = ("_event",)
