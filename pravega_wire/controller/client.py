@@ -998,7 +998,7 @@ class ControllerClient:
         :param lease_ms: lease in milliseconds, 10 000 to 600 000 (the limits of a server with default
             settings).
         :raises InvalidArgumentError: the lease is out of bounds. (The server would answer like for a failure
-            that can pass, and the call would be retried for a minute and a half.)
+            that can pass, and the call would be retried until its deadline.)
         :raises StreamNotFoundError: the stream does not exist.
         :raises StreamSealedError: the stream is sealed. A 0.13.0 controller answers INTERNAL, like for a
             failure that can pass, so the state of the stream is checked after the first such answer.
