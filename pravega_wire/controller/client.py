@@ -1303,7 +1303,7 @@ class ControllerClient:
             )
         if status == "STREAM_CUT_NOT_VALID":
             raise InvalidStreamCutError(
-                f"{about}: the cut {dict(cut)} is not a valid cut of the stream", scope=scope, stream=stream
+                f"{about}: the cut {dict(cut)} is not valid for the stream", scope=scope, stream=stream
             )
         done(status, "updateSubscriberStreamCut", about)
 
