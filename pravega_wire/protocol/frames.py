@@ -1,7 +1,8 @@
-"""Bytes from a connection to commands, in whatever pieces they arrive."""
+"""Decoding the bytes of a connection into commands, whatever pieces they arrive in."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Final
 
@@ -17,33 +18,83 @@ from pravega_wire.protocol.commands import COMMANDS, Command
 __all__ = ["FrameDecoder"]
 
 _BUFFER_BYTES: Final = 256 * 1024
+_POOL_BYTES: Final = 16 * 1024 * 1024
+_PAGE_BYTES: Final = 4096
 
 
-def _private(length: int) -> memoryview:
-    return memoryview(bytearray(length))
+class _Pool:
+    """Memory for large bodies, reused as soon as no view of it is left.
+
+    The first use of a page of fresh memory costs more than what is received into it. A body gets at most a
+    quarter more memory than it needs.
+    """
+
+    __slots__ = ("_buffers", "_bytes", "_used")
+
+    def __init__(self) -> None:
+        self._buffers: deque[bytearray] = deque()
+        self._bytes = 0
+        self._used = False
+
+    def allocate(self, length: int) -> memoryview:
+        self._used = True
+        for _ in range(len(self._buffers)):
+            # The one given out first is the likeliest to be free.
+            buffer = self._buffers[0]
+            self._buffers.rotate(-1)
+            if length <= len(buffer) <= length + length // 4 and _is_free(buffer):
+                return memoryview(buffer)[:length]
+        buffer = bytearray(-(-length // _PAGE_BYTES) * _PAGE_BYTES + 1)
+        # This leaves room for the byte that :func:`_is_free` appends.
+        del buffer[-1]
+        if len(buffer) <= _POOL_BYTES:
+            self._buffers.append(buffer)
+            self._bytes += len(buffer)
+        while self._bytes > _POOL_BYTES:
+            self._bytes -= len(self._buffers.popleft())
+        return memoryview(buffer)[:length]
+
+    def trim(self) -> None:
+        if not self._used:
+            self._buffers.clear()
+            self._bytes = 0
+        self._used = False
+
+
+def _is_free(buffer: bytearray) -> bool:
+    """Whether no view of the buffer is left: only then can its size be changed."""
+    try:
+        buffer.append(0)
+    except BufferError:
+        return False
+    del buffer[-1]
+    return True
 
 
 class FrameDecoder:
     """Incremental decoder: either :meth:`feed`, or :meth:`get_buffer` and :meth:`received`.
 
     A body over a quarter of ``buffer_bytes`` is received straight into memory of its own, so that a
-    SegmentRead's data can be a view of it without another copy.
+    SegmentRead's data can be a view of it without another copy. The decoder reuses that memory once no view
+    of it is left.
 
     After an error it stays failed: the same error is raised again.
 
-    :param buffer_bytes: how much is received at once where no such body is under way.
-    :param allocate: gives that memory, for a number of bytes; default: new for each body.
+    :param buffer_bytes: the most that is received at once outside such a body.
+    :param allocate: returns memory for a body of a number of bytes; default: memory that the decoder reuses.
     """
 
     __slots__ = (
-        "_allocate", "_body", "_body_code", "_buffer", "_end", "_error", "_filled", "_start", "_view",
+        "_allocate", "_body", "_body_code", "_buffer", "_end", "_error", "_filled", "_pool", "_start",
+        "_view",
     )  # fmt: skip
 
     def __init__(
-        self, buffer_bytes: int = _BUFFER_BYTES, allocate: Callable[[int], memoryview] = _private
+        self, buffer_bytes: int = _BUFFER_BYTES, allocate: Callable[[int], memoryview] | None = None
     ) -> None:
         self._buffer = bytearray(buffer_bytes)
-        self._allocate = allocate
+        self._pool = _Pool()
+        self._allocate = self._pool.allocate if allocate is None else allocate
         self._view = memoryview(self._buffer)
         self._start = 0
         self._end = 0
@@ -54,11 +105,15 @@ class FrameDecoder:
 
     @property
     def in_body(self) -> bool:
-        """Whether :meth:`get_buffer` is what is missing of a large body, and nothing more."""
+        """Whether :meth:`get_buffer` is exactly the missing part of a large body."""
         return self._body is not None
 
+    def trim(self) -> None:
+        """Forget memory for large bodies if there was none since the last call. Call it now and then."""
+        self._pool.trim()
+
     def get_buffer(self) -> memoryview:
-        """Where the next bytes may be written (never empty); then call :meth:`received`."""
+        """Return the memory for the next bytes (never empty). Call :meth:`received` after writing to it."""
         if self._body is not None:
             return self._body[self._filled :]
         if self._start == self._end:
@@ -70,10 +125,11 @@ class FrameDecoder:
         return self._view[self._end :]
 
     def received(self, count: int) -> list[Command]:
-        """Commands completed by ``count`` bytes written to the last :meth:`get_buffer`.
+        """Return the commands completed by ``count`` bytes written to the last :meth:`get_buffer`.
 
-        :raises FrameTooLargeError: a frame claims more than the limit, or a negative length.
-        :raises UnknownCommandError: an unknown code. :raises DecodeError: a malformed body.
+        :raises FrameTooLargeError: a frame's length is above the limit, or negative.
+        :raises UnknownCommandError: the code of a frame is unknown.
+        :raises DecodeError: a body is malformed.
         """
         if self._error is not None:
             raise self._error
@@ -84,7 +140,7 @@ class FrameDecoder:
             raise
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[Command]:
-        """Commands completed by ``data``; errors as :meth:`received`."""
+        """Return the commands completed by ``data``. Raises the errors of :meth:`received`."""
         result: list[Command] = []
         view = memoryview(data)
         while len(view):
@@ -96,9 +152,9 @@ class FrameDecoder:
         return result
 
     def eof(self) -> None:
-        """The input has ended.
+        """Report the end of the input.
 
-        :raises TruncatedInputError: in the middle of a frame.
+        :raises TruncatedInputError: the input ended in the middle of a frame.
         """
         if self._error is not None:
             raise self._error
@@ -139,7 +195,7 @@ class FrameDecoder:
                 break
             if end - body_start < length:
                 break
-            # A private copy: this buffer is used again for the next bytes.
+            # A private copy: this buffer is reused for the next bytes.
             body = memoryview(bytes(view[body_start : body_start + length]))
             result.append(decode_body(code, body))
             start = body_start + length

@@ -302,6 +302,7 @@ class Connection:
         while True:
             self._moved = False
             await trio.sleep(tick)
+            self._decoder.trim()
             if self._moved:
                 silent = 0
                 self._heard = trio.current_time()
