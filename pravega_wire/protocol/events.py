@@ -7,33 +7,41 @@ object for each of them: an :class:`EventBatch` is the buffer and an array of po
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import lru_cache
-from itertools import chain, pairwise
+from itertools import chain, islice, pairwise, repeat
+from operator import length_hint
 from struct import Struct
 from struct import error as StructError
-from typing import TYPE_CHECKING, Final, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
 
 from pravega_wire.errors import DecodeError, TruncatedInputError
 
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["EVENT_HEADER", "EventAssembler", "EventBatch", "frame_event", "last_boundary", "parse_events"]
+__all__ = [
+    "EVENT_HEADER", "EventAssembler", "EventBatch", "EventRows", "frame_event", "last_boundary",
+    "parse_events",
+]  # fmt: skip
 
 EVENT_HEADER: Final = Struct(">ii")
+# Type and length as one number: for an event this is the length, because its type is 0. Anything else yields
+# a number of at least 2^31.
 _unpack_header: Final = Struct(">Q").unpack_from
-# Of an event this is its length: the type before it is 0. Of anything else it is over 2 GiB.
 _HEADER_BYTES: Final = 8
+# Equal lengths in a row before comparing strided headers pays for its set-up.
 _RUN: Final = 16
-# Equal lengths in a row before the run check is worth its set-up.
-_BLOCK: Final = 128
-# Events that are followed before it is looked for runs again.
+# Events that are followed one by one before the next check for a run of equal lengths.
+_BLOCK: Final = 256
+# Payloads of one length that one call unpacks, and the most bytes of them.
 _AT_ONCE: Final = 64
 _AT_ONCE_BYTES: Final = 1 << 16
-# Payloads of one length that are unpacked by one call, and bytes of it.
+# Positions in larger buffers need eight bytes each.
+_INT32_BYTES: Final = 1 << 31
 
 Buffer = bytes | bytearray | memoryview
+T = TypeVar("T")
 
 
 def frame_event(payload: Buffer) -> bytes:
@@ -42,15 +50,20 @@ def frame_event(payload: Buffer) -> bytes:
 
 
 class EventBatch:
-    """Events that lie one after the other in a buffer.
+    """Consecutive events in one buffer.
 
-    ``len()``, iteration and indexing give payloads as ``bytes``; :meth:`memoryviews` and
-    :meth:`to_arrow` do without a Python object for each byte string.
+    ``len()``, iteration and indexing give payloads as ``bytes``. :meth:`memoryviews` and :meth:`to_arrow`
+    return all payloads without a Python object for each byte string::
 
-    :param begins: where each event begins in the buffer, and where the last one ends; or how many bytes each
-        event takes, when all take the same.
+        async for batch in client.read_events("stream"):
+            table = batch.to_arrow()
+
+    :param buffer: the bytes of the events, headers included, and nothing else.
+    :param base_offset: segment offset of the buffer's first byte.
+    :param begins: where each event begins in the buffer, and where the last one ends; or the size of each
+        event with its header, if all have the same size.
     :ivar buffer: the bytes of the events, headers included, and nothing else.
-    :ivar base_offset: segment offset of its first byte.
+    :ivar base_offset: segment offset of the buffer's first byte.
     """
 
     __slots__ = ("_begins", "_count", "base_offset", "buffer")
@@ -68,7 +81,14 @@ class EventBatch:
         return f"<EventBatch of {len(self)} events from offset {self.base_offset}>"
 
     def __iter__(self) -> Iterator[bytes]:
-        return iter(self.to_list())
+        # Each payload is made when it is asked for: the memory of the one before it is still in the
+        # processor's cache. The copy keeps the iterator valid where the buffer is reused, and slices of it
+        # are bytes at once.
+        data = bytes(self.buffer)
+        begins = self._begins
+        if isinstance(begins, int):
+            return self.unpacked(data, begins)
+        return (data[begin + _HEADER_BYTES : end] for begin, end in pairwise(begins))
 
     @overload
     def __getitem__(self, index: int) -> bytes: ...
@@ -88,35 +108,43 @@ class EventBatch:
 
     @property
     def begins(self) -> Sequence[int]:
-        """Positions of the events' headers in the buffer, and the position after the last event."""
+        """Positions of the events' headers in the buffer, followed by the end of the last event."""
         if isinstance(self._begins, int):
             return range(0, len(self.buffer) + 1, self._begins)
         return self._begins
 
     def to_list(self) -> list[bytes]:
-        """Payloads in order."""
+        """Return all payloads, in order."""
         stride = self._begins
         if isinstance(stride, int):
-            many = max(1, min(_AT_ONCE, _AT_ONCE_BYTES // stride))
-            whole = self._count // many * many * stride
-            found = list(chain.from_iterable(_payloads(stride, many).iter_unpack(self.buffer[:whole])))
-            found.extend(chain.from_iterable(_payloads(stride, 1).iter_unpack(self.buffer[whole:])))
-            return found
-        # One copy of the whole buffer makes the slices plain bytes, with no view in between.
+            return list(self.unpacked(self.buffer, stride))
         data = bytes(self.buffer)
-        return [data[begin + _HEADER_BYTES : end] for begin, end in pairwise(stride)]
+        begin = 0
+        return [data[begin + _HEADER_BYTES : (begin := end)] for end in stride[1:]]
+
+    def unpacked(self, data: bytes | memoryview, stride: int) -> Iterator[bytes]:
+        """Payloads of events of one size, for :class:`EventRows` and iteration."""
+        many = max(1, min(_AT_ONCE, _AT_ONCE_BYTES // stride))
+        whole = self._count // many * many * stride
+        view = memoryview(data)
+        rest = view[whole : self._count * stride]
+        return chain(
+            chain.from_iterable(_payloads(stride, many).iter_unpack(view[:whole])),
+            chain.from_iterable(_payloads(stride, 1).iter_unpack(rest)),
+        )
 
     def memoryviews(self) -> list[memoryview]:
-        """Payloads in order, as views of the buffer."""
+        """Return all payloads as views of the buffer, in order."""
         buffer = self.buffer
         return [buffer[begin + _HEADER_BYTES : end] for begin, end in pairwise(self.begins)]
 
     def offsets(self) -> list[int]:
-        """Segment offset of each event's header."""
-        return [begin + self.base_offset for begin in self.begins[:-1]]
+        """Return the segment offset of each event's header."""
+        base = self.base_offset
+        return [base + begin for begin in self.begins[:-1]]
 
     def offsets_arrow(self) -> pyarrow.Array:
-        """As :meth:`offsets`, as an Arrow ``int64`` array (needs pyarrow)."""
+        """Return :meth:`offsets` as an Arrow ``int64`` array (needs pyarrow)."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -126,15 +154,23 @@ class EventBatch:
             steps = pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(numbers)])
             begins = pc.multiply(steps, pa.scalar(self._begins, pa.int64()))
         else:
-            begins = pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(self._begins)])
+            kind = pa.int32() if self._begins.itemsize == 4 else pa.int64()
+            begins = pa.Array.from_buffers(kind, count, [None, pa.py_buffer(self._begins)]).cast(pa.int64())
         return pc.add(begins, pa.scalar(self.base_offset, pa.int64()))
 
+    def rows(self, deserialize: Callable[[bytes], T] | None = None) -> EventRows[T]:
+        """Return an object that gives out these events as rows of begin, end and value, some at a time.
+
+        :param deserialize: makes the value of a payload; default: the value is the payload.
+        """
+        return EventRows(self, deserialize)
+
     def after(self, count: int) -> EventBatch:
-        """The events after the first ``count``, without copying their bytes."""
+        """Return the events after the first ``count``, without copying their bytes."""
         begin = self.begins[count]
         rest = self._begins
         if not isinstance(rest, int):
-            rest = array("q", [each - begin for each in rest[count:]])
+            rest = array(rest.typecode, [each - begin for each in rest[count:]])
         return EventBatch(self.buffer[begin:], self.base_offset + begin, rest)
 
     @property
@@ -144,47 +180,110 @@ class EventBatch:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all payloads."""
+        """Total size of the payloads, bytes."""
         return len(self.buffer) - _HEADER_BYTES * self._count
 
     def to_arrow(self) -> pyarrow.Array:
-        """Payloads as an Arrow ``binary`` array (needs pyarrow); no Python object is made for any of them."""
+        """Return all payloads as an Arrow ``binary`` array (needs pyarrow).
+
+        The array has its own copy of the bytes. No Python object is made for any payload.
+        """
         import pyarrow as pa
         import pyarrow.compute as pc
 
         count = self._count
         if not count:
             return pa.array([], pa.binary())
-        # Payloads and the headers between them are elements of one array over the buffer; every other one
-        # is taken out of it.
-        if isinstance(self._begins, int):
-            bounds = _bounds(self._begins, 1 << (count - 1).bit_length())
-        else:
-            begins = pa.Array.from_buffers(pa.int64(), count + 1, [None, pa.py_buffer(self._begins)])
-            ends = begins.cast(pa.int32())
-            bounds = array("i", bytes(8 * count))
-            bounds[0::2] = _int32s(pc.add(ends[:-1], pa.scalar(_HEADER_BYTES, pa.int32())))
-            bounds[1::2] = _int32s(ends)[1:]
-        both = pa.Array.from_buffers(
-            pa.binary(), 2 * count - 1, [None, pa.py_buffer(bounds), pa.py_buffer(self.buffer)]
+        begins = self._begins
+        if isinstance(begins, int):
+            begins = _multiples(begins, 1 << count.bit_length())
+        elif begins.itemsize > 4:
+            raise OverflowError(f"an Arrow binary array holds less than 2 GiB, not {len(self.buffer)} bytes")
+        # An array of whole events needs no copy; one pass over it leaves out the headers.
+        events = pa.Array.from_buffers(
+            pa.binary(), count, [None, pa.py_buffer(begins), pa.py_buffer(self.buffer)]
         )
-        every_other = _even_numbers(1 << (count - 1).bit_length())
-        return both.take(pa.Array.from_buffers(pa.int32(), count, [None, pa.py_buffer(every_other)]))
+        return pc.binary_slice(events, _HEADER_BYTES, len(self.buffer))
+
+
+class EventRows(Generic[T]):
+    """The events of a batch as rows of begin, end and value, given out in order, some at a time.
+
+    A value is made when its row is asked for, so that the memory of the one before it can be reused while it
+    is still in the processor's cache.
+
+    :param batch: the events.
+    :param deserialize: makes the value of a payload; default: the value is the payload. After an exception
+        from it the next row is that of the next event.
+    :ivar batch: the events.
+    :ivar count: number of events.
+    """
+
+    __slots__ = ("_data", "_deserialize", "_left", "_rows", "batch", "count")
+
+    def __init__(self, batch: EventBatch, deserialize: Callable[[bytes], T] | None = None) -> None:
+        self.batch = batch
+        self.count = len(batch)
+        self._deserialize = deserialize
+        self._data = b""
+        self._left: Iterator[int] | None = None
+        self._rows: Iterator[tuple[int, int, Any]] = iter(())
+
+    @property
+    def index(self) -> int:
+        """Number of events that were given out."""
+        # The iterator knows how many are left: nothing has to be counted for each event.
+        return 0 if self._left is None else self.count - length_hint(self._left)
+
+    def offset(self, index: int) -> int:
+        """Return the segment offset at which an event begins."""
+        return self.batch.base_offset + self.batch.begins[index]
+
+    def take(self, count: int) -> Iterator[tuple[int, int, Any]]:
+        """Return up to ``count`` of the next rows.
+
+        Begin and end are positions in the batch's buffer; the header is included.
+        """
+        begins = self.batch.begins
+        if self._left is None:
+            # Not earlier: a caller that takes whole batches needs none of this.
+            if isinstance(begins, range):
+                self._left = iter(begins[:-1])
+                payloads = self.batch.unpacked(self.batch.buffer, begins.step)
+                values = payloads if self._deserialize is None else map(self._deserialize, payloads)
+                # The values last: where the deserializer raises, the three stay in step.
+                self._rows = zip(self._left, begins[1:], values, strict=False)
+            else:
+                self._data = bytes(self.batch.buffer)
+                self._left = iter(list(begins[1:]))
+                self._rows = self._sliced(0, self._left)
+        elif getattr(self._rows, "gi_frame", self) is None:
+            # An exception has ended the generator: from the deserializer, or an interrupt.
+            self._rows = self._sliced(begins[self.index], self._left)
+        return islice(self._rows, count)
+
+    def _sliced(self, begin: int, ends: Iterator[int]) -> Generator[tuple[int, int, Any], None, None]:
+        data = self._data
+        deserialize = self._deserialize
+        for end in ends:
+            value: Any = data[begin + _HEADER_BYTES : end]
+            if deserialize is not None:
+                value = deserialize(value)
+            row = begin, end, value
+            begin = end
+            yield row
 
 
 @lru_cache(maxsize=64)
 def _payloads(stride: int, many: int) -> Struct:
-    """Unpacks the payloads of so many events, each of ``stride`` bytes with its header."""
+    """A struct that unpacks ``many`` payloads of events of ``stride`` bytes, headers included."""
     return Struct(f"{_HEADER_BYTES}x{stride - _HEADER_BYTES}s" * many)
 
 
 @lru_cache(maxsize=8)
-def _bounds(stride: int, count: int) -> array[int]:
-    """Where the payloads of at least so many events of ``stride`` bytes begin and end, in turn."""
-    bounds = array("i", bytes(8 * count))
-    bounds[0::2] = array("i", range(_HEADER_BYTES, _HEADER_BYTES + count * stride, stride))
-    bounds[1::2] = array("i", range(stride, stride + count * stride, stride))
-    return bounds
+def _multiples(stride: int, count: int) -> array[int]:
+    """The first ``count`` multiples of ``stride``, from 0, and one more."""
+    return array("i", range(0, (count + 1) * stride, stride))
 
 
 @lru_cache(maxsize=8)
@@ -192,37 +291,26 @@ def _numbers(count: int) -> array[int]:
     return array("q", range(count))
 
 
-@lru_cache(maxsize=8)
-def _even_numbers(count: int) -> array[int]:
-    return array("i", range(0, 2 * count, 2))
-
-
-def _int32s(numbers: pyarrow.Array) -> array[int]:
-    """The elements of an Arrow array of int32 without nulls."""
-    found = array("i")
-    start = 4 * numbers.offset
-    found.frombytes(memoryview(numbers.buffers()[1])[start : start + 4 * len(numbers)])
-    return found
-
-
 def parse_events(
     buffer: Buffer, base_offset: int = 0, *, segment: str | None = None
 ) -> tuple[EventBatch, int, int]:
     """Split a buffer into whole events.
 
+    :param buffer: bytes that begin with an event's header.
     :param base_offset: segment offset of the buffer's first byte.
-    :param segment: name for messages.
-    :returns: the events, how many bytes they take, and how many bytes the event after them needs in
-        all (8 as long as its header is not complete).
-    :raises DecodeError: the first header is not that of an event. (Before a later one that is not, it stops.)
+    :param segment: name for error messages.
+    :returns: the events, their total size, and the size of the event after them (8 as long as its header is
+        incomplete).
+    :raises DecodeError: the first header is not that of an event. An invalid header after valid events ends
+        the batch instead, so that the next call raises.
     """
     view = memoryview(buffer)
     if view.format != "B":
         view = view.cast("B")
     size = len(view)
-    # As long as all events take the same, that is all there is to know of them.
+    # While all events have one size, that number describes them.
     stride, at = _equal_events(view, size)
-    begins: array[int] = array("q", () if stride else (0,))
+    begins: array[int] = array("i" if size < _INT32_BYTES else "q", () if stride else (0,))
     unpack = _unpack_header
     needed = _HEADER_BYTES
     while True:
@@ -230,9 +318,10 @@ def parse_events(
         add = found.append
         end = at
         try:
-            # What is no header is a number that leads far behind the buffer, so that this ends there as well.
-            for _ in range(_BLOCK):
-                end += _HEADER_BYTES + unpack(view, end)[0]
+            # Anything but an event's header yields a position far behind the buffer, which ends this too.
+            for _ in repeat(None, _BLOCK):
+                (length,) = unpack(view, end)
+                end += length + _HEADER_BYTES
                 add(end)
         except (StructError, OverflowError):
             pass
@@ -256,7 +345,7 @@ def parse_events(
                     f"(type {kind}, length {length})",
                     segment=segment,
                 )
-            # Else the events before it are good: whoever goes on from there is told.
+            # Else the events before it are good: a caller that continues from there gets the error.
             break
         if len(found) < _BLOCK:
             break

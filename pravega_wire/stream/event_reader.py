@@ -6,10 +6,9 @@ import inspect
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from itertools import chain, islice, pairwise, repeat
-from operator import length_hint, sub
+from itertools import chain, pairwise
 from time import monotonic
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar
@@ -32,7 +31,7 @@ from pravega_wire.errors import (
 from pravega_wire.event_time import WatermarkAssigner
 from pravega_wire.groups import TimeWindow
 from pravega_wire.positions import EventPointer, Position
-from pravega_wire.protocol.events import EventBatch
+from pravega_wire.protocol.events import EventBatch, EventRows
 from pravega_wire.protocol.group_algorithm import GroupMember
 from pravega_wire.protocol.group_state import NO_END, segment_id_of, stream_of
 from pravega_wire.segment.following import FollowingReader
@@ -61,28 +60,49 @@ _UNTIMED_SECONDS: Final = 0.001
 
 
 class Event(Generic[T]):
-    """One event.
+    """One event, as a reader of a group returns it::
 
-    :ivar value: it. :ivar segment: full name of its segment. :ivar offset: where its header begins there,
-        bytes. :ivar length: with its 8 bytes of header.
+        async for event in reader:
+            print(event.value, event.pointer)
+
+    :param value: the payload, or what the serializer made of it.
+    :param segment: full name of the event's segment.
+    :param offset: segment offset of the event's header, bytes.
+    :param length: size of the event with its header of 8 bytes.
+    :ivar value: the payload, or what the serializer made of it.
     """
 
-    __slots__ = ("length", "offset", "segment", "value")
+    __slots__ = ("_begin", "_end", "_place", "value")
 
     def __init__(self, value: T, segment: str, offset: int, length: int) -> None:
         self.value = value
-        self.segment = segment
-        self.offset = offset
-        self.length = length
+        self._place = segment, 0
+        self._begin = offset
+        self._end = offset + length
+
+    @property
+    def segment(self) -> str:
+        """Full name of the event's segment."""
+        return self._place[0]
+
+    @property
+    def offset(self) -> int:
+        """Segment offset of the event's header, bytes."""
+        return self._place[1] + self._begin
+
+    @property
+    def length(self) -> int:
+        """Size of the event with its header of 8 bytes."""
+        return self._end - self._begin
 
     @property
     def pointer(self) -> EventPointer:
-        """To fetch it again later: :meth:`PravegaClient.fetch_event`."""
+        """Where the event is stored: pass it to :meth:`PravegaClient.fetch_event` to read the event again."""
         return EventPointer(self.segment, self.offset, self.length)
 
     @property
     def stream(self) -> ScopedStream:
-        """Its stream."""
+        """The event's stream."""
         return stream_of(self.segment)
 
     def __repr__(self) -> str:
@@ -90,7 +110,7 @@ class Event(Generic[T]):
 
 
 class _BareEvent(Event[T]):
-    """An event whose attributes are set by whoever makes it: without a call of ``__init__`` it costs half."""
+    """An event whose attributes are set by its maker: without a call of ``__init__`` it costs half."""
 
     __slots__ = ()
     __init__ = object.__init__
@@ -165,50 +185,21 @@ def _total(deserialize: Callable[[bytes], T]) -> Callable[[bytes], T]:
 
 
 class _Hand:
-    """A batch that events are given out of, one by one.
+    """A batch from which events are given out one by one.
 
+    :ivar feed: the segment it is from.
+    :ivar rows: its events.
+    :ivar place: name of the segment, and the offset there that positions in rows count from.
     :ivar asked: how many of its events count as read: those before the last call that looked further.
     """
 
-    __slots__ = ("_rows", "_values", "asked", "batch", "count", "feed")
+    __slots__ = ("asked", "feed", "place", "rows")
 
-    def __init__(self, feed: _Feed, batch: EventBatch) -> None:
+    def __init__(self, feed: _Feed, batch: EventBatch, deserialize: Callable[[bytes], Any] | None) -> None:
         self.feed = feed
-        self.batch = batch
-        self.count = len(batch)
+        self.rows: EventRows[Any] = batch.rows(deserialize)
+        self.place = feed.segment, batch.base_offset
         self.asked = 0
-        self._values: Iterator[bytes] | None = None
-        self._rows: Iterator[tuple[int, int, Any]] = iter(())
-
-    @property
-    def index(self) -> int:
-        """How many of its events were given out."""
-        # The rest is what the iterator has left: nobody has to count while events are given out.
-        return 0 if self._values is None else self.count - length_hint(self._values)
-
-    def offset(self, index: int) -> int:
-        """Where an event begins in the segment."""
-        return self.batch.base_offset + self.batch.begins[index]
-
-    def rows(self, count: int, deserialize: Callable[[bytes], Any] | None) -> Iterator[tuple[int, int, Any]]:
-        """Offset, length with header, and value of so many of the next events."""
-        if self._values is None:
-            # Only now: whoever takes whole batches needs no payloads.
-            batch = self.batch
-            begins = batch.begins
-            offsets: Iterable[int]
-            lengths: Iterable[int]
-            if isinstance(begins, range):
-                offsets = range(batch.base_offset, batch.next_offset, begins.step)
-                lengths = repeat(begins.step)
-            else:
-                offsets = batch.offsets()
-                lengths = map(sub, begins[1:], begins)
-            self._values = iter(batch.to_list())
-            # The values last: where the deserializer raises, the three stay in step.
-            values = self._values if deserialize is None else map(deserialize, self._values)
-            self._rows = zip(offsets, lengths, values, strict=False)
-        return islice(self._rows, count)
 
 
 class EventReader(Generic[T]):
@@ -274,8 +265,9 @@ class EventReader(Generic[T]):
         self._wake = trio.Event()
         # What events are given out of, one by one.
         self._hand: _Hand | None = None
-        self._segment = ""
-        # Those of them that may be given out before the time is looked at; how many they are at a time; and
+        # Its place. Unlike the hand it is never cleared by another thread.
+        self._place = "", 0
+        # Rows of events that may be given out before the time is looked at; how many they are at a time; and
         # when the time was looked at.
         self._rows: Iterator[tuple[int, int, Any]] = iter(())
         self._stride = 1
@@ -403,8 +395,8 @@ class EventReader(Generic[T]):
         offsets = self._member.positions()
         taken = self._taken
         hand = self._hand
-        if hand is not None and (index := hand.index) > hand.asked:
-            taken = hand.feed.segment, hand.offset(index - 1)
+        if hand is not None and (index := hand.rows.index) > hand.asked:
+            taken = hand.feed.segment, hand.rows.offset(index - 1)
         if taken is not None and taken[0] in offsets:
             offsets[taken[0]] = taken[1]
         return Position.of(offsets, self._member.ranges)
@@ -479,15 +471,16 @@ class EventReader(Generic[T]):
         """
         while True:
             rows = self._rows
-            for offset, length, value in rows:
+            place = self._place
+            for begin, end, value in rows:
                 event: Event[T] = _BareEvent()
-                event.offset = offset
-                event.length = length
                 event.value = value
-                event.segment = self._segment
+                event._place = place
+                event._begin = begin
+                event._end = end
                 yield event
                 if self._rows is not rows:
-                    # Something else was asked for meanwhile, or a round is due.
+                    # Something else was asked for in between, or a round is due.
                     break
             else:
                 first = self._event_in_time()
@@ -498,8 +491,8 @@ class EventReader(Generic[T]):
     def _event_of(self, rows: Iterator[tuple[int, int, Any]]) -> Event[T] | None:
         """The next event of these; None after the last."""
         event: Event[T] = _BareEvent()
-        for event.offset, event.length, event.value in rows:
-            event.segment = self._segment
+        for event._begin, event._end, event.value in rows:
+            event._place = self._place
             return event
         return None
 
@@ -507,7 +500,7 @@ class EventReader(Generic[T]):
         """The next event if there is one at hand and no round is due."""
         now = monotonic()
         hand = self._hand
-        if hand is None or self._left or now >= self._next_round or hand.index >= hand.count:
+        if hand is None or self._left or now >= self._next_round or hand.rows.index >= hand.rows.count:
             return None
         quick = now - self._looked < _UNTIMED_SECONDS
         self._stride = min(2 * self._stride, _UNTIMED_EVENTS) if quick else 1
@@ -516,9 +509,9 @@ class EventReader(Generic[T]):
 
     def _first_event(self, hand: _Hand) -> Event[T]:
         """The next event at hand; some more may follow without looking at the time."""
-        rows = hand.rows(self._stride, self._deserialize)
+        rows = hand.rows.take(self._stride)
+        self._place = hand.place
         self._rows = rows
-        self._segment = hand.feed.segment
         # Not by way of the attribute: in the facade another thread may clear that at any time.
         event = self._event_of(rows)
         assert event is not None  # a hand has one
@@ -534,8 +527,8 @@ class EventReader(Generic[T]):
     def _note(self) -> None:
         """Let the member know what was given out."""
         hand = self._hand
-        if hand is not None and (index := hand.index) and hand.feed.segment in self._member.offsets:
-            self._member.advance(hand.feed.segment, hand.offset(index))
+        if hand is not None and (index := hand.rows.index) and hand.feed.segment in self._member.offsets:
+            self._member.advance(hand.feed.segment, hand.rows.offset(index))
 
     async def read_batch(self, timeout: float | None = None) -> SegmentEvents | ReachedCheckpoint | None:
         """The next events of one segment, as many as have arrived; otherwise as :meth:`read_event`."""
@@ -544,7 +537,7 @@ class EventReader(Generic[T]):
 
     def take_batch(self, found: _Hand) -> SegmentEvents:
         """All of what :meth:`load` has found; in whatever thread."""
-        segment, batch, index = found.feed.segment, found.batch, found.index
+        segment, batch, index = found.feed.segment, found.rows.batch, found.rows.index
         if index:
             batch = batch.after(index)
         self._taken = segment, batch.base_offset
@@ -559,8 +552,8 @@ class EventReader(Generic[T]):
         """The next event; ends at :attr:`end_of_data`."""
         # _event_of, written out; a call for each event would be a seventh of their number a second.
         event: Event[T] = _BareEvent()
-        for event.offset, event.length, event.value in self._rows:
-            event.segment = self._segment
+        for event._begin, event._end, event.value in self._rows:
+            event._place = self._place
             return event
         first = self._event_in_time()
         if first is not None:
@@ -612,13 +605,13 @@ class EventReader(Generic[T]):
             self._taken = None
             self._stride = 1
             if self._hand is not None:
-                self._hand.asked = self._hand.index
+                self._hand.asked = self._hand.rows.index
             deadline = float("inf") if timeout is None else trio.current_time() + timeout
             while True:
                 if self._left:
                     # Closed by another task meanwhile.
                     self._open_link()
-                if self._hand is not None and self._hand.index >= self._hand.count:
+                if self._hand is not None and self._hand.rows.index >= self._hand.rows.count:
                     self._drop_hand()
                 if self._member.busy or monotonic() >= self._next_round:
                     checkpoint = await self._round(link)
@@ -746,7 +739,7 @@ class EventReader(Generic[T]):
             if feed.ready:
                 batch = feed.ready.popleft()
                 feed.room.set()
-                self._hand = _Hand(feed, batch)
+                self._hand = _Hand(feed, batch, self._deserialize)
                 return self._hand
             if feed.failure is not None:
                 self._failed(feed, feed.failure)

@@ -961,7 +961,7 @@ async def test_a_round_that_fails_gives_nothing_out_that_is_released(
         # It gives up the segment that it is giving events out of.
         readers: dict[str, EventReader[bytes]] = {}
         monkeypatch.setattr(
-            group_algorithm, "hash_to_range", lambda name, seed: float(name == readers["a"]._segment)
+            group_algorithm, "hash_to_range", lambda name, seed: float(name == readers["a"]._place[0])
         )
         monkeypatch.setattr(GroupLink, "change", note)
         monkeypatch.setattr(GroupLink, "announce", break_off)

@@ -1,0 +1,202 @@
+"""Splitting bytes into events, valid and corrupted ones, compared with a plain parser."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pravega_wire.errors import DecodeError, TruncatedInputError
+from pravega_wire.protocol.events import EVENT_HEADER, EventAssembler, frame_event, parse_events
+from pravega_wire.protocol.frames import FrameDecoder
+
+SEGMENT = "s/t/0.#epoch.0"
+INT32 = st.integers(-(2**31), 2**31 - 1)
+
+
+def naive(data: bytes) -> tuple[list[tuple[int, bytes]], int, int, bool]:
+    """Events with their positions, the end of the last, what the next needs, and if its header is bad."""
+    events = []
+    at = 0
+    while at + 8 <= len(data):
+        kind, length = EVENT_HEADER.unpack_from(data, at)
+        if kind != 0 or length < 0:
+            return events, at, 8, True
+        if at + 8 + length > len(data):
+            return events, at, 8 + length, False
+        events.append((at, data[at + 8 : at + 8 + length]))
+        at += 8 + length
+    return events, at, 8, False
+
+
+@st.composite
+def framed(draw: st.DrawFn) -> bytes:
+    """Events of many lengths, in runs and mixed; perhaps with a wrong header or byte, or cut off."""
+    seed = random.Random(draw(st.integers(0, 2**32)))
+    parts = []
+    for _ in range(draw(st.integers(0, 5))):
+        count = draw(st.one_of(st.integers(0, 5), st.integers(200, 600)))
+        low = draw(st.integers(0, 300))
+        high = draw(st.sampled_from([low, low + 5, low + 400]))
+        parts += [frame_event(seed.randbytes(seed.randint(low, high))) for _ in range(count)]
+    wrong = draw(st.integers(0, 3))
+    if wrong == 1:
+        parts.insert(draw(st.integers(0, len(parts))), EVENT_HEADER.pack(draw(INT32), draw(INT32)) + b"x" * 9)
+    data = bytearray(b"".join(parts))
+    if wrong == 2 and parts:
+        at = sum(map(len, parts[: draw(st.integers(0, len(parts) - 1))])) + draw(st.integers(0, 7))
+        data[at] ^= draw(st.integers(1, 255))
+    cut = draw(st.integers(0, 40))
+    return bytes(data[: max(0, len(data) - cut)])
+
+
+@settings(deadline=None)
+@given(data=framed(), base=st.integers(0, 2**60))
+def test_a_buffer_is_split_as_one_event_after_the_other_is(data: bytes, base: int) -> None:
+    events, end, needed, wrong = naive(data)
+    if wrong and not events:
+        with pytest.raises(DecodeError, match=f"offset {base} "):
+            parse_events(data, base, segment=SEGMENT)
+        return
+    for buffer in (data, bytearray(data), memoryview(bytearray(data))):
+        batch, taken, wanted = parse_events(buffer, base, segment=SEGMENT)
+        assert (taken, wanted, batch.next_offset) == (end, needed, base + end)
+        assert batch.offsets() == [base + at for at, _ in events]
+        assert batch.to_list() == list(batch) == [payload for _, payload in events]
+    assert batch.nbytes == sum(len(payload) for _, payload in events)
+    array = batch.to_arrow()
+    array.validate(full=True)
+    assert array.to_pylist() == [payload for _, payload in events]
+    assert batch.offsets_arrow().to_pylist() == batch.offsets()
+
+
+@settings(deadline=None)
+@given(
+    data=framed(), sizes=st.lists(st.integers(1, 3000), min_size=1, max_size=8), base=st.integers(0, 2**40)
+)
+def test_chunks_make_the_same_events_and_errors(data: bytes, sizes: list[int], base: int) -> None:
+    events, end, _, wrong = naive(data)
+    assembler = EventAssembler(base, SEGMENT)
+    found: list[tuple[int, bytes]] = []
+
+    def read() -> None:
+        at = number = 0
+        while at < len(data):
+            chunk = memoryview(data)[at : at + sizes[number % len(sizes)]]
+            at += len(chunk)
+            number += 1
+            for batch in assembler.take(chunk):
+                assert len(batch) > 0
+                found.extend(zip(batch.offsets(), batch, strict=True))
+        assembler.end()
+
+    if wrong:
+        with pytest.raises(DecodeError, match=f"offset {base + end} "):
+            read()
+    elif end < len(data):
+        with pytest.raises(TruncatedInputError, match=f"that starts at {base + end}$"):
+            read()
+    else:
+        read()
+    assert found == [(base + at, payload) for at, payload in events]
+
+
+class Refused(Exception):
+    """What a deserializer raises."""
+
+
+@settings(deadline=None)
+@given(
+    lengths=st.one_of(st.just([6] * 100), st.lists(st.integers(0, 20), max_size=60)),
+    takes=st.lists(st.integers(1, 40), min_size=1),
+    bad=st.sets(st.integers(0, 70)),
+    skipped=st.integers(0, 3),
+)
+def test_rows_are_given_out_in_order(
+    lengths: list[int], takes: list[int], bad: set[int], skipped: int
+) -> None:
+    payloads = [bytes([number]) * length for number, length in enumerate(lengths)]
+    whole, _, _ = parse_events(b"".join(map(frame_event, payloads)), 1000)
+    skipped = min(skipped, len(payloads))
+    batch, payloads = whole.after(skipped), payloads[skipped:]
+    calls: Iterator[int] = iter(range(len(payloads)))
+
+    def deserialize(payload: bytes) -> bytearray:
+        if next(calls) in bad:
+            raise Refused
+        return bytearray(payload)
+
+    rows = batch.rows(deserialize if bad else None)
+    assert (rows.index, rows.count) == (0, len(payloads))
+    found: list[tuple[int, bytes] | None] = []
+    number = 0
+    while rows.index < rows.count:
+        try:
+            before = rows.index
+            for begin, end, value in rows.take(takes[number % len(takes)]):
+                assert rows.offset(rows.index - 1) == batch.base_offset + begin
+                assert end - begin == 8 + len(value)
+                found.append((batch.base_offset + begin, bytes(value)))
+            assert rows.index - before <= takes[number % len(takes)]
+        except Refused:
+            # It counts as given out; the next one follows.
+            found.append(None)
+        number += 1
+    expected = list(zip(batch.offsets(), payloads, strict=True))
+    assert found == [None if number in bad else each for number, each in enumerate(expected)]
+
+
+def test_rows_continue_after_an_interrupt() -> None:
+    payloads = [bytes(length) for length in range(20)]
+    batch, _, _ = parse_events(b"".join(map(frame_event, payloads)))
+    rows = batch.rows()
+    taken = rows.take(16)
+    assert [next(taken)[2] for _ in range(3)] == payloads[:3]
+    with pytest.raises(KeyboardInterrupt):
+        rows._rows.throw(KeyboardInterrupt)  # type: ignore[attr-defined]
+    assert list(taken) == []
+    assert rows.index == 3
+    assert [value for _, _, value in rows.take(100)] == payloads[3:]
+
+
+# --- memory of large bodies ------------------------------------------------------------------------
+
+
+def test_memory_of_a_body_is_reused_once_no_view_is_left() -> None:
+    decoder = FrameDecoder()
+    pool = decoder._pool
+    first = pool.allocate(100_000)
+    part = first[10:20]
+    first[:] = b"1" * 100_000
+    del first
+    second = pool.allocate(100_000)
+    second[:] = b"2" * 100_000
+    assert bytes(part) == b"1" * 10
+    assert second.obj is not part.obj
+    before = part.obj
+    del part
+    assert pool.allocate(99_000).obj is before
+    # More than a quarter would be unused.
+    assert pool.allocate(70_000).obj is not before
+
+
+def test_memory_that_is_not_used_is_forgotten() -> None:
+    pool = FrameDecoder()._pool
+    buffer = pool.allocate(100_000).obj
+    pool.trim()
+    assert pool.allocate(100_000).obj is buffer
+    pool.trim()
+    pool.trim()
+    assert pool.allocate(100_000).obj is not buffer
+
+
+def test_memory_is_bounded() -> None:
+    pool = FrameDecoder()._pool
+    held = [pool.allocate(1 << 20) for _ in range(40)]
+    assert len({id(each.obj) for each in held}) == 40
+    assert sum(map(len, pool._buffers)) <= 16 << 20
+    assert len(pool.allocate(100 << 20)) == 100 << 20
+    assert sum(map(len, pool._buffers)) <= 16 << 20
