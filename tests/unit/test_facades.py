@@ -7,7 +7,6 @@ import importlib.util
 import inspect
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,6 +16,7 @@ import pytest
 import pravega_wire
 from pravega_wire import aio, sync
 from pravega_wire._public import home_of
+from tests.docstrings import documented, examples
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -66,29 +66,6 @@ def words(text: str | None) -> list[str]:
     found = re.findall(r"\w+", re.sub(r":ivar .*", "", joined, flags=re.DOTALL))
     renamed = {"aclose": "close", "task": "thread", "tasks": "threads"}
     return [renamed.get(each, each) for each in found if each not in ("async", "await")]
-
-
-def examples(text: str | None) -> list[str]:
-    """The code of the examples in a docstring."""
-    found = []
-    follows = False
-    for is_code, lines in GENERATOR.paragraphs(inspect.cleandoc(text or "")):
-        if is_code and follows:
-            found.append(inspect.cleandoc("\n" + "\n".join(lines)))
-        follows = lines[-1] == "Example::"
-    return found
-
-
-def documented(module: ModuleType) -> Iterator[tuple[str, str]]:
-    """Every public docstring of a package's classes and functions, with its name."""
-    for name in module.__all__:
-        value = getattr(module, name)
-        if inspect.isclass(value) or inspect.isfunction(value):
-            yield name, value.__doc__ or ""
-        if inspect.isclass(value):
-            for member, found in inspect.getmembers(value):
-                if not member.startswith("_"):
-                    yield f"{name}.{member}", getattr(found, "__doc__", None) or ""
 
 
 def annotation(text: object) -> str:
