@@ -131,14 +131,15 @@ class Closable(Handle):
 
 
 class Ack:
-    """The promise that some events are stored. Many events may share one.
+    """The acknowledgement of one event, or of several that were written together.
 
-    ``await ack.wait()`` returns when all of them are durable, and raises when they are not.
+    :meth:`wait` returns when all of them are durable, and raises an error if they are not. Many events may
+    share one object.
 
     Example::
 
         async with client.event_writer("demo/readings") as writer:
-            ack = await writer.write_event(b"21.5", "sensor-7")
+            ack = await writer.write_event(b"22.5", "sensor-1")
             await ack.wait()
     """
 
@@ -163,10 +164,10 @@ class Ack:
         return next((each.error for each in self._acks if each.error is not None), None)
 
     async def wait(self) -> None:
-        """Wait until every event is stored. Cancelling this changes nothing for the events.
+        """Wait until every event is stored. Cancelling this has no effect on the events.
 
-        :raises PravegaError: the writer failed; whether the events are stored is not known unless
-            the error says so.
+        :raises PravegaError: the writer failed. It is unknown whether the events are stored, unless the error
+            says so.
         """
         if self.done and self.error is None:
             await asyncio.sleep(0)

@@ -51,7 +51,7 @@ class Ack(Promise):
     Example::
 
         async with client.event_writer("demo/readings") as writer:
-            ack = await writer.write_event(b"21.5", "sensor-7")
+            ack = await writer.write_event(b"22.5", "sensor-1")
             await ack.wait()
     """
 
@@ -67,10 +67,10 @@ class Ack(Promise):
         return "<Ack done>" if self.done else "<Ack pending>"
 
     async def wait(self) -> None:
-        """Wait until every event is stored. Cancelling this changes nothing for the events.
+        """Wait until every event is stored. Cancelling this has no effect on the events.
 
-        :raises PravegaError: the writer failed; whether the events are stored is not known unless the error
-            says so.
+        :raises PravegaError: the writer failed. It is unknown whether the events are stored, unless the
+            error says so.
         """
         if self._pending > 0:
             if self._event is None:

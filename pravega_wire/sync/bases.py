@@ -169,14 +169,15 @@ class _Acks:
 
 
 class Ack:
-    """The promise that some events are stored. Many events may share one.
+    """The acknowledgement of one event, or of several that were written together.
 
-    ``ack.wait()`` returns when all of them are durable, and raises when they are not.
+    :meth:`wait` returns when all of them are durable, and raises an error if they are not. Many events may
+    share one object.
 
     Example::
 
         with client.event_writer("demo/readings") as writer:
-            ack = writer.write_event(b"21.5", "sensor-7")
+            ack = writer.write_event(b"22.5", "sensor-1")
             ack.wait()
     """
 
@@ -201,11 +202,12 @@ class Ack:
         return next((each.error for each in self._twin.all if each.error is not None), None)
 
     def wait(self, *, timeout: float | None = None) -> None:
-        """Wait until every event is stored. Cancelling this changes nothing for the events.
+        """Wait until every event is stored. Cancelling this has no effect on the events.
 
-        :param timeout: seconds. The events stay queued and may still be stored; it may be waited again.
-        :raises PravegaError: the writer failed; whether the events are stored is not known unless
-            the error says so.
+        :param timeout: seconds. If the limit is reached, the events stay queued and may still be stored. You
+            can wait again.
+        :raises PravegaError: the writer failed. It is unknown whether the events are stored, unless the error
+            says so.
         """
         self._portal.within(timeout, self._twin.wait)
 

@@ -290,14 +290,14 @@ async def test_updates_that_cannot_be_are_refused_before_they_are_sent(config: P
             await table.update_many([Put((b"aa", b"0001"), b""), Put((b"ab", b"0001"), b"")])
         with pytest.raises(InvalidArgumentError, match="twice"):
             await table.update_many([Put((b"aa", b"0001"), b""), Insert((b"aa", b"0001"), b"")])
-        with pytest.raises(InvalidArgumentError, match="either"):
+        with pytest.raises(InvalidArgumentError, match="must not mix"):
             await table.update_many([Put((b"aa", b"0001"), b""), Remove((b"aa", b"0002"))])
         with pytest.raises(TableKeyLengthError, match="primary key must have 2 bytes, not 3") as error:
             await table.put((b"aaa", b"0001"), b"")
         assert (error.value.length, error.value.expected) == (3, 2)
         with pytest.raises(TableKeyLengthError, match="secondary key must have 4 bytes, not 0"):
             await table.put((b"aa", b""), b"")
-        with pytest.raises(TableKeyLengthError, match="prefix 3"):
+        with pytest.raises(TableKeyLengthError, match="at most 2 bytes, not 3"):
             table.keys(prefix=b"aaa")
         wrong: list[Any] = [b"aa", "aa", 7, None, (b"aa",), (b"aa", b"0001", b""), ("aa", b"0001")]
         for key in wrong:
@@ -308,11 +308,11 @@ async def test_updates_that_cannot_be_are_refused_before_they_are_sent(config: P
         for key in ("aaaa", 4, (b"aaaa", b"x"), TableKey(b"aaaa", b"x")):
             with pytest.raises(InvalidArgumentError, match="plain"):
                 await plain.put(key, b"")  # type: ignore[arg-type]
-        with pytest.raises(InvalidArgumentError, match="a value is bytes"):
+        with pytest.raises(InvalidArgumentError, match="a value must be bytes"):
             await plain.put(b"aaaa", 5)  # type: ignore[arg-type]
         with pytest.raises(InvalidArgumentError, match="does not exist"):
             await plain.remove(b"aaaa", KeyValueVersion(0, -1))
-        with pytest.raises(InvalidArgumentError, match="no version"):
+        with pytest.raises(InvalidArgumentError, match="not a valid version"):
             await plain.put(b"aaaa", b"", KeyValueVersion(0, -2))
         refused: list[Callable[[], object]] = [
             lambda: plain.family(b"aaaa"),

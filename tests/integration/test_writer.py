@@ -173,7 +173,7 @@ async def test_time_is_noted_and_may_not_run_backwards(config: PravegaConfig) ->
             with pytest.raises(ControllerError, match="INVALID_TIME"):
                 await writer.note_time(1500)
         async with client.event_writer("t", note_time_every=0.05) as writer:
-            with pytest.raises(InvalidArgumentError, match="by itself"):
+            with pytest.raises(InvalidArgumentError, match="automatically"):
                 await writer.note_time(3000)
             while not writer._has_noted:  # nobody tells when it has
                 await trio.sleep(0.01)
