@@ -1,6 +1,6 @@
-"""What the classes for asyncio do not have from their twins on trio.
+"""The hand-written part of the asyncio client's classes.
 
-``scripts/gen_facades.py`` makes the classes as it makes those of the blocking client: see
+``scripts/gen_facades.py`` generates the classes in the same way as those of the blocking client; see
 ``pravega_wire.sync.bases``.
 """
 
@@ -70,12 +70,12 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _PULL_SECONDS: Final = 0.005
-# So long an iterable may keep other tasks from running.
+"""The longest time that an iterable may keep other tasks from running."""
 
 
 @asynccontextmanager
 async def opened_client(*args: Any, **kwargs: Any) -> AsyncIterator[tuple[Portal, twin.PravegaClient]]:
-    """A portal, and a client that lives in its thread."""
+    """A portal, and an async client that runs in the portal's thread."""
     portal = Portal()
     try:
         client = await portal.enter(twin.open_client(*args, **kwargs))
@@ -89,12 +89,12 @@ async def opened_client(*args: Any, **kwargs: Any) -> AsyncIterator[tuple[Portal
 
 
 class Handle:
-    """An object of the client's thread as tasks of an event loop use it."""
+    """An object of the client's thread, for use by tasks of an event loop."""
 
     def __init__(self, portal: Portal | Line, twin: Any) -> None:
         self._portal = Line(portal, getattr(twin, "stream", None))
         self._twin: Any = twin
-        # Results that came for tasks that were cancelled.
+        # Results that arrived for cancelled tasks.
         self._kept: list[Any] = []
 
     def __repr__(self) -> str:
@@ -105,15 +105,18 @@ class Handle:
         return await self._portal.run(function, *args, **kwargs)
 
     async def _take(self, function: Callable[..., Awaitable[T]], *args: Any) -> T:
-        """As :meth:`_call`, for what comes only once: a cancelled task leaves it for the next call."""
+        """Call a function whose results arrive only once.
+
+        The result for a cancelled task is kept for the next call.
+        """
         return await self._portal.run_keeping(self._kept, function, *args)
 
     async def _end(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
-        """Call what closes it."""
+        """Call the function that closes the object."""
         await self._portal.run(self._portal.closing, function, *args)
 
     async def _finish(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
-        """Call what closes it and lets other calls end before."""
+        """Call the function that closes the object and lets other calls end first."""
         await self._portal.run(self._portal.finishing, function, *args)
 
 
@@ -144,7 +147,7 @@ class Ack:
     """
 
     def __init__(self, line: Line, *acks: AsyncAck) -> None:
-        # The writer's: closing that ends waiting as well.
+        # The writer's line: closing the writer also ends waiting.
         self._portal = line
         self._acks = acks
 
@@ -183,7 +186,7 @@ async def _wait_for_all(acks: Sequence[AsyncAck]) -> None:
 
 
 class _WriterBase(Handle):
-    """What the writers share."""
+    """The common part of the writers."""
 
     def __init__(self, portal: Portal | Line, twin: Any, placing: Placing | None = None) -> None:
         super().__init__(portal, twin)
@@ -193,14 +196,14 @@ class _WriterBase(Handle):
         await self._finish(function, *args)
 
     async def _write_event(self, event: bytes, routing_key: str | None = None) -> tuple[AsyncAck]:
-        """Each call crosses a thread: prefer :meth:`write_events` for many."""
+        """Each call crosses between threads: for many events prefer :meth:`write_events`."""
         return (await self._call(self._twin.write_event, event, self._placing.key(routing_key)),)
 
     async def _write_events(
         self, events: Iterable[bytes], routing_keys: Iterable[str | None] | str | None = None
     ) -> tuple[AsyncAck, ...]:
-        """Lists and Arrow arrays go to the client's thread as they are. Other iterables are read in the event
-        loop, for 5 ms at a time, and what they gave is written before more is read.
+        """Lists and Arrow arrays are handed to the client's thread as they are. Other iterables are read in
+        the event loop, for 5 ms at a time, and the events read are written before more are read.
         """
         check_lengths(events, routing_keys)
         keys: Any = routing_keys
@@ -220,7 +223,7 @@ class _WriterBase(Handle):
             try:
                 feed.pull(time.perf_counter() + _PULL_SECONDS)
             except Exception as error:
-                # What the iterable gave before it raised is written all the same.
+                # Events that the iterable returned before it raised are written.
                 failure = error
             await self._call(feed.take, write, acks)
             if failure is not None:
@@ -229,7 +232,7 @@ class _WriterBase(Handle):
 
 
 class RoutedWriterBase(_WriterBase):
-    """Of event writers and staging writers."""
+    """The base of event writers and staging writers."""
 
     async def _write_batch(self, events: Iterable[bytes], routing_key: str | None = None) -> tuple[AsyncAck]:
         key = self._placing.key(routing_key)
@@ -247,7 +250,7 @@ class RoutedWriterBase(_WriterBase):
 
 
 class ResumableWriterBase(RoutedWriterBase):
-    """Of resumable writers."""
+    """The base of resumable writers."""
 
     def _last_stored_of(self, routing_key: str) -> int:
         key = self._placing.key(routing_key)
@@ -256,7 +259,7 @@ class ResumableWriterBase(RoutedWriterBase):
 
 
 class TransactionBase(_WriterBase):
-    """Of transactions."""
+    """The base of transactions."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -266,7 +269,7 @@ class TransactionBase(_WriterBase):
 
 
 class ByteStreamWriterBase(Handle):
-    """Of writers of byte streams."""
+    """The base of writers of byte streams."""
 
     async def _end(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
         await self._finish(function, *args)
@@ -286,7 +289,7 @@ class ByteStreamWriterBase(Handle):
 
 
 class ByteStreamReaderBase(Closable):
-    """Of readers of byte streams."""
+    """The base of readers of byte streams."""
 
     async def _receive_some(self, max_bytes: int | None = None) -> bytes:
         found: bytes = await self._take(self._twin.receive_some, max_bytes)
@@ -314,7 +317,7 @@ class ByteStreamReaderBase(Closable):
 
 
 class EventBatchesBase(Closable):
-    """Of what reads ranges."""
+    """The base of readers of ranges."""
 
     def __init__(self, portal: Portal | Line, twin: Any) -> None:
         super().__init__(portal, twin)
@@ -341,7 +344,7 @@ class EventBatchesBase(Closable):
 
 
 class RangesReaderBase(Closable):
-    """Of what reads several ranges at the same time."""
+    """The base of readers of several ranges."""
 
     async def _next_batch(self) -> SegmentEvents | None:
         found: SegmentEvents | None = await self._take(self._twin.next_batch)
@@ -358,14 +361,14 @@ class RangesReaderBase(Closable):
 
 
 class RevisionReaderBase(Closable, Generic[T]):
-    """Of what reads the values of a revisioned stream."""
+    """The base of readers of a revisioned stream."""
 
     def __init__(
         self, portal: Portal | Line, twin: AsyncRevisionReader[bytes], serializer: Serializer[T]
     ) -> None:
         super().__init__(portal, twin)
         self._serializer = serializer
-        # As many as have arrived cross threads at once.
+        # All values that have arrived cross between the threads together.
         self._here: deque[tuple[Revision, bytes]] = deque()
 
     async def _fill(self) -> None:
@@ -395,7 +398,7 @@ class RevisionReaderBase(Closable, Generic[T]):
 
 
 class RevisionedStreamBase(Closable, Generic[T]):
-    """Of revisioned streams. Values are made of bytes, and bytes of them, in the event loop."""
+    """The base of revisioned streams. Values are serialized and deserialized in the event loop."""
 
     def __init__(
         self, portal: Portal | Line, twin: AsyncRevisionedStream[bytes], serializer: Serializer[T]
@@ -424,11 +427,11 @@ class RevisionedStreamBase(Closable, Generic[T]):
 
 
 class KeyValueTableBase(Handle):
-    """Of key-value tables."""
+    """The base of key-value tables."""
 
 
 class TableIteratorBase(Handle, Generic[T]):
-    """Of iterators over key-value tables."""
+    """The base of iterators over key-value tables."""
 
     async def _next_page(self) -> list[T]:
         found: list[T] = await self._take(self._twin.next_page)
@@ -438,7 +441,7 @@ class TableIteratorBase(Handle, Generic[T]):
         return self
 
     async def __anext__(self) -> T:
-        # Most items have been fetched: they need not cross a thread.
+        # Most items are already fetched, so they need no call into the other thread.
         if not self._twin.at_hand and not await self._call(self._twin.load):
             raise StopAsyncIteration
         item: T = self._twin.take()
@@ -446,7 +449,7 @@ class TableIteratorBase(Handle, Generic[T]):
 
 
 class TableMappingBase(Handle, Generic[K, V]):
-    """Of tables as mappings. Keys and values cross threads a page at a time."""
+    """The base of tables as mappings. Keys and values cross between the threads a page at a time."""
 
     _twin: AsyncTableMapping[K, V]
 
@@ -474,7 +477,7 @@ class TableMappingBase(Handle, Generic[K, V]):
 
 
 class ReaderGroupBase(Closable):
-    """Of reader groups."""
+    """The base of reader groups."""
 
     def _reader(
         self,
@@ -489,7 +492,7 @@ class ReaderGroupBase(Closable):
 
 
 class EventReaderBase(Handle, Generic[T]):
-    """Of the readers of a group."""
+    """The base of the readers of a group."""
 
     _twin: AsyncEventReader[T]
 
@@ -505,7 +508,9 @@ class EventReaderBase(Handle, Generic[T]):
 
     async def __aenter__(self) -> Self:
         if self._held is not None:
-            raise InvalidArgumentError(f"reader {self._twin.reader_id} can be entered once")
+            raise InvalidArgumentError(
+                f"reader {self._twin.reader_id} was already entered: create another one with reader()"
+            )
         self._held = await self._portal.crossing.enter(self._twin)
         return self
 
@@ -515,7 +520,7 @@ class EventReaderBase(Handle, Generic[T]):
         await self._portal.crossing.leave(self._held, failed=error is not None)
 
     async def _watermark(self, assigner: WatermarkAssigner) -> int | None:
-        # Most calls come before it is due and need no other thread.
+        # Most calls are made before the watermark is due, and need no call into the other thread.
         return await self._call(self._twin.watermark, assigner) if assigner.due else None
 
     async def _read_event(self, timeout: float | None = None) -> Event[T] | ReachedCheckpoint | None:
@@ -524,7 +529,7 @@ class EventReaderBase(Handle, Generic[T]):
             if event is not None:
                 return event
         found = await self._load(timeout)
-        # Its value is made in this thread.
+        # The event is deserialized in this thread.
         return found if found is None or isinstance(found, ReachedCheckpoint) else self._twin.take(found)
 
     async def _read_batch(self, timeout: float | None = None) -> SegmentEvents | ReachedCheckpoint | None:
@@ -534,11 +539,11 @@ class EventReaderBase(Handle, Generic[T]):
         )
 
     async def _load(self, timeout: float | None = None) -> Any:
-        """What there is next; events are taken out of it in this thread."""
+        """The next events or checkpoint. Events are taken out of the result in this thread."""
         try:
             return await self._take(self._twin.load, timeout)
         except asyncio.CancelledError:
-            # Events that nobody has taken are found again by the next call, if they are still this reader's.
+            # The next call finds these events again, if the reader still has their segment.
             self._kept = [each for each in self._kept if isinstance(each, ReachedCheckpoint)]
             raise
 
@@ -548,7 +553,8 @@ class EventReaderBase(Handle, Generic[T]):
     async def _events(self) -> AsyncGenerator[Event[T], None]:
         while True:
             if not self._kept:
-                # Within a batch no other thread is needed: all that it may do meanwhile is to end these.
+                # Within a batch the client's thread is not needed. All it may do to these events is to end
+                # them.
                 for event in self._twin.events_nowait():
                     yield event
             found = await self._load()
@@ -560,7 +566,7 @@ class EventReaderBase(Handle, Generic[T]):
                 yield self._twin.take(found)
 
     async def __anext__(self) -> Event[T]:
-        """The next event; ends at :attr:`end_of_data`."""
+        """Return the next event; ends at :attr:`end_of_data`."""
         while isinstance(found := await self._read_event(), ReachedCheckpoint):
             await self._tell(found)
         if found is None:
@@ -585,7 +591,7 @@ class EventReaderBase(Handle, Generic[T]):
 
 
 class PravegaClientBase(Handle):
-    """Of the client."""
+    """The base of the client."""
 
     _twin: twin.PravegaClient
 

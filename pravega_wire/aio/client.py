@@ -1015,7 +1015,7 @@ class RoutedWriter(RoutedWriterBase):
         Events with the same routing key are stored in the order of these calls. The call waits only while
         more than ``max_outstanding_bytes`` are unacknowledged.
 
-        Each call crosses a thread: prefer :meth:`write_events` for many.
+        Each call crosses between threads: for many events prefer :meth:`write_events`.
 
         :param event: the payload, at most 8 MiB. A ``bytearray`` or ``memoryview`` is copied.
         :param routing_key: events with the same key keep their order. None distributes events over the
@@ -1035,8 +1035,8 @@ class RoutedWriter(RoutedWriterBase):
         making of a few items. One that blocks does. If it raises, the events it returned before are written
         and will be stored, and this call raises the same exception.
 
-        Lists and Arrow arrays go to the client's thread as they are. Other iterables are read in the event
-        loop, for 5 ms at a time, and what they gave is written before more is read.
+        Lists and Arrow arrays are handed to the client's thread as they are. Other iterables are read in
+        the event loop, for 5 ms at a time, and the events read are written before more are read.
 
         :param events: payloads, as any iterable (a generator is read as needed), or as an Arrow array of
             binary or string values, which is written without creating a Python object for each event.
@@ -1183,7 +1183,7 @@ class ResumableWriter(EventWriter, ResumableWriterBase):
     async def write_event(self, event: bytes, routing_key: str | None = None) -> Ack:
         """Append one event under the next number; see :meth:`EventWriter.write_event`.
 
-        Each call crosses a thread: prefer :meth:`write_events` for many.
+        Each call crosses between threads: for many events prefer :meth:`write_events`.
         """
         return Ack(self._portal, *(await self._write_event(event, routing_key)))
 
@@ -1196,8 +1196,8 @@ class ResumableWriter(EventWriter, ResumableWriterBase):
     ) -> Ack:
         """Append many events, numbered in this order; see :meth:`EventWriter.write_events`.
 
-        Lists and Arrow arrays go to the client's thread as they are. Other iterables are read in the event
-        loop, for 5 ms at a time, and what they gave is written before more is read.
+        Lists and Arrow arrays are handed to the client's thread as they are. Other iterables are read in
+        the event loop, for 5 ms at a time, and the events read are written before more are read.
         """
         return Ack(self._portal, *(await self._write_events(events, routing_keys)))
 
@@ -1251,7 +1251,7 @@ class Transaction(TransactionBase):
 
         Events without a key all go to one segment.
 
-        Each call crosses a thread: prefer :meth:`write_events` for many.
+        Each call crosses between threads: for many events prefer :meth:`write_events`.
 
         :raises TransactionNotOpenError: the transaction was committed or aborted, here or elsewhere.
         """
@@ -1262,8 +1262,8 @@ class Transaction(TransactionBase):
     ) -> Ack:
         """Append many events to the transaction, like :meth:`EventWriter.write_events`.
 
-        Lists and Arrow arrays go to the client's thread as they are. Other iterables are read in the event
-        loop, for 5 ms at a time, and what they gave is written before more is read.
+        Lists and Arrow arrays are handed to the client's thread as they are. Other iterables are read in
+        the event loop, for 5 ms at a time, and the events read are written before more are read.
 
         :raises TransactionNotOpenError: the transaction was committed or aborted, here or elsewhere.
         """

@@ -44,9 +44,10 @@ _GARBAGE_ATTEMPTS: Final = 3
 
 
 class Ack(Promise):
-    """The promise that some events are stored. Many events may share one.
+    """The acknowledgement of one event, or of several that were written together.
 
-    ``await ack.wait()`` returns when all of them are durable, and raises when they are not.
+    :meth:`wait` returns when all of them are durable, and raises an error if they are not. Many events may
+    share one object.
 
     Example::
 

@@ -1,9 +1,9 @@
-"""What the classes of the blocking client do not have from their async twins.
+"""The hand-written part of the blocking client's classes.
 
-``scripts/gen_facades.py`` makes the class ``X`` from the async class ``X``; where this module has an
-``XBase``, that is its base. A method ``_name`` here does the work of the public ``name``: its docstring is
-added to the async one's, and a tuple that it returns has the arguments of the result's class, after the
-portal. A class that stands here (or is imported) under its public name is used as it is.
+``scripts/gen_facades.py`` generates the class ``X`` from the async class ``X``. If this module has an
+``XBase``, that is its base class. A method ``_name`` here implements the public ``name``. Its docstring is
+added to that of the async method. If it returns a tuple, the elements are the arguments for the class of the
+result, after the portal. A class that is defined here (or imported) under its public name is used unchanged.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ T = TypeVar("T")
 
 @contextmanager
 def opened_client(*args: Any, **kwargs: Any) -> Iterator[tuple[Portal, twin.PravegaClient]]:
-    """A portal, and an async client that lives in its thread."""
+    """A portal, and an async client that runs in the portal's thread."""
     portal = Portal("pravega client")
     try:
         client = portal.enter(twin.open_client(*args, **kwargs))
@@ -85,7 +85,7 @@ def opened_client(*args: Any, **kwargs: Any) -> Iterator[tuple[Portal, twin.Prav
             yield portal, client.value
         finally:
             try:
-                # What is still open would lose its client in the middle of its work.
+                # Otherwise open objects would lose their client in the middle of their work.
                 portal.break_off(but=client)
             finally:
                 client.leave()
@@ -94,14 +94,14 @@ def opened_client(*args: Any, **kwargs: Any) -> Iterator[tuple[Portal, twin.Prav
 
 
 def listed(argument: Any) -> Any:
-    """What runs code of the user when it is read, as a list of what it gives; other things as they are."""
+    """Read an iterable whose reading runs the user's code into a list. Returns other arguments unchanged."""
     if isinstance(argument, Iterable) and not isinstance(argument, str | bytes | Mapping | Sequence):
         return list(argument)
     return argument
 
 
 def blocking(line: Line, items: Any) -> Generator[Any, None, None]:
-    """An async generator, item by item."""
+    """Iterate over an async generator from this thread."""
     try:
         while True:
             try:
@@ -112,12 +112,12 @@ def blocking(line: Line, items: Any) -> Generator[Any, None, None]:
         try:
             line.call(items.aclose)
         except ClosedError:
-            # With the client, which has ended everything.
+            # The client was closed, and has ended everything.
             pass
 
 
 class Handle:
-    """An object of the client's thread as other threads use it."""
+    """An object of the client's thread, for use in other threads."""
 
     def __init__(self, portal: Portal | Line, twin: Any) -> None:
         self._portal = Line(portal, self._about(twin))
@@ -127,7 +127,7 @@ class Handle:
         return shown_as(self, self._twin)
 
     def _about(self, twin: Any) -> object:
-        """What it is of, for messages."""
+        """The object's stream or name, for messages."""
         return getattr(twin, "stream", None)
 
     def _call(
@@ -137,7 +137,7 @@ class Handle:
         return self._portal.within(timeout, function, *args, **kwargs)
 
     def _end(self, timeout: float | None, function: Callable[..., Awaitable[None]], *args: Any) -> None:
-        """Call what closes it."""
+        """Call the function that closes the object."""
         self._portal.close(timeout, function, *args)
 
 
@@ -148,7 +148,7 @@ class Closable(Handle):
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self.close()  # type: ignore[attr-defined]  # made from the twin's
+        self.close()  # type: ignore[attr-defined]  # generated
 
 
 # --- writing --------------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ class Ack:
     """
 
     def __init__(self, line: Line, *acks: AsyncAck | Promise) -> None:
-        # The writer's: closing that ends waiting as well.
+        # The writer's line: closing the writer also ends waiting.
         self._portal = line
         self._twin = _Acks(acks)
 
@@ -213,7 +213,7 @@ class Ack:
 
 
 class WriterBase(Handle):
-    """What the blocking writers share."""
+    """The common part of the blocking writers."""
 
     def __init__(self, portal: Portal | Line, twin: Any, placing: Placing | None = None) -> None:
         super().__init__(portal, twin)
@@ -223,17 +223,17 @@ class WriterBase(Handle):
         )
 
     def _ready(self) -> bool:
-        """Whether the writer takes events just now."""
+        """Whether the writer accepts events now."""
         return self._twin._error is None and bool(self._twin._routes)
 
     def _counted(self) -> tuple[int, int]:
-        """What the writer has counted of the events that it was given."""
+        """The writer's counts of the events that it was given."""
         return self._twin.events_written, self._twin.bytes_written
 
     def _call(
         self, timeout: float | None, function: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any
     ) -> T:
-        # What was written singly comes before.
+        # Events that were written one by one come first.
         ordered = Named(function, self._outbox.after(function))
         return self._portal.within(timeout, ordered, *args, **kwargs)
 
@@ -249,11 +249,12 @@ class WriterBase(Handle):
     def _write_event(
         self, event: bytes, routing_key: str | None = None, *, timeout: float | None = None
     ) -> Ack:
-        """It does not wait for the client's thread, which takes what was written singly some 2 ms later at
-        most; waiting for it, or calling another method of the writer, has it taken at once. When the writer
-        fails, the next call raises that.
+        """The call does not wait for the client's thread, which takes events that were written one by one
+        within about 2 ms. Waiting for the acknowledgement, or calling another method of the writer, makes
+        it take them at once. If the writer fails, the next call raises its error.
 
-        :param timeout: seconds to wait for room; the event is queued all the same, and may be stored.
+        :param timeout: seconds to wait for room. If the limit is reached, the event is still queued and may
+            be stored.
         """
         key = self._placing.key(routing_key)
         put = self._outbox.put(event, key) if self._ready() else None
@@ -273,14 +274,14 @@ class WriterBase(Handle):
         *,
         timeout: float | None = None,
     ) -> tuple[AsyncAck, ...]:
-        """Iterables are read in this thread, while the client's thread writes what they gave so far: an event
-        waits some 20 ms at most for the next ones. They may use the client themselves. When one of them
-        raises, the events before that are written, and what it raised leaves this call.
+        """Iterables are read in this thread, while the client's thread writes the events returned so far: an
+        event waits at most 20 ms for the next ones. An iterable may use the client itself. If it raises,
+        the events before that are written, and this call raises the same exception.
 
-        :param timeout: seconds for all of it. The events that were queued until then stay so and may be
-            stored; how many they are, ``events_written`` of the writer tells. An iterable was read further
-            than that, also when Ctrl-C ends this call: to write the rest, make a new iterable without the
-            events that were written. An iterable that blocks is not interrupted by it.
+        :param timeout: seconds for the whole call. If the limit is reached, the events that were queued stay
+            queued and may be stored; ``events_written`` of the writer has their number. An iterable was read
+            further than that, also when Ctrl-C ends the call: to write the rest, make a new iterable without
+            the events that were written. The limit does not interrupt an iterable that blocks.
         """
         check_lengths(events, routing_keys)
         keys: Any = routing_keys
@@ -300,13 +301,13 @@ class WriterBase(Handle):
 
 
 class RoutedWriterBase(WriterBase):
-    """Of event writers and staging writers."""
+    """The base of event writers and staging writers."""
 
     def _write_batch(
         self, events: Iterable[bytes], routing_key: str | None = None, *, timeout: float | None = None
     ) -> tuple[AsyncAck]:
-        """
-        :param timeout: seconds to wait for room; the events are queued all the same, and may be stored.
+        """:param timeout: seconds to wait for room. If the limit is reached, the events are still queued and
+        may be stored.
         """
         key = self._placing.key(routing_key)
         writing = Named(self._twin.write_batch, self._outbox.writing(self._twin.write_batch))
@@ -337,10 +338,10 @@ class RoutedWriterBase(WriterBase):
 
 
 class ResumableWriterBase(RoutedWriterBase):
-    """Of resumable writers."""
+    """The base of resumable writers."""
 
     def _counted(self) -> tuple[int, int]:
-        # Events that are stored already are not written, but have their numbers.
+        # Events that are already stored are not written, but they have numbers.
         return self._twin.next_event_number, self._twin.bytes_written
 
     @property
@@ -349,7 +350,7 @@ class ResumableWriterBase(RoutedWriterBase):
 
     @property
     def _events_skipped(self) -> int:
-        # Which events those are is known when the writer has them all.
+        # The number is known only when the writer has all events.
         with suppress(PravegaError):
             self._portal.call(self._outbox.settled)
         return int(self._twin.events_skipped)
@@ -361,7 +362,7 @@ class ResumableWriterBase(RoutedWriterBase):
 
 
 class TransactionBase(WriterBase):
-    """Of transactions."""
+    """The base of transactions."""
 
     def _ready(self) -> bool:
         twin: AsyncTransaction = self._twin
@@ -376,7 +377,7 @@ class TransactionBase(WriterBase):
         return self._outbox.counted(self._twin.metrics())
 
     def _abort(self, *, timeout: float | None = None) -> None:
-        # Whatever became of the events.
+        # The fate of the events does not matter.
         self._portal.within(timeout, self._twin.abort)
 
     def _status(self, *, timeout: float | None = None) -> TxnStatus:
@@ -390,7 +391,7 @@ class TransactionBase(WriterBase):
         if kind is None or issubclass(kind, Exception):
             self._leave(None, kind, error, trace)
             return
-        # After Ctrl-C nobody wants to wait for a server that does not answer: the lease ends it as well.
+        # After Ctrl-C do not wait for a server that does not answer. The lease ends the transaction anyway.
         try:
             self._leave(_INTERRUPTED_SECONDS, kind, error, trace)
         except PravegaError as failure:
@@ -401,7 +402,7 @@ class TransactionBase(WriterBase):
 
 
 class EventBatchesBase(Closable):
-    """Of what reads ranges."""
+    """The base of readers of ranges."""
 
     def __iter__(self) -> Iterator[EventBatch]:
         while (batch := self.next_batch()) is not None:  # type: ignore[attr-defined]  # made from the twin's
@@ -409,7 +410,7 @@ class EventBatchesBase(Closable):
 
 
 class RangesReaderBase(Closable):
-    """Of what reads several ranges at the same time."""
+    """The base of readers of several ranges."""
 
     def __iter__(self) -> Iterator[SegmentEvents]:
         while (batch := self.next_batch()) is not None:  # type: ignore[attr-defined]  # made from the twin's
@@ -417,7 +418,7 @@ class RangesReaderBase(Closable):
 
 
 class RevisionReaderBase(Closable, Generic[T]):
-    """Of what reads the values of a revisioned stream."""
+    """The base of readers of a revisioned stream."""
 
     def __init__(
         self,
@@ -428,7 +429,7 @@ class RevisionReaderBase(Closable, Generic[T]):
     ) -> None:
         super().__init__(portal, twin)
         self._serializer = serializer
-        # A generator closes the twin when nobody reads on.
+        # A generator closes the async reader when reading stops.
         self._values = _values(self._portal, twin, timeout)
 
     def __iter__(self) -> Self:
@@ -457,12 +458,12 @@ def _values(
         try:
             line.call(reader.aclose)
         except ClosedError:
-            # With the client, which has ended everything.
+            # The client was closed, and has ended everything.
             pass
 
 
 class RevisionedStreamBase(Closable, Generic[T]):
-    """Of revisioned streams. Values are made of bytes, and bytes of them, in the caller's thread."""
+    """The base of revisioned streams. Values are serialized and deserialized in the caller's thread."""
 
     def __init__(
         self, portal: Portal | Line, twin: AsyncRevisionedStream[bytes], serializer: Serializer[T]
@@ -473,9 +474,7 @@ class RevisionedStreamBase(Closable, Generic[T]):
     def _read_from(
         self, start: Revision, *, timeout: float | None = None
     ) -> tuple[AsyncRevisionReader[bytes], Serializer[T], float | None]:
-        """
-        :param timeout: seconds for each answer of the store.
-        """
+        """:param timeout: seconds for each answer of the store."""
         return self._call(timeout, self._twin.read_from, start), self._serializer, timeout
 
     def _read_range(
@@ -489,8 +488,8 @@ class RevisionedStreamBase(Closable, Generic[T]):
     def _write_conditionally(
         self, latest: Revision, value: T, *, timeout: float | None = None
     ) -> Revision | None:
-        """
-        :param timeout: seconds. The value may be stored all the same; reading from ``latest`` tells.
+        """:param timeout: seconds. If the limit is reached, the value may still be stored; read from
+        ``latest`` to find out.
         """
         payload = self._serializer.serialize(value)
         return self._call(
@@ -498,9 +497,7 @@ class RevisionedStreamBase(Closable, Generic[T]):
         )
 
     def _write_unconditionally(self, value: T, *, timeout: float | None = None) -> Revision:
-        """
-        :param timeout: seconds. The value may be stored all the same.
-        """
+        """:param timeout: seconds. If the limit is reached, the value may still be stored."""
         payload = self._serializer.serialize(value)
         return self._call(
             timeout, cast("AsyncRevisionedStream[bytes]", self._twin).write_unconditionally, payload
@@ -508,13 +505,13 @@ class RevisionedStreamBase(Closable, Generic[T]):
 
 
 class TableIteratorBase(Handle, Generic[T]):
-    """Of iterators over key-value tables."""
+    """The base of iterators over key-value tables."""
 
     def __iter__(self) -> Iterator[T]:
         return self
 
     def __next__(self) -> T:
-        # Most items are at hand: they need not cross a thread.
+        # Most items are already fetched, so they need no call into the other thread.
         if not self._twin.at_hand and not self._portal.call(self._twin.load):
             raise StopIteration
         item: T = self._twin.take()
@@ -522,7 +519,7 @@ class TableIteratorBase(Handle, Generic[T]):
 
 
 class KeyValueTableBase(Handle):
-    """Of key-value tables."""
+    """The base of key-value tables."""
 
     def _about(self, twin: Any) -> object:
         return f"key-value table {twin.name}"
@@ -532,7 +529,7 @@ class KeyValueTableBase(Handle):
 
 
 class ReaderGroupBase(Closable):
-    """Of reader groups."""
+    """The base of reader groups."""
 
     def _about(self, twin: Any) -> object:
         return f"group {twin.name}"
@@ -550,7 +547,7 @@ class ReaderGroupBase(Closable):
 
 
 class EventReaderBase(Handle, Generic[T]):
-    """Of the readers of a group."""
+    """The base of the readers of a group."""
 
     _twin: AsyncEventReader[T]
 
@@ -569,7 +566,9 @@ class EventReaderBase(Handle, Generic[T]):
 
     def __enter__(self) -> Self:
         if self._held is not None:
-            raise InvalidArgumentError(f"reader {self._twin.reader_id} can be entered once")
+            raise InvalidArgumentError(
+                f"reader {self._twin.reader_id} was already entered: create another one with reader()"
+            )
         self._held = self._portal.enter(self._twin)
         return self
 
@@ -579,7 +578,7 @@ class EventReaderBase(Handle, Generic[T]):
         self._held.leave(failed=error is not None)
 
     def _watermark(self, assigner: WatermarkAssigner, *, timeout: float | None = None) -> int | None:
-        # Most calls come before it is due and need no other thread.
+        # Most calls are made before the watermark is due, and need no call into the other thread.
         return self._call(timeout, self._twin.watermark, assigner) if assigner.due else None
 
     def _read_event(self, timeout: float | None = None) -> Event[T] | ReachedCheckpoint | None:
@@ -587,12 +586,12 @@ class EventReaderBase(Handle, Generic[T]):
         if event is not None:
             return event
         found = self._portal.call(self._twin.load, timeout)
-        # Its value is made in this thread.
+        # The event is deserialized in this thread.
         return found if found is None or isinstance(found, ReachedCheckpoint) else self._twin.take(found)
 
     def __iter__(self) -> Iterator[Event[T]]:
         while True:
-            # Within a batch no other thread is needed: all that it may do meanwhile is to end these.
+            # Within a batch the client's thread is not needed. All it may do to these events is to end them.
             yield from self._twin.events_nowait()
             found = self._portal.call(self._twin.load)
             if found is None:
@@ -624,7 +623,7 @@ async def _awaited(result: Awaitable[object]) -> object:
 
 
 class PravegaClientBase(Handle):
-    """Of the client."""
+    """The base of the client."""
 
     _twin: twin.PravegaClient
 
@@ -651,7 +650,7 @@ class PravegaClientBase(Handle):
     def _revisioned_stream(
         self, stream: StreamName, serializer: Serializer[Any] | None = None, *, timeout: float | None = None
     ) -> tuple[AsyncRevisionedStream[bytes], Serializer[Any]]:
-        """The serializer runs in the thread that calls."""
+        """The serializer runs in the calling thread."""
         found = self._call(
             timeout, cast("Callable[..., Awaitable[Any]]", self._twin.revisioned_stream), stream
         )

@@ -958,7 +958,7 @@ class PravegaClient(PravegaClientBase):
     ) -> RevisionedStream[T] | RevisionedStream[bytes]:
         """Open a stream of one segment for appends with optimistic concurrency control.
 
-        The serializer runs in the thread that calls.
+        The serializer runs in the calling thread.
 
         :param serializer: converts the values. By default they are bytes.
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
@@ -1179,14 +1179,15 @@ class RoutedWriter(RoutedWriterBase):
         Events with the same routing key are stored in the order of these calls. The call waits only while
         more than ``max_outstanding_bytes`` are unacknowledged.
 
-        It does not wait for the client's thread, which takes what was written singly some 2 ms later at
-        most; waiting for it, or calling another method of the writer, has it taken at once. When the writer
-        fails, the next call raises that.
+        The call does not wait for the client's thread, which takes events that were written one by one
+        within about 2 ms. Waiting for the acknowledgement, or calling another method of the writer, makes
+        it take them at once. If the writer fails, the next call raises its error.
 
         :param event: the payload, at most 8 MiB. A ``bytearray`` or ``memoryview`` is copied.
         :param routing_key: events with the same key keep their order. None distributes events over the
             segments.
-        :param timeout: seconds to wait for room; the event is queued all the same, and may be stored.
+        :param timeout: seconds to wait for room. If the limit is reached, the event is still queued and may
+            be stored.
         :returns: an acknowledgement. Its ``wait()`` returns when the event is durable.
         :raises EventTooLargeError: the event is over the limit. Nothing was written.
         :raises PravegaError: the writer has failed, for the reason given in the error.
@@ -1206,17 +1207,18 @@ class RoutedWriter(RoutedWriterBase):
         making of a few items. One that blocks does. If it raises, the events it returned before are written
         and will be stored, and this call raises the same exception.
 
-        Iterables are read in this thread, while the client's thread writes what they gave so far: an event
-        waits some 20 ms at most for the next ones. They may use the client themselves. When one of them
-        raises, the events before that are written, and what it raised leaves this call.
+        Iterables are read in this thread, while the client's thread writes the events returned so far: an
+        event waits at most 20 ms for the next ones. An iterable may use the client itself. If it raises,
+        the events before that are written, and this call raises the same exception.
 
         :param events: payloads, as any iterable (a generator is read as needed), or as an Arrow array of
             binary or string values, which is written without creating a Python object for each event.
         :param routing_keys: one key for all events, or one for each event, or None to distribute the events.
-        :param timeout: seconds for all of it. The events that were queued until then stay so and may be
-            stored; how many they are, ``events_written`` of the writer tells. An iterable was read further
-            than that, also when Ctrl-C ends this call: to write the rest, make a new iterable without the
-            events that were written. An iterable that blocks is not interrupted by it.
+        :param timeout: seconds for the whole call. If the limit is reached, the events that were queued
+            stay queued and may be stored; ``events_written`` of the writer has their number. An iterable
+            was read further than that, also when Ctrl-C ends the call: to write the rest, make a new
+            iterable without the events that were written. The limit does not interrupt an iterable that
+            blocks.
         :returns: one acknowledgement for all of them.
         :raises EventTooLargeError: an event is over the limit. Events before it may have been written; events
             after it are not.
@@ -1233,7 +1235,8 @@ class RoutedWriter(RoutedWriterBase):
 
         :param events: payloads. Their total size, with 8 bytes of header for each, is at most 8 MiB.
         :param routing_key: one key for all of them. None picks a segment at random.
-        :param timeout: seconds to wait for room; the events are queued all the same, and may be stored.
+        :param timeout: seconds to wait for room. If the limit is reached, the events are still queued and
+            may be stored.
         :returns: one acknowledgement for all of them.
         :raises EventTooLargeError: the batch is over the limit. Nothing was written.
         """
@@ -1370,11 +1373,12 @@ class ResumableWriter(EventWriter, ResumableWriterBase):
     ) -> Ack:
         """Append one event under the next number; see :meth:`EventWriter.write_event`.
 
-        It does not wait for the client's thread, which takes what was written singly some 2 ms later at
-        most; waiting for it, or calling another method of the writer, has it taken at once. When the writer
-        fails, the next call raises that.
+        The call does not wait for the client's thread, which takes events that were written one by one
+        within about 2 ms. Waiting for the acknowledgement, or calling another method of the writer, makes
+        it take them at once. If the writer fails, the next call raises its error.
 
-        :param timeout: seconds to wait for room; the event is queued all the same, and may be stored.
+        :param timeout: seconds to wait for room. If the limit is reached, the event is still queued and may
+            be stored.
         """
         return self._write_event(event, routing_key, timeout=timeout)
 
@@ -1383,7 +1387,8 @@ class ResumableWriter(EventWriter, ResumableWriterBase):
     ) -> Ack:
         """Append several events atomically, each with its own number; see :meth:`EventWriter.write_batch`.
 
-        :param timeout: seconds to wait for room; the events are queued all the same, and may be stored.
+        :param timeout: seconds to wait for room. If the limit is reached, the events are still queued and
+            may be stored.
         """
         return Ack(self._portal, *(self._write_batch(events, routing_key, timeout=timeout)))
 
@@ -1396,14 +1401,15 @@ class ResumableWriter(EventWriter, ResumableWriterBase):
     ) -> Ack:
         """Append many events, numbered in this order; see :meth:`EventWriter.write_events`.
 
-        Iterables are read in this thread, while the client's thread writes what they gave so far: an event
-        waits some 20 ms at most for the next ones. They may use the client themselves. When one of them
-        raises, the events before that are written, and what it raised leaves this call.
+        Iterables are read in this thread, while the client's thread writes the events returned so far: an
+        event waits at most 20 ms for the next ones. An iterable may use the client itself. If it raises,
+        the events before that are written, and this call raises the same exception.
 
-        :param timeout: seconds for all of it. The events that were queued until then stay so and may be
-            stored; how many they are, ``events_written`` of the writer tells. An iterable was read further
-            than that, also when Ctrl-C ends this call: to write the rest, make a new iterable without the
-            events that were written. An iterable that blocks is not interrupted by it.
+        :param timeout: seconds for the whole call. If the limit is reached, the events that were queued
+            stay queued and may be stored; ``events_written`` of the writer has their number. An iterable
+            was read further than that, also when Ctrl-C ends the call: to write the rest, make a new
+            iterable without the events that were written. The limit does not interrupt an iterable that
+            blocks.
         """
         return Ack(self._portal, *(self._write_events(events, routing_keys, timeout=timeout)))
 
@@ -1464,11 +1470,12 @@ class Transaction(TransactionBase):
 
         Events without a key all go to one segment.
 
-        It does not wait for the client's thread, which takes what was written singly some 2 ms later at
-        most; waiting for it, or calling another method of the writer, has it taken at once. When the writer
-        fails, the next call raises that.
+        The call does not wait for the client's thread, which takes events that were written one by one
+        within about 2 ms. Waiting for the acknowledgement, or calling another method of the writer, makes
+        it take them at once. If the writer fails, the next call raises its error.
 
-        :param timeout: seconds to wait for room; the event is queued all the same, and may be stored.
+        :param timeout: seconds to wait for room. If the limit is reached, the event is still queued and may
+            be stored.
         :raises TransactionNotOpenError: the transaction was committed or aborted, here or elsewhere.
         """
         return self._write_event(event, routing_key, timeout=timeout)
@@ -1482,14 +1489,15 @@ class Transaction(TransactionBase):
     ) -> Ack:
         """Append many events to the transaction, like :meth:`EventWriter.write_events`.
 
-        Iterables are read in this thread, while the client's thread writes what they gave so far: an event
-        waits some 20 ms at most for the next ones. They may use the client themselves. When one of them
-        raises, the events before that are written, and what it raised leaves this call.
+        Iterables are read in this thread, while the client's thread writes the events returned so far: an
+        event waits at most 20 ms for the next ones. An iterable may use the client itself. If it raises,
+        the events before that are written, and this call raises the same exception.
 
-        :param timeout: seconds for all of it. The events that were queued until then stay so and may be
-            stored; how many they are, ``events_written`` of the writer tells. An iterable was read further
-            than that, also when Ctrl-C ends this call: to write the rest, make a new iterable without the
-            events that were written. An iterable that blocks is not interrupted by it.
+        :param timeout: seconds for the whole call. If the limit is reached, the events that were queued
+            stay queued and may be stored; ``events_written`` of the writer has their number. An iterable
+            was read further than that, also when Ctrl-C ends the call: to write the rest, make a new
+            iterable without the events that were written. The limit does not interrupt an iterable that
+            blocks.
         :raises TransactionNotOpenError: the transaction was committed or aborted, here or elsewhere.
         """
         return Ack(self._portal, *(self._write_events(events, routing_keys, timeout=timeout)))
@@ -2133,7 +2141,8 @@ class RevisionedStream(RevisionedStreamBase[T]):
     ) -> Revision | None:
         """Append ``value`` if ``latest`` is still the newest revision.
 
-        :param timeout: seconds. The value may be stored all the same; reading from ``latest`` tells.
+        :param timeout: seconds. If the limit is reached, the value may still be stored; read from
+            ``latest`` to find out.
         :returns: the new revision, or None if another writer has appended in between.
         :raises SealedStateError: the stream is sealed.
         :raises RetriesExhaustedError: there was no answer. The value may or may not be stored.
@@ -2143,7 +2152,7 @@ class RevisionedStream(RevisionedStreamBase[T]):
     def write_unconditionally(self, value: T, *, timeout: float | None = None) -> Revision:
         """Append ``value`` regardless of earlier values. Returns its revision.
 
-        :param timeout: seconds. The value may be stored all the same.
+        :param timeout: seconds. If the limit is reached, the value may still be stored.
         """
         return self._write_unconditionally(value, timeout=timeout)
 
