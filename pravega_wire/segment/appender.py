@@ -296,16 +296,16 @@ class SegmentAppender:
                 backoff.reset()
             self._owner.reconnecting(failure)
             if not await backoff.wait():
-                self._owner.failed(
-                    self,
-                    RetriesExhaustedError(
-                        f"appending to {self.target.name}: no success in "
-                        f"{backoff.taken:.1f} s (operation_timeout) and {backoff.attempts} attempts, "
-                        f"the last failed with: {failure.message}",
-                        segment=self.target.name,
-                        host=failure.host,
-                    ),
+                error = RetriesExhaustedError(
+                    f"appending to {self.target.name}: no success in "
+                    f"{backoff.taken:.1f} s (operation_timeout) and {backoff.attempts} attempts, "
+                    f"the last failed with: {failure.message}",
+                    segment=self.target.name,
+                    host=failure.host,
                 )
+                # Raised later, in the calls of the writer's users.
+                error.__cause__ = failure
+                self._owner.failed(self, error)
                 return
 
     async def _session(self, backoff: Backoff, before: PravegaError | None) -> PravegaError:

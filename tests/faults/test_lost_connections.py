@@ -12,7 +12,7 @@ import trio
 import trio.testing
 
 from pravega_wire import PravegaClient, PravegaConfig, TxnStatus, open_client
-from pravega_wire.errors import ClosedError, RetriesExhaustedError
+from pravega_wire.errors import ClosedError, RetriesExhaustedError, TransportError
 from pravega_wire.protocol import commands as c
 from pravega_wire.segment import store
 from pravega_wire.testing import FaultProxy
@@ -283,9 +283,10 @@ async def test_a_store_that_refuses_for_too_long_is_named(
     async with through(impatient, fault_proxy) as client:
         await client.create_stream("refused", 1)
         fault_proxy.refuse()
-        with pytest.raises(RetriesExhaustedError, match=r"refused/0"):
+        with pytest.raises(RetriesExhaustedError, match=r"refused/0") as raised:
             async with client.event_writer("refused") as writer:
                 await writer.write_event(b"never stored")
+        assert isinstance(raised.value.__cause__, TransportError)
         fault_proxy.refuse(False)
         # The client itself is as usable as before.
         async with client.event_writer("refused") as writer:
