@@ -24,8 +24,8 @@ def _stop(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run the command, and return the exit status."""
+def command_line() -> argparse.ArgumentParser:
+    """Make the parser of the command's arguments; the documentation is made from it."""
     parser = argparse.ArgumentParser(
         prog="python -m pravega_wire.testing",
         description="Start a real Pravega server and keep it running until Ctrl-C.",
@@ -50,7 +50,12 @@ def main(argv: list[str] | None = None) -> int:
     many.add_argument("--stores", type=int, default=2, help="number of segment stores (default 2)")
     many.add_argument("--memory", default="1g", help="heap size of each process (default 1g)")
     commands.add_parser("fetch", help="download the jars and do not start a server")
-    arguments = parser.parse_args(argv)
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command, and return the exit status."""
+    arguments = command_line().parse_args(argv)
     signal.signal(signal.SIGTERM, _stop)
     from pravega_wire.testing.jars import fetch
     from pravega_wire.testing.processes import is_free
