@@ -103,7 +103,7 @@ def _serve(server: PravegaServer) -> int:
     """Print the server's address, and wait until the server ends or the user presses Ctrl-C."""
     print(server.controller_uri, flush=True)
     if server.kind == "address":
-        _say("the server responds; Ctrl-C ends this command, not the server")
+        _say("ready; Ctrl-C ends this command, not the server")
     else:
         if server.controller_uri == f"tcp://127.0.0.1:{USUAL_PORT}":
             _say("ready; programs on this machine find it without any setting")
