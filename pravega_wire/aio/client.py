@@ -243,7 +243,7 @@ class PravegaClient(PravegaClientBase):
         return await self._call(self._twin.delete_scope, scope, recursive=recursive)
 
     async def scope_exists(self, scope: str) -> bool:
-        """Whether the scope exists."""
+        """Return whether the scope exists."""
         return await self._call(self._twin.scope_exists, scope)
 
     async def list_scopes(self) -> list[str]:
@@ -286,7 +286,7 @@ class PravegaClient(PravegaClientBase):
         return await self._call(self._twin.delete_stream, stream, seal=seal)
 
     async def stream_exists(self, stream: StreamName) -> bool:
-        """Whether the stream exists."""
+        """Return whether the stream exists."""
         return await self._call(self._twin.stream_exists, stream)
 
     async def list_streams(
@@ -350,13 +350,17 @@ class PravegaClient(PravegaClientBase):
         await self._call(self._twin.truncate_stream, stream, cut)
 
     async def active_segments(self, stream: StreamName) -> list[SegmentWithRange]:
-        """Return the segments that take events now, with their key ranges; none for a sealed stream."""
+        """Return the segments that take events now, with their key ranges; none for a sealed stream.
+
+        :raises StreamNotFoundError: the stream does not exist.
+        """
         return await self._call(self._twin.active_segments, stream)
 
     async def epoch_segments(self, stream: StreamName, epoch: int) -> list[SegmentWithRange]:
         """Return the segments that were active in an epoch.
 
         :param epoch: the number of the epoch. The first epoch of a stream is 0.
+        :raises StreamNotFoundError: the stream or the epoch does not exist.
         """
         return await self._call(self._twin.epoch_segments, stream, epoch)
 
@@ -374,7 +378,10 @@ class PravegaClient(PravegaClientBase):
     async def successors(self, stream: StreamName, segment_id: int) -> Successors:
         """Return the segments that follow a sealed segment, each with all its predecessors.
 
-        :param segment_id: the id of the sealed segment.
+        The result is empty if the stream was sealed, or if the segment is active.
+
+        :param segment_id: the id of the segment.
+        :raises StreamNotFoundError: the stream does not exist.
         """
         return await self._call(self._twin.successors, stream, segment_id)
 
@@ -386,7 +393,9 @@ class PravegaClient(PravegaClientBase):
         :param seal: ids of the active segments to seal.
         :param new_ranges: ``(low, high)`` key ranges of the new segments. Together they must cover exactly
             the ranges of the sealed segments.
-        :raises InvalidArgumentError: ``seal`` is empty, or a range is empty, or ranges overlap.
+        :raises StreamNotFoundError: the stream does not exist.
+        :raises InvalidArgumentError: ``seal`` or ``new_ranges`` is empty, a range is empty, or ranges
+            overlap.
         :raises ScaleConflictError: the ranges do not fit, a segment is not active, fewer segments than the
             scaling policy's minimum would be left, or another scale is running.
         :raises PravegaTimeoutError: the scale has started and is not complete after ``operation_timeout``
@@ -803,7 +812,7 @@ class PravegaClient(PravegaClientBase):
         return await self._call(self._twin.delete_reader_group, group)
 
     async def reader_group_exists(self, group: StreamName) -> bool:
-        """Whether the reader group exists."""
+        """Return whether the reader group exists."""
         return await self._call(self._twin.reader_group_exists, group)
 
     async def list_reader_groups(self, scope: str | None = None) -> list[ScopedStream]:
@@ -891,7 +900,7 @@ class PravegaClient(PravegaClientBase):
         return await self._call(self._twin.create_key_value_table, table, configuration)
 
     async def key_value_table_exists(self, table: StreamName) -> bool:
-        """Whether the key-value table exists."""
+        """Return whether the key-value table exists."""
         return await self._call(self._twin.key_value_table_exists, table)
 
     async def key_value_table_configuration(self, table: StreamName) -> KeyValueTableConfiguration:
@@ -1073,7 +1082,7 @@ class RoutedWriter(RoutedWriterBase):
         return self._twin.outstanding_bytes
 
     def metrics(self) -> WriterMetrics:
-        """Counters and latencies since the writer was opened."""
+        """Return the counters and latencies since the writer was opened."""
         return self._twin.metrics()
 
     @property
@@ -1121,7 +1130,7 @@ class EventWriter(RoutedWriter):
 
 
 class ResumableWriter(EventWriter, ResumableWriterBase):
-    """Appends a numbered sequence of events that another process can resume. No duplicates, no transaction.
+    """Appends a numbered sequence of events that another process can resume without duplicates.
 
     Made by :meth:`PravegaClient.resumable_writer`. Event ``n`` of the sequence is stored exactly once, no
     matter which processes write it and how often, as long as every process with this id writes the same
@@ -1279,7 +1288,7 @@ class Transaction(TransactionBase):
         await self._call(self._twin.flush)
 
     def metrics(self) -> WriterMetrics:
-        """Counters of the events written through this object, whether or not the transaction is committed."""
+        """Return the counters of events written through this object, whether they are committed or not."""
         return self._twin.metrics()
 
     async def commit(self, timestamp: int | None = None) -> None:
@@ -1976,7 +1985,7 @@ class ByteStreamWriter(ByteStreamWriterBase):
         await self._end(self._twin.aclose)
 
     def metrics(self) -> WriterMetrics:
-        """Counters and latencies since the writer was opened. The number of events is always 0."""
+        """Return the counters and latencies since the writer was opened. The number of events is 0."""
         return self._twin.metrics()
 
 
@@ -2077,7 +2086,7 @@ class StateSynchronizer(Closable, Generic[S, I, U]):
         return await self._call(self._twin.fetch_updates)
 
     async def wait_for_updates(self) -> S | None:
-        """Wait until another process has written an update, then fetch it. Returns the state.
+        """Wait until there are records newer than the known state, and fetch them. Returns the state.
 
         The store holds the request until something is written, so there is no polling delay.
 
@@ -2267,7 +2276,7 @@ class KeyValueTable(KeyValueTableBase, Generic[P, S, V]):
         after: bytes | None = None,
         page_size: int = DEFAULT_PAGE_SIZE,
     ) -> TableIterator[TableKey[P, S]]:
-        """Keys in unsigned byte order: ``async for key in table.keys()``.
+        """Iterate over keys in unsigned byte order: ``async for key in table.keys()``.
 
         The parameters are those of :meth:`entries`.
         """
@@ -2295,10 +2304,10 @@ class KeyValueTable(KeyValueTableBase, Generic[P, S, V]):
         after: bytes | None = None,
         page_size: int = DEFAULT_PAGE_SIZE,
     ) -> TableIterator[TableEntry[P, S, V]]:
-        """Entries in unsigned byte order of their keys: ``async for entry in table.entries()``.
+        """Iterate over entries in the order of their keys: ``async for entry in table.entries()``.
 
-        All partitions are merged. Entries that change during the iteration are returned as they were before
-        or after the change.
+        The order is that of the unsigned bytes of the keys, over all partitions. Entries that change during
+        the iteration are returned as they were before or after the change.
 
         :param primary: only this primary key.
         :param between: the first and last primary key, both inclusive; None for no bound.
@@ -2445,7 +2454,7 @@ class TableFamily(Handle, Generic[P, S, V]):
         after: bytes | None = None,
         page_size: int = DEFAULT_PAGE_SIZE,
     ) -> TableIterator[TableKey[P, S]]:
-        """Keys in unsigned byte order of the secondary keys. The parameters are those of :meth:`entries`."""
+        """Iterate over keys in the order of the secondary keys. See :meth:`entries` for the parameters."""
         return TableIterator(
             self._portal, self._twin.keys(between=between, prefix=prefix, after=after, page_size=page_size)
         )
@@ -2458,7 +2467,7 @@ class TableFamily(Handle, Generic[P, S, V]):
         after: bytes | None = None,
         page_size: int = DEFAULT_PAGE_SIZE,
     ) -> TableIterator[TableEntry[P, S, V]]:
-        """Entries in unsigned byte order of their secondary keys.
+        """Iterate over entries in unsigned byte order of their secondary keys.
 
         :param between: the first and last secondary key, both inclusive; None for no bound.
         :param prefix: only secondary keys that begin with these bytes.
@@ -2492,11 +2501,11 @@ class TableMapping(TableMappingBase[K, V]):
     _twin: AsyncTableMapping[K, V]
 
     def listing(self, page_size: int = DEFAULT_PAGE_SIZE) -> TableIterator[TableKey[Any, Any]]:
-        """The keys of the table that belong to the mapping."""
+        """Iterate over the keys of the table that belong to the mapping."""
         return TableIterator(self._portal, self._twin.listing(page_size))
 
     def entries(self, page_size: int = DEFAULT_PAGE_SIZE) -> TableIterator[TableEntry[Any, Any, V]]:
-        """The entries of the table that belong to the mapping, with their versions."""
+        """Iterate over the entries of the table that belong to the mapping, with their versions."""
         return TableIterator(self._portal, self._twin.entries(page_size))
 
     async def getitem(self, key: K) -> V:
@@ -2560,13 +2569,13 @@ class TableMapping(TableMappingBase[K, V]):
         await self._call(self._twin.clear)
 
     def keys(self) -> AsyncGenerator[K, None]:
-        """The keys, in order: ``async for key in mapping.keys()``."""
+        """Iterate over the keys, in order: ``async for key in mapping.keys()``."""
         return self._keys()
 
     def values(self) -> AsyncGenerator[V, None]:
-        """The values, in the order of their keys: ``async for value in mapping.values()``."""
+        """Iterate over the values, in the order of their keys: ``async for value in mapping.values()``."""
         return self._values()
 
     def items(self) -> AsyncGenerator[tuple[K, V], None]:
-        """The keys and values, in the order of the keys: ``async for key, value in mapping.items()``."""
+        """Iterate over the items, in the order of their keys: ``async for key, value in mapping.items()``."""
         return self._items()

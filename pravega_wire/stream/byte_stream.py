@@ -368,7 +368,7 @@ class ByteStreamWriter(trio.abc.SendStream):
             await trio.lowlevel.checkpoint()
 
     def metrics(self) -> WriterMetrics:
-        """Counters and latencies since the writer was opened. The number of events is always 0."""
+        """Return the counters and latencies since the writer was opened. The number of events is 0."""
         return self._counts.metrics(str(self.stream), *self._written())
 
     def _written(self) -> tuple[int, int, int]:

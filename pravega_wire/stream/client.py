@@ -288,7 +288,7 @@ class PravegaClient:
 
     @limited("checking whether scope {} exists")
     async def scope_exists(self, scope: str) -> bool:
-        """Whether the scope exists."""
+        """Return whether the scope exists."""
         self._core.check_open()
         return await self._core.controller.check_scope_exists(scope)
 
@@ -360,7 +360,7 @@ class PravegaClient:
 
     @limited("checking whether stream {} exists")
     async def stream_exists(self, stream: StreamName) -> bool:
-        """Whether the stream exists."""
+        """Return whether the stream exists."""
         name = self._resolve(stream)
         return await self._core.controller.check_stream_exists(name.scope, name.name)
 
@@ -453,7 +453,10 @@ class PravegaClient:
 
     @limited("fetching the active segments of stream {}")
     async def active_segments(self, stream: StreamName) -> list[SegmentWithRange]:
-        """Return the segments that take events now, with their key ranges; none for a sealed stream."""
+        """Return the segments that take events now, with their key ranges; none for a sealed stream.
+
+        :raises StreamNotFoundError: the stream does not exist.
+        """
         name = self._resolve(stream)
         return await self._core.controller.get_current_segments(name.scope, name.name)
 
@@ -462,6 +465,7 @@ class PravegaClient:
         """Return the segments that were active in an epoch.
 
         :param epoch: the number of the epoch. The first epoch of a stream is 0.
+        :raises StreamNotFoundError: the stream or the epoch does not exist.
         """
         name = self._resolve(stream)
         check_count("epoch", epoch, 0, INT32_MAX)
@@ -483,7 +487,10 @@ class PravegaClient:
     async def successors(self, stream: StreamName, segment_id: int) -> Successors:
         """Return the segments that follow a sealed segment, each with all its predecessors.
 
-        :param segment_id: the id of the sealed segment.
+        The result is empty if the stream was sealed, or if the segment is active.
+
+        :param segment_id: the id of the segment.
+        :raises StreamNotFoundError: the stream does not exist.
         """
         name = self._resolve(stream)
         check_count("segment_id", segment_id, 0)
@@ -501,7 +508,9 @@ class PravegaClient:
         :param seal: ids of the active segments to seal.
         :param new_ranges: ``(low, high)`` key ranges of the new segments. Together they must cover exactly
             the ranges of the sealed segments.
-        :raises InvalidArgumentError: ``seal`` is empty, or a range is empty, or ranges overlap.
+        :raises StreamNotFoundError: the stream does not exist.
+        :raises InvalidArgumentError: ``seal`` or ``new_ranges`` is empty, a range is empty, or ranges
+            overlap.
         :raises ScaleConflictError: the ranges do not fit, a segment is not active, fewer segments than the
             scaling policy's minimum would be left, or another scale is running.
         :raises PravegaTimeoutError: the scale has started and is not complete after ``operation_timeout``
@@ -1001,7 +1010,7 @@ class PravegaClient:
 
     @limited("checking whether reader group {} exists")
     async def reader_group_exists(self, group: StreamName) -> bool:
-        """Whether the reader group exists."""
+        """Return whether the reader group exists."""
         return await reader_group.exists(self._core, self._resolve(group))
 
     async def list_reader_groups(self, scope: str | None = None) -> list[ScopedStream]:
@@ -1102,7 +1111,7 @@ class PravegaClient:
 
     @limited("checking whether key-value table {} exists")
     async def key_value_table_exists(self, table: StreamName) -> bool:
-        """Whether the key-value table exists."""
+        """Return whether the key-value table exists."""
         try:
             await self.key_value_table_configuration(table)
         except KeyValueTableNotFoundError:

@@ -734,7 +734,7 @@ class KeyValueTable(Generic[P, S, V]):
         after: bytes | None = None,
         page_size: int = DEFAULT_PAGE_SIZE,
     ) -> TableIterator[TableKey[P, S]]:
-        """Keys in unsigned byte order: ``async for key in table.keys()``.
+        """Iterate over keys in unsigned byte order: ``async for key in table.keys()``.
 
         The parameters are those of :meth:`entries`.
         """
@@ -760,10 +760,10 @@ class KeyValueTable(Generic[P, S, V]):
         after: bytes | None = None,
         page_size: int = DEFAULT_PAGE_SIZE,
     ) -> TableIterator[TableEntry[P, S, V]]:
-        """Entries in unsigned byte order of their keys: ``async for entry in table.entries()``.
+        """Iterate over entries in the order of their keys: ``async for entry in table.entries()``.
 
-        All partitions are merged. Entries that change during the iteration are returned as they were before
-        or after the change.
+        The order is that of the unsigned bytes of the keys, over all partitions. Entries that change during
+        the iteration are returned as they were before or after the change.
 
         :param primary: only this primary key.
         :param between: the first and last primary key, both inclusive; None for no bound.
@@ -1131,7 +1131,7 @@ class TableFamily(Generic[P, S, V]):
         after: bytes | None = None,
         page_size: int = DEFAULT_PAGE_SIZE,
     ) -> TableIterator[TableKey[P, S]]:
-        """Keys in unsigned byte order of the secondary keys. The parameters are those of :meth:`entries`."""
+        """Iterate over keys in the order of the secondary keys. See :meth:`entries` for the parameters."""
         return self._table.keys(
             primary=self._primary,
             secondary_between=between,
@@ -1148,7 +1148,7 @@ class TableFamily(Generic[P, S, V]):
         after: bytes | None = None,
         page_size: int = DEFAULT_PAGE_SIZE,
     ) -> TableIterator[TableEntry[P, S, V]]:
-        """Entries in unsigned byte order of their secondary keys.
+        """Iterate over entries in unsigned byte order of their secondary keys.
 
         :param between: the first and last secondary key, both inclusive; None for no bound.
         :param prefix: only secondary keys that begin with these bytes.
@@ -1199,11 +1199,11 @@ class TableMapping(Generic[K, V]):
         return f"<TableMapping of {self._table.name}>"
 
     def listing(self, page_size: int = DEFAULT_PAGE_SIZE) -> TableIterator[TableKey[Any, Any]]:
-        """The keys of the table that belong to the mapping."""
+        """Iterate over the keys of the table that belong to the mapping."""
         return self._table.keys(primary=self._primary, page_size=page_size)
 
     def entries(self, page_size: int = DEFAULT_PAGE_SIZE) -> TableIterator[TableEntry[Any, Any, V]]:
-        """The entries of the table that belong to the mapping, with their versions."""
+        """Iterate over the entries of the table that belong to the mapping, with their versions."""
         return self._table.entries(primary=self._primary, page_size=page_size)
 
     async def getitem(self, key: K) -> V:
@@ -1314,17 +1314,17 @@ class TableMapping(Generic[K, V]):
             await self._table.remove_many(page)
 
     async def keys(self) -> AsyncIterator[K]:
-        """The keys, in order: ``async for key in mapping.keys()``."""
+        """Iterate over the keys, in order: ``async for key in mapping.keys()``."""
         async for key in self.listing():
             yield self.of_key(key)
 
     async def values(self) -> AsyncIterator[V]:
-        """The values, in the order of their keys: ``async for value in mapping.values()``."""
+        """Iterate over the values, in the order of their keys: ``async for value in mapping.values()``."""
         async for entry in self.entries():
             yield entry.value
 
     async def items(self) -> AsyncIterator[tuple[K, V]]:
-        """The keys and values, in the order of the keys: ``async for key, value in mapping.items()``."""
+        """Iterate over the items, in the order of their keys: ``async for key, value in mapping.items()``."""
         async for entry in self.entries():
             yield self.of_key(entry.key), entry.value
 

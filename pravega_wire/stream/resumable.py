@@ -136,7 +136,7 @@ async def _stored(
 
 
 class ResumableWriter(EventWriter):
-    """Appends a numbered sequence of events that another process can resume. No duplicates, no transaction.
+    """Appends a numbered sequence of events that another process can resume without duplicates.
 
     Made by :meth:`PravegaClient.resumable_writer`. Event ``n`` of the sequence is stored exactly once, no
     matter which processes write it and how often, as long as every process with this id writes the same

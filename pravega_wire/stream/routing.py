@@ -654,7 +654,7 @@ class RoutedWriter:
     # --- called by the appenders ----------------------------------------------------------------
 
     def metrics(self) -> WriterMetrics:
-        """Counters and latencies since the writer was opened."""
+        """Return the counters and latencies since the writer was opened."""
         return self._counts.metrics(self._name, *self._written())
 
     def _written(self) -> tuple[int, int, int]:

@@ -205,7 +205,7 @@ class StateSynchronizer(Generic[S, I, U]):
                 return self._state
 
     async def wait_for_updates(self) -> S | None:
-        """Wait until another process has written an update, then fetch it. Returns the state.
+        """Wait until there are records newer than the known state, and fetch them. Returns the state.
 
         The store holds the request until something is written, so there is no polling delay.
 

@@ -318,7 +318,7 @@ class Transaction:
             raise await self._why_closed() from error
 
     def metrics(self) -> WriterMetrics:
-        """Counters of the events written through this object, whether or not the transaction is committed."""
+        """Return the counters of events written through this object, whether they are committed or not."""
         if self._writer is None:
             return self._core.counters.writing(self.stream).metrics(
                 f"transaction {self.txn_id} on {self.stream}"

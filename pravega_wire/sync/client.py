@@ -226,7 +226,7 @@ class PravegaClient(PravegaClientBase):
         return self._call(timeout, self._twin.delete_scope, scope, recursive=recursive)
 
     def scope_exists(self, scope: str, *, timeout: float | None = None) -> bool:
-        """Whether the scope exists.
+        """Return whether the scope exists.
 
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
             None, the default, sets no limit.
@@ -293,7 +293,7 @@ class PravegaClient(PravegaClientBase):
         return self._call(timeout, self._twin.delete_stream, stream, seal=seal)
 
     def stream_exists(self, stream: StreamName, *, timeout: float | None = None) -> bool:
-        """Whether the stream exists.
+        """Return whether the stream exists.
 
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
             None, the default, sets no limit.
@@ -386,6 +386,7 @@ class PravegaClient(PravegaClientBase):
 
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
             None, the default, sets no limit.
+        :raises StreamNotFoundError: the stream does not exist.
         """
         return self._call(timeout, self._twin.active_segments, stream)
 
@@ -397,6 +398,7 @@ class PravegaClient(PravegaClientBase):
         :param epoch: the number of the epoch. The first epoch of a stream is 0.
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
             None, the default, sets no limit.
+        :raises StreamNotFoundError: the stream or the epoch does not exist.
         """
         return self._call(timeout, self._twin.epoch_segments, stream, epoch)
 
@@ -416,9 +418,12 @@ class PravegaClient(PravegaClientBase):
     def successors(self, stream: StreamName, segment_id: int, *, timeout: float | None = None) -> Successors:
         """Return the segments that follow a sealed segment, each with all its predecessors.
 
-        :param segment_id: the id of the sealed segment.
+        The result is empty if the stream was sealed, or if the segment is active.
+
+        :param segment_id: the id of the segment.
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
             None, the default, sets no limit.
+        :raises StreamNotFoundError: the stream does not exist.
         """
         return self._call(timeout, self._twin.successors, stream, segment_id)
 
@@ -437,7 +442,9 @@ class PravegaClient(PravegaClientBase):
             the ranges of the sealed segments.
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
             None, the default, sets no limit.
-        :raises InvalidArgumentError: ``seal`` is empty, or a range is empty, or ranges overlap.
+        :raises StreamNotFoundError: the stream does not exist.
+        :raises InvalidArgumentError: ``seal`` or ``new_ranges`` is empty, a range is empty, or ranges
+            overlap.
         :raises ScaleConflictError: the ranges do not fit, a segment is not active, fewer segments than the
             scaling policy's minimum would be left, or another scale is running.
         :raises PravegaTimeoutError: the scale has started and is not complete after ``operation_timeout``
@@ -924,7 +931,7 @@ class PravegaClient(PravegaClientBase):
         return self._call(timeout, self._twin.delete_reader_group, group)
 
     def reader_group_exists(self, group: StreamName, *, timeout: float | None = None) -> bool:
-        """Whether the reader group exists.
+        """Return whether the reader group exists.
 
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
             None, the default, sets no limit.
@@ -1024,7 +1031,7 @@ class PravegaClient(PravegaClientBase):
         return self._call(timeout, self._twin.create_key_value_table, table, configuration)
 
     def key_value_table_exists(self, table: StreamName, *, timeout: float | None = None) -> bool:
-        """Whether the key-value table exists.
+        """Return whether the key-value table exists.
 
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
             None, the default, sets no limit.
@@ -1257,7 +1264,7 @@ class RoutedWriter(RoutedWriterBase):
         return self._outstanding_bytes
 
     def metrics(self) -> WriterMetrics:
-        """Counters and latencies since the writer was opened."""
+        """Return the counters and latencies since the writer was opened."""
         return self._metrics()
 
     @property
@@ -1309,7 +1316,7 @@ class EventWriter(RoutedWriter):
 
 
 class ResumableWriter(EventWriter, ResumableWriterBase):
-    """Appends a numbered sequence of events that another process can resume. No duplicates, no transaction.
+    """Appends a numbered sequence of events that another process can resume without duplicates.
 
     Made by :meth:`PravegaClient.resumable_writer`. Event ``n`` of the sequence is stored exactly once, no
     matter which processes write it and how often, as long as every process with this id writes the same
@@ -1514,7 +1521,7 @@ class Transaction(TransactionBase):
         self._call(timeout, self._twin.flush)
 
     def metrics(self) -> WriterMetrics:
-        """Counters of the events written through this object, whether or not the transaction is committed."""
+        """Return the counters of events written through this object, whether they are committed or not."""
         return self._metrics()
 
     def commit(self, timestamp: int | None = None, *, timeout: float | None = None) -> None:
@@ -2281,7 +2288,7 @@ class StateSynchronizer(Closable, Generic[S, I, U]):
         return self._call(timeout, self._twin.fetch_updates)
 
     def wait_for_updates(self, *, timeout: float | None = None) -> S | None:
-        """Wait until another process has written an update, then fetch it. Returns the state.
+        """Wait until there are records newer than the known state, and fetch them. Returns the state.
 
         The store holds the request until something is written, so there is no polling delay.
 
@@ -2528,7 +2535,7 @@ class KeyValueTable(KeyValueTableBase, Generic[P, S, V]):
         after: bytes | None = None,
         page_size: int = DEFAULT_PAGE_SIZE,
     ) -> TableIterator[TableKey[P, S]]:
-        """Keys in unsigned byte order: ``for key in table.keys()``.
+        """Iterate over keys in unsigned byte order: ``for key in table.keys()``.
 
         The parameters are those of :meth:`entries`.
         """
@@ -2556,10 +2563,10 @@ class KeyValueTable(KeyValueTableBase, Generic[P, S, V]):
         after: bytes | None = None,
         page_size: int = DEFAULT_PAGE_SIZE,
     ) -> TableIterator[TableEntry[P, S, V]]:
-        """Entries in unsigned byte order of their keys: ``for entry in table.entries()``.
+        """Iterate over entries in the order of their keys: ``for entry in table.entries()``.
 
-        All partitions are merged. Entries that change during the iteration are returned as they were before
-        or after the change.
+        The order is that of the unsigned bytes of the keys, over all partitions. Entries that change during
+        the iteration are returned as they were before or after the change.
 
         :param primary: only this primary key.
         :param between: the first and last primary key, both inclusive; None for no bound.
@@ -2757,7 +2764,7 @@ class TableFamily(Handle, Generic[P, S, V]):
         after: bytes | None = None,
         page_size: int = DEFAULT_PAGE_SIZE,
     ) -> TableIterator[TableKey[P, S]]:
-        """Keys in unsigned byte order of the secondary keys. The parameters are those of :meth:`entries`."""
+        """Iterate over keys in the order of the secondary keys. See :meth:`entries` for the parameters."""
         return TableIterator(
             self._portal, self._twin.keys(between=between, prefix=prefix, after=after, page_size=page_size)
         )
@@ -2770,7 +2777,7 @@ class TableFamily(Handle, Generic[P, S, V]):
         after: bytes | None = None,
         page_size: int = DEFAULT_PAGE_SIZE,
     ) -> TableIterator[TableEntry[P, S, V]]:
-        """Entries in unsigned byte order of their secondary keys.
+        """Iterate over entries in unsigned byte order of their secondary keys.
 
         :param between: the first and last secondary key, both inclusive; None for no bound.
         :param prefix: only secondary keys that begin with these bytes.
