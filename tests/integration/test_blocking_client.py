@@ -600,7 +600,7 @@ def test_calls_end_when_their_time_is_over(
         assert "EventWriter.flush did not finish within 0.3 s" in messages["flush"]
         about = f"within 0.3 s (of {config.resolve('s')})"
         for name in ("write", "write an iterable"):
-            assert f"EventWriter.write_events did not end {about}" in messages[name]
+            assert f"EventWriter.write_events did not finish {about}" in messages[name]
         for name in ("flush", "ack", "write", "commit", "tail"):
             assert "/s" in messages[name] or " s)" in messages[name], messages[name]
         proxy.resume()
