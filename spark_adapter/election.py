@@ -1,13 +1,14 @@
-"""Exactly once where nobody on the driver runs before the tasks: they elect the transaction.
+"""Exactly-once writes without driver code before the tasks: the task attempts elect the transaction.
 
-A data source of PySpark has no code on the driver that knows the batch before its tasks start. So the first
-task attempt claims the batch for its driver, through the ledger; the others take up the transaction of that
-claim; and the driver goes on from ``staged`` (:data:`~spark_adapter.commit.STEPS`) when Spark hands it what
-the attempts reported. The records are those of :class:`~spark_adapter.commit.BatchCommitter`.
+A PySpark data source runs no code on the driver that knows the batch before its tasks start. So the first
+task attempt claims the batch for its driver, through the ledger, and the others use the transaction of that
+claim. The driver continues after ``staged`` (:data:`~spark_adapter.commit.STEPS`), when Spark passes it the
+reports of the attempts. The records are those of :class:`~spark_adapter.commit.BatchCommitter`.
 
-Attempts of one run of a query share its session. One that finds its session among those whose claim is void
-belongs to a driver that was overtaken, and is refused. Safety does not depend on it: each record but STAGING
-is appended on the condition that its author knows everything before it.
+All attempts of one run of a query have the same session. If an attempt finds its session among those whose
+claim is void, another driver has taken over from its driver, and the attempt is rejected. Safety does not
+depend on that: each record except STAGING is appended on condition that its author has read everything before
+it.
 """
 
 from __future__ import annotations
@@ -56,17 +57,18 @@ log = logging.getLogger(__name__)
 
 
 class Client(commit.Client, Protocol):
-    """What is needed of ``pravega_wire.sync.PravegaClient``."""
+    """The part of ``pravega_wire.sync.PravegaClient`` that is used here."""
 
     def ping_transaction(self, stream: Any, txn_id: UUID, /, *, lease_ms: int) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Attempted:
-    """What became of one task attempt.
+    """The outcome of one task attempt.
 
-    :ivar outcome: ``written``; ``empty``: there were no rows; ``skipped``: the batch is visible already.
-    :ivar result: what was written. :ivar txn: what it was staged for; only with ``exactly_once``.
+    :ivar outcome: ``written``, ``empty`` (there were no rows) or ``skipped`` (the batch is already visible).
+    :ivar result: the report of the written data, or None.
+    :ivar txn: id of the transaction that the data was staged for; only with ``exactly_once``.
     """
 
     outcome: Literal["written", "empty", "skipped"]
@@ -75,12 +77,16 @@ class Attempted:
 
 
 class HeldTransaction:
-    """An open transaction that another process may have begun; its lease is kept up until :meth:`close`.
+    """An open transaction, perhaps begun by another process, whose lease is renewed until :meth:`close`.
 
-    The lease is renewed now, and by a thread after that. Without writing, this takes one call where
-    ``PravegaClient.transaction`` takes two and does not renew.
+    The lease is renewed once by the constructor, and then by a thread. If nothing is written, this takes one
+    call, while ``PravegaClient.transaction`` takes two and does not renew the lease.
 
-    :raises TransactionAbortedError: the transaction is not open any more.
+    :param client: the client to use.
+    :param stream: stream of the transaction.
+    :param txn_id: id of the transaction.
+    :param lease_ms: the lease in milliseconds.
+    :raises TransactionAbortedError: the transaction is no longer open.
     """
 
     def __init__(self, client: Client, stream: Any, txn_id: UUID, lease_ms: int) -> None:
@@ -94,26 +100,31 @@ class HeldTransaction:
 
     @property
     def txn_id(self) -> UUID:
-        """Its id."""
+        """The id of the transaction."""
         return self._txn_id
 
     def ping(self, lease_ms: int | None = None) -> None:
-        """Renew the lease now; errors as the class."""
+        """Renew the lease now.
+
+        :param lease_ms: the lease in milliseconds; default: that of the constructor.
+        :raises TransactionAbortedError: the transaction is no longer open.
+        """
         if not self._client.ping_transaction(self._stream, self._txn_id, lease_ms=lease_ms or self._lease_ms):
             raise TransactionAbortedError(
-                f"transaction {self._txn_id} on {self._stream} is not open any more: its lease of "
-                f"{self._lease_ms} ms (transaction_timeout_ms) ran out, or somebody ended it",
+                f"transaction {self._txn_id} on {self._stream} is no longer open: its lease of "
+                f"{self._lease_ms} ms (transaction_timeout_ms) expired, or another program ended it",
                 status=None,
                 transaction=self._txn_id,
             )
 
     def abort(self) -> None:
-        """Drop what is in it."""
+        """Abort the transaction: its data is dropped."""
         self.close()
         self._client.abort_transaction(self._stream, self._txn_id)
 
     def close(self) -> None:
-        """Stop renewing the lease; again is harmless, and a renewal that is under way is not waited for."""
+        """Stop renewing the lease, without waiting for a renewal in progress. Calling it again has no
+        effect."""
         self._closed.set()
 
     def __enter__(self) -> Self:
@@ -132,14 +143,15 @@ class HeldTransaction:
                     log.warning("%s", error)
                 return
             except PravegaError as error:
-                # the lease outlasts several tries; the commit will say if it did not
+                # The lease outlasts several attempts; if it does expire, the commit reports that.
                 log.info("transaction %s was not renewed this time: %s", self._txn_id, error)
 
 
 class ElectedCommitter(BatchCommitter):
-    """The protocol in parts: :meth:`claim` in each task attempt, the others on the driver.
+    """The protocol in parts: :meth:`claim` in each task attempt, the other methods on the driver.
 
-    Arguments and ``hook`` as :class:`BatchCommitter`; ``session`` is that of the run the attempt belongs to.
+    The arguments are those of :class:`BatchCommitter`; ``session`` is that of the run to which the attempt
+    belongs.
     """
 
     _client: Client
@@ -147,15 +159,18 @@ class ElectedCommitter(BatchCommitter):
     # --- in a task attempt ----------------------------------------------------------------------
 
     def claim(self, batch: int, patience: float = 0) -> UUID | None:
-        """The transaction that the batch is to be staged for; hold it while writing (:meth:`hold`).
+        """Return the id of the transaction for the batch's staged data; hold it while writing (:meth:`hold`).
 
-        None if the batch is visible, or was PREPARED by an earlier run and has been finished here. The first
-        attempt of a run that comes here begins the transaction and removes what void claims left.
+        The first attempt of a run that calls this begins the transaction, and removes the leftovers of void
+        claims.
 
-        :param patience: seconds to wait for another attempt's claim before this one makes its own.
-        :raises FencedError: another driver has taken over from the one this attempt works for.
-        :raises InvalidArgumentError: the ledger has never heard of the sink; see :meth:`BatchCommitter.run`.
-        :raises TransactionUnknownError: as there.
+        :param batch: number of the batch.
+        :param patience: seconds to wait for another attempt's claim before this attempt makes its own.
+        :returns: the id; None if the batch is visible, or was PREPARED by an earlier run and has been
+            finished here.
+        :raises FencedError: another driver has taken over from this attempt's driver.
+        :raises InvalidArgumentError: the ledger has no record of the sink; see :meth:`BatchCommitter.run`.
+        :raises TransactionUnknownError: see :meth:`BatchCommitter.run`.
         """
         own: Transaction | None = None
         until = time.monotonic() + patience
@@ -173,11 +188,11 @@ class ElectedCommitter(BatchCommitter):
                 if isinstance(decision, Resume):
                     if self._resume(decision.prepared):
                         return None
-                    # its transaction is lost, and with it the claim of whoever prepared it
+                    # Its transaction is lost, and with it the claim of the driver that prepared it.
                 elif held is not None and held.session == self._session and held.batch == batch:
                     if own is None or held.txn != own.txn_id:
                         return held.txn
-                    # the offer below was taken, and its answer lost
+                    # The offer below was accepted, but its reply was lost.
                     elected, own = own, None
                     return self._elected(elected)
                 self._require_newest(held)
@@ -190,7 +205,7 @@ class ElectedCommitter(BatchCommitter):
                 try:
                     taken = self._journal.offer(self._claiming(batch, offered.txn_id))
                 except BaseException:
-                    # the claim may be in the ledger: then the next attempt goes on with its transaction
+                    # The claim may be in the ledger: then the next attempt continues with its transaction.
                     offered.close()
                     raise
                 if taken:
@@ -206,22 +221,23 @@ class ElectedCommitter(BatchCommitter):
             self._tidy()
             self._reach("tidied")
         finally:
-            # whoever writes for it holds it; if this attempt fails here, another one goes on with the claim
+            # Each writer holds it; if this attempt fails here, another one continues with the claim.
             txn.close()
         return txn.txn_id
 
     def _require_not_overtaken(self, state: SinkState) -> None:
-        """Refuse to go on behind another driver.
+        """Check that no other driver has taken over.
 
-        What it wrote as a later batch may have other rows than this driver's batch of that number.
+        A batch that it has written may have other rows than this driver's batch with the same number.
         """
         if self._session in state.overtaken:
             raise self._fenced()
 
     def _require_newest(self, held: Claim | None) -> None:
-        """Refuse to take a batch from a driver that has begun later.
+        """Check that the batch is not claimed by a driver that has started later.
 
-        Clocks only decide who gives way: whoever claims is safe by the ledger's conditions.
+        Clocks decide only which driver stops; a claim is safe in any case, because of the ledger's
+        conditions.
         """
         if held is None or held.session == self._session:
             return
@@ -230,56 +246,63 @@ class ElectedCommitter(BatchCommitter):
         mine, others = self._began, held.began
         if mine is not None and others is not None and mine < others:
             raise FencedError(
-                f"{self._key}: another driver has taken over: {held.session} has claimed batch {held.batch}, "
-                f"and began {(others - mine) / 1000} s after this one by their clocks",
+                f"{self._key}: another driver has taken over, so this one must stop: {held.session} has "
+                f"claimed batch {held.batch}, and started {(others - mine) / 1000} s after this one by "
+                "their clocks",
                 transaction=held.txn,
             )
 
     def require_claim(self, txn_id: UUID) -> None:
-        """Make sure that what has just been made for a transaction will be found by whoever ends it.
+        """Check that staging segments just created for a transaction will be found by the process that ends
+        it.
 
-        What is made once its batch is finished belongs to nothing, and has to be deleted by who made it.
+        Segments that are created after the batch has finished are not used, and their creator has to delete
+        them.
 
+        :param txn_id: id of the transaction.
         :raises FencedError: the batch is finished or about to be, or another driver has taken over.
         """
         self._journal.refresh()
         held = self._journal.sink_state.claim
         if held is None or held.txn != txn_id or held.prepared is not None:
             raise FencedError(
-                f"{self._key}: nothing more can be staged for transaction {txn_id}: another attempt has "
-                "finished its work, or another driver has taken over",
+                f"{self._key}: no more data can be staged for transaction {txn_id}: another attempt has "
+                "finished the partition, or another driver has taken over",
                 transaction=txn_id,
             )
 
     def hold(self, txn_id: UUID) -> HeldTransaction:
-        """Keep the lease of a claimed transaction up.
+        """Keep renewing the lease of a claimed transaction.
 
-        :raises TransactionAbortedError: it is lost; the batch fails, and another run writes it.
+        :param txn_id: id of the transaction.
+        :raises TransactionAbortedError: the transaction is lost; the batch fails, and another run writes it.
         """
         return HeldTransaction(self._client, self._stream, txn_id, self._lease_ms)
 
     def _give_up(self, txn: Transaction) -> None:
-        """End a transaction that no record names; if that fails, its lease ends it."""
+        """Abort a transaction that is in no record; if that fails, it ends when its lease expires."""
         try:
             txn.abort()
         except PravegaError as error:
-            log.info("%s: %s is left to its lease: %s", self._key, txn.txn_id, error)
+            log.info("%s: transaction %s will end with its lease: %s", self._key, txn.txn_id, error)
 
     # --- on the driver --------------------------------------------------------------------------
 
     def settle(self, batch: int, attempts: Iterable[Attempted]) -> BatchReport:
-        """Make the batch visible, whatever part of that is done already.
+        """Make the batch visible; steps that are already done are skipped.
 
-        :param attempts: one for each partition.
-        :raises TransactionError: the attempts have not all written for one transaction.
+        :param batch: number of the batch.
+        :param attempts: the outcome of one attempt for each partition.
+        :raises TransactionError: the attempts have written for different transactions.
         """
         attempts = list(attempts)
         wrote = {each.txn for each in attempts if each.txn is not None}
         skipped = any(each.outcome == "skipped" for each in attempts)
         if len(wrote) > 1 or (wrote and skipped):
             raise TransactionError(
-                f"{self._key}: batch {batch} changed hands while its tasks ran: some have written for "
-                f"{' and '.join(sorted(map(str, wrote)))}, others found another transaction. Run it again"
+                f"{self._key}: another driver claimed batch {batch} while its tasks ran: some tasks have "
+                f"written for {' and '.join(sorted(map(str, wrote)))}, others found another transaction. "
+                "Run it again"
             )
         if wrote:
             results = [each.result for each in attempts if each.result is not None]
@@ -287,11 +310,13 @@ class ElectedCommitter(BatchCommitter):
         return self.finish(batch) if skipped else self.note_empty(batch)
 
     def complete(self, batch: int, txn_id: UUID, results: Sequence[AttemptResult]) -> BatchReport:
-        """Make visible what the attempts have staged. Again is harmless.
+        """Make the staged data of the attempts visible. Calling it again has no effect.
 
-        :param txn_id: the transaction they staged it for. :param results: of one attempt of each partition.
+        :param batch: number of the batch.
+        :param txn_id: id of the transaction that the data was staged for.
+        :param results: the results of one attempt for each partition.
         :raises FencedError: another driver has taken over since.
-        :raises TransactionError: the transaction was lost; nothing is visible, run the batch again.
+        :raises TransactionError: the transaction was lost; nothing is visible, so run the batch again.
         """
         started = time.monotonic()
         self._journal.refresh()
@@ -306,8 +331,8 @@ class ElectedCommitter(BatchCommitter):
         if held.prepared is not None:
             if not self._resume(held.prepared):
                 raise TransactionAbortedError(
-                    f"{self._key}: transaction {txn_id} of batch {batch} was aborted after PREPARED: nothing "
-                    "of it is visible, and the next run writes it again",
+                    f"{self._key}: transaction {txn_id} of batch {batch} was aborted after PREPARED: none "
+                    "of its rows are visible, and the next run writes it again",
                     status="ABORTED",
                     transaction=txn_id,
                 )
@@ -315,29 +340,33 @@ class ElectedCommitter(BatchCommitter):
         else:
             with self.hold(txn_id) as txn:
                 prepared, nbytes = self._write_in(txn, batch, lambda: results)
-        self._housekeep("the ledger is not made short", self._journal.compact)
+        self._housekeep("the ledger is not compacted", self._journal.compact)
         seconds = time.monotonic() - started
         return BatchReport(batch, outcome, prepared.rows, nbytes, txn_id, seconds)
 
     def finish(self, batch: int) -> BatchReport:
-        """See to a batch that every attempt found visible, or finished.
+        """Finish a batch that every attempt found visible or finished.
 
-        :raises TransactionError: it is not DONE after all.
+        :param batch: number of the batch.
+        :raises TransactionError: the batch is not DONE after all.
         """
         self._journal.refresh()
         last = self._journal.sink_state.last_done
         if last is None or last < batch:
-            raise TransactionError(f"{self._key}: no task wrote batch {batch}, and it is not DONE")
+            raise TransactionError(
+                f"{self._key}: no task wrote batch {batch}, but it is not DONE either; run it again"
+            )
         self._is_done(batch, last)
         return BatchReport(batch, "skipped")
 
     def note_empty(self, batch: int) -> BatchReport:
-        """See to a batch without rows: the first one makes the sink known to the ledger.
+        """Finish a batch without rows; the first one creates the sink's records in the ledger.
 
-        One that an earlier run has begun, with rows, is finished if it was PREPARED.
+        A batch that an earlier run has started, with rows, is finished if it was PREPARED.
 
+        :param batch: number of the batch.
         :raises FencedError: another driver has taken over.
-        :raises InvalidArgumentError: as :meth:`BatchCommitter.run`.
+        :raises InvalidArgumentError: as for :meth:`BatchCommitter.run`.
         """
         self._journal.refresh()
         state = self._journal.sink_state
@@ -350,9 +379,11 @@ class ElectedCommitter(BatchCommitter):
         return BatchReport(batch, "written")
 
     def withdraw(self, txn_id: UUID) -> bool:
-        """Undo a batch that will not be completed; returns whether there was anything to undo.
+        """Undo a batch that will not be completed; a batch that is PREPARED or DONE, or another driver's, is
+        not changed.
 
-        What is PREPARED or DONE, or of another driver, is left alone.
+        :param txn_id: id of the batch's transaction.
+        :returns: True if there was anything to undo.
         """
         self._journal.refresh()
         held = self._journal.sink_state.claim
@@ -366,7 +397,10 @@ class ElectedCommitter(BatchCommitter):
         return True
 
     def is_prepared(self, txn_id: UUID) -> bool:
-        """Whether the ledger has PREPARED or DONE for a transaction: it may be committed."""
+        """Return True if the ledger has PREPARED or DONE for a transaction, so that it may be committed.
+
+        :param txn_id: id of the transaction.
+        """
         self._journal.refresh()
         state = self._journal.sink_state
         held = state.claim
@@ -375,9 +409,13 @@ class ElectedCommitter(BatchCommitter):
         )
 
     def forget(self, batch: int, txn_id: UUID) -> None:
-        """Drop the history of a job that nobody will ask for again.
+        """Remove the records of a job that will not be needed again.
 
-        If staging segments are left that could not be deleted, it stays until :func:`sweep` deletes them.
+        If some staging segments could not be deleted, the records stay until :func:`sweep` deletes those
+        segments.
+
+        :param batch: number of the batch.
+        :param txn_id: id of its transaction.
         """
         self._journal.refresh()
         if self._journal.sink_state.leftovers:
@@ -386,10 +424,15 @@ class ElectedCommitter(BatchCommitter):
 
 
 def sweep(client: Client, stream: Any, journal: Journal) -> int:
-    """Remove what unnamed jobs to the journal's stream left when their drivers died; returns how many.
+    """Remove the leftovers of unnamed jobs to the journal's stream whose drivers have died.
 
-    A job that may still be at work is left alone: its transaction is open, or committed while its driver has
-    yet to say so. What cannot be removed now is left to a later job.
+    A job that may still be running is not changed: its transaction is open, or it is committed and its driver
+    has not recorded that yet. Leftovers that cannot be removed now are left to a later job.
+
+    :param client: the client to use.
+    :param stream: the stream.
+    :param journal: the ledger.
+    :returns: the number of jobs whose leftovers were removed.
     """
     journal.refresh()
     swept = 0
@@ -399,7 +442,7 @@ def sweep(client: Client, stream: Any, journal: Journal) -> int:
         try:
             swept += _sweep_job(client, stream, journal, key, state)
         except PravegaError as error:
-            log.warning("%s: what it left cannot be removed now: %s", key, error)
+            log.warning("%s: its leftovers cannot be removed now: %s", key, error)
     return swept
 
 
@@ -421,7 +464,7 @@ def _sweep_job(client: Client, stream: Any, journal: Journal, key: SinkKey, stat
             try:
                 client.delete_staging(stream, txn, sorted(ids))
             except NotFoundError:
-                log.info("the stream of transaction %s is gone, and its segments with it", txn)
+                log.info("the stream of transaction %s no longer exists, nor do its segments", txn)
     last = next(iter(work), state.last_txn)
     if last is None:
         return False

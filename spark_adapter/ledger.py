@@ -1,43 +1,43 @@
-"""The exactly-once ledger: its records, the state they add up to, and what to do next.
+"""The exactly-once ledger: its records, the state that they describe, and the next action.
 
-Nothing here does I/O. A ledger is a revisioned stream; each record is one event, JSON in UTF-8 with
-sorted keys, one object per record:
+Nothing here does I/O. A ledger is a revisioned stream. Each record is one event: a JSON object in UTF-8 with
+sorted keys:
 
 ``{"v": 3, "phase": ..., "id": ..., "query": ..., "stream": ..., "sink": ..., "batch": ..., "txn": ...,
 "session": ...}``
 
-``query``, ``stream`` (``scope/stream``, where the batch goes) and ``sink`` (a name, or "") are the key: each
-key has a history of its own.
+``query``, ``stream`` (``scope/stream``, the stream that the batch is written to) and ``sink`` (a name, or "")
+are the key: each key has its own history.
 
 ==========  ======================================================================================
 phase       meaning, and its further fields
 ==========  ======================================================================================
 PREPARING   a driver (``session``) claims ``batch`` for its key with the open transaction ``txn``;
             every earlier claim of the key that is not DONE is void from here on. ``checkpoint``:
-            the engine's own id of the query, or null. ``began``: when the driver planned the write, in
-            ms since 1970 by its own clock, if known. Task attempts may claim for their driver
+            the engine's own id of the query, or null. ``began``: time when the driver planned the write,
+            in ms since 1970 by its own clock, if known. Task attempts may claim for their driver
 STAGING     a task attempt is about to create staging segments named by ``staging``
-PREPARED    ``txn`` holds the whole batch and may be committed: the point of no return. ``rows``,
-            ``contents`` (what each segment of ``txn`` holds, as ``[segment id, bytes, crc32]``),
+PREPARED    ``txn`` contains the whole batch and may be committed: the point of no return. ``rows``,
+            ``contents`` (the data in each segment of ``txn``, as ``[segment id, bytes, crc32]``),
             ``cut`` (the tail of the stream before the commit, as text), ``winners`` (staging ids that
             were merged) and ``timestamp`` (event time of the batch in ms, or null)
-DONE        ``txn`` is committed and nothing of the batch is left behind, unless ``tidied`` is there and
-            false: then the next batch sees to that. ``rows``
-FORGET      the key is of a job without a name that has ended: nothing will ask for it again
-SNAPSHOT    ``sinks``: the state of every key, so that everything before it can be truncated. In
-            several records if it is large: ``part`` of ``parts`` (from 0), all of one ``snapshot``
-            (an id) and with nothing in between; else they say nothing
+DONE        ``txn`` is committed and the batch has no leftovers, unless ``tidied`` exists and is false:
+            then the next batch removes them. ``rows``
+FORGET      the key belongs to a job without a name that has ended: its records are no longer needed
+SNAPSHOT    ``sinks``: the state of every key, so that everything before it can be truncated. A large
+            snapshot has several records: ``part`` of ``parts`` (from 0), all with the same
+            ``snapshot`` (an id) and with no other record in between; otherwise they are ignored
 ==========  ======================================================================================
 
-Ids of transactions, staging segments, sessions and records are UUIDs as 32 hexadecimal digits. A
-reader refuses a higher ``v`` and ignores fields it does not know.
+Ids of transactions, staging segments, sessions and records are UUIDs, written as 32 hexadecimal digits. A
+reader rejects a higher ``v`` and ignores unknown fields.
 
 A PREPARED of version 2 or 1 has ``checksum`` instead of ``contents``: the sum of the events' 64-bit BLAKE2b,
 modulo 2**64.
 
 Records of version 1 have no ``stream`` and no ``sink``, and their SNAPSHOT has ``queries`` by name. They
-count for the sink without a name on the stream that their last PREPARED names in its ``cut``; if none is left
-that does, for the first sink without a name that appends a record of the same query.
+belong to the sink without a name on the stream in the ``cut`` of their last PREPARED. If there is no such
+record, they belong to the first sink without a name that appends a record of the same query.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ _KEPT_OVERTAKEN = 8
 
 
 def event_checksum(events: Iterable[bytes]) -> int:
-    """Order-independent checksum of events: the sum of 64-bit BLAKE2b hashes modulo 2**64."""
+    """Return an order-independent checksum of events: the sum of their 64-bit BLAKE2b hashes modulo 2**64."""
     total = 0
     for event in events:
         total += int.from_bytes(blake2b(event, digest_size=8).digest(), "big")
@@ -97,10 +97,14 @@ def event_checksum(events: Iterable[bytes]) -> int:
 
 
 def staging_id(query: str, batch: int, txn: UUID, partition: int, attempt: int) -> UUID:
-    """Id of the staging segments of one task attempt, derived from what makes it unique.
+    """Return the id of the staging segments of one task attempt, derived from the values that identify it.
 
-    :param partition: index of the partition in the batch. :param attempt: the engine's id of the
-        attempt, unique in one run of the driver (transactions are not shared between runs).
+    :param query: name of the query.
+    :param batch: number of the batch.
+    :param txn: id of the transaction.
+    :param partition: index of the partition in the batch.
+    :param attempt: the engine's id of the attempt, unique in one run of the driver; runs do not share
+        transactions.
     """
     text = f"{query}\0{batch}\0{txn.hex}\0{partition}\0{attempt}"
     return UUID(bytes=blake2b(text.encode(), digest_size=16, person=b"pravega-staging").digest())
@@ -112,22 +116,23 @@ _JOB, _UNNAMED = "(job) ", "(unnamed job) "
 
 
 def job_query(job_id: str) -> str:
-    """What stands for the query's name in the key of a job: never the name of a streaming query."""
+    """Return the text used as the query name in the key of a job; it is never the name of a streaming
+    query."""
     return f"{_JOB}{job_id}"
 
 
 def unnamed_query(session: UUID) -> str:
-    """The same for a job that the user has not named."""
+    """Return the text used as the query name in the key of a job without a name."""
     return f"{_UNNAMED}{session.hex}"
 
 
 def is_unnamed(query: str) -> bool:
-    """Whether a name is one that :func:`unnamed_query` gives."""
+    """Return True if a name is from :func:`unnamed_query`."""
     return query.startswith(_UNNAMED)
 
 
 def is_reserved(name: str) -> bool:
-    """Whether a name might be one of these, and so cannot be a query's."""
+    """Return True if a name could be from one of these functions, so that a query cannot have it."""
     return name.startswith((_JOB, _UNNAMED))
 
 
@@ -136,10 +141,12 @@ def is_reserved(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SinkKey:
-    """What has a history of its own in a ledger.
+    """The key of a history in a ledger.
 
-    :ivar query: the query's name. :ivar stream: where its batches go, as ``scope/stream``; None in the key
-        of records of version 1. :ivar sink: tells sinks of one query and stream apart; "" for the only one.
+    :ivar query: name of the query.
+    :ivar stream: the stream that its batches are written to, as ``scope/stream``; None in the key of records
+        of version 1.
+    :ivar sink: distinguishes sinks of one query and stream; "" if there is only one.
     """
 
     query: str
@@ -163,7 +170,7 @@ class _BatchRecord:
 
     @property
     def key(self) -> SinkKey:
-        """Whose record it is."""
+        """The key of the record's history."""
         return SinkKey(self.query, self.stream, self.sink)
 
 
@@ -186,7 +193,12 @@ class Staging(_BatchRecord):
 class Prepared(_BatchRecord):
     """The point of no return; see the module text.
 
-    :ivar contents: None in records of versions 1 and 2. :ivar checksum: None in those of version 3.
+    :ivar rows: number of events in the batch.
+    :ivar cut: tail of the stream before the commit.
+    :ivar contents: data in each segment of the transaction; None in records of versions 1 and 2.
+    :ivar checksum: sum over the events; None in records of version 3.
+    :ivar winners: ids of the staging segments that were merged.
+    :ivar timestamp: largest event time of the batch in ms, or None.
     """
 
     rows: int
@@ -207,7 +219,7 @@ class Done(_BatchRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forget(_BatchRecord):
-    """The key is not needed any more; see the module text."""
+    """The records of the key are no longer needed; see the module text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,11 +241,15 @@ Record: TypeAlias = Preparing | Staging | Prepared | Done | Forget | Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A batch that somebody began and that is not DONE.
+    """A batch that a driver has started and that is not DONE.
 
-    :ivar staging: ids registered by task attempts so far. :ivar prepared: the PREPARED record.
-    :ivar void: the drivers whose claims were void when this one was made.
-    :ivar began: when its driver planned the write, ms since 1970; None if that is not known.
+    :ivar batch: number of the batch.
+    :ivar txn: id of its transaction.
+    :ivar session: id of the driver.
+    :ivar staging: ids that task attempts have registered so far.
+    :ivar prepared: the PREPARED record, or None.
+    :ivar void: the drivers whose claims were void when this claim was made.
+    :ivar began: time when the driver planned the write, in ms since 1970; None if unknown.
     """
 
     batch: int
@@ -247,16 +263,17 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class SinkState:
-    """What the ledger says of one sink: a query's batches on their way to one stream.
+    """The state of one sink in the ledger: a query's batches for one stream.
 
-    :ivar last_done: highest batch that is DONE, or None. :ivar last_txn: its transaction.
-    :ivar last_session: the driver that recorded it as DONE.
+    :ivar last_done: highest batch that is DONE, or None.
+    :ivar last_txn: id of that batch's transaction.
+    :ivar last_session: id of the driver that recorded it as DONE.
     :ivar claim: the current claim, or None.
-    :ivar leftovers: staging ids by transaction that may still exist and belong to nothing any more;
-        the transactions of void claims are keys even when nothing was staged.
+    :ivar leftovers: staging ids, by transaction, that may still exist but are no longer used; the
+        transactions of void claims are keys even if nothing was staged.
     :ivar checkpoint: the engine's own id of the query in the last claim that had one.
-    :ivar stream: of records of version 1: the stream they are of, or None if none of them says.
-    :ivar overtaken: the last drivers that another one has taken over from, also between two batches.
+    :ivar stream: for records of version 1, their stream, or None if no record names it.
+    :ivar overtaken: the last drivers from which another one has taken over, including between two batches.
     """
 
     last_done: int | None = None
@@ -270,11 +287,11 @@ class SinkState:
 
     @property
     def is_blank(self) -> bool:
-        """Whether nobody has ever claimed a batch."""
+        """True if no batch has ever been claimed."""
         return self.last_done is None and self.claim is None
 
     def knows(self, txn: UUID) -> bool:
-        """Whether a transaction appears in it."""
+        """Return True if the state contains a transaction."""
         claimed = self.claim is not None and self.claim.txn == txn
         return claimed or txn == self.last_txn or txn in self.leftovers
 
@@ -282,21 +299,21 @@ class SinkState:
         return {**self.leftovers, txn: self.leftovers.get(txn, frozenset()) | ids}
 
     def _overtaken_by(self, session: UUID) -> tuple[UUID, ...]:
-        """The drivers that have to stop once that one has claimed or finished a batch."""
+        """Return the drivers that must stop after a driver has claimed or finished a batch."""
         before = {self.last_session} if self.claim is None else {self.last_session, self.claim.session}
         new = sorted(each for each in before if each is not None and each not in self.overtaken)
         return tuple(each for each in (*self.overtaken, *new) if each != session)[-_KEPT_OVERTAKEN:]
 
     def after(self, record: Preparing | Staging | Prepared | Done) -> SinkState:
-        """The state once ``record`` is appended.
+        """Return the state after a record is appended.
 
-        :raises CorruptedStateError: no correct driver appends that record in this state.
+        :raises CorruptedStateError: no correct driver appends this record in this state.
         """
         claim = self.claim
         match record:
             case Preparing():
                 if self.last_done is not None and record.batch <= self.last_done:
-                    raise _corrupt(record, f"batch {self.last_done} is DONE already")
+                    raise _corrupt(record, f"batch {self.last_done} is already DONE")
                 leftovers, void = self.leftovers, frozenset[UUID]()
                 if claim is not None:
                     leftovers = self._left(claim.txn, claim.staging)
@@ -312,11 +329,11 @@ class SinkState:
                 if claim is not None and claim.txn == record.txn and claim.prepared is None:
                     grown = replace(claim, staging=claim.staging | {record.staging})
                     return replace(self, claim=grown)
-                # an attempt that outlived its batch, or started when the winners were merged
+                # The attempt outlived its batch, or started when the winners had been merged.
                 return replace(self, leftovers=self._left(record.txn, frozenset({record.staging})))
             case Prepared():
                 if claim is None or claim.txn != record.txn or claim.prepared is not None:
-                    raise _corrupt(record, "its transaction holds no open claim")
+                    raise _corrupt(record, "its transaction has no open claim")
                 stream = self.stream if record.stream is not None else _stream_of(record.cut)
                 return replace(self, claim=replace(claim, prepared=record), stream=stream)
             case Done():
@@ -336,7 +353,7 @@ class SinkState:
 
 
 def _stream_of(cut: str) -> str | None:
-    """The stream of a stream cut's text."""
+    """Return the stream of a stream cut's text, or None."""
     try:
         return str(StreamCut.from_text(cut).stream)
     except PravegaError:
@@ -346,18 +363,18 @@ def _stream_of(cut: str) -> str | None:
 def _corrupt(record: _BatchRecord, why: str) -> CorruptedStateError:
     name = type(record).__name__.upper()
     return CorruptedStateError(
-        f"ledger: {name} for batch {record.batch} of {record.key} makes no sense: {why}",
+        f"the ledger is damaged: {name} for batch {record.batch} of {record.key} is invalid: {why}",
         transaction=record.txn,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerState:
-    """What all records together say.
+    """The state that all records describe together.
 
-    :ivar sinks: state by key; records of version 1 add up to the state of a key without a stream.
-    :ivar records: records since the last SNAPSHOT (or the start).
-    :ivar incomplete: the parts of a SNAPSHOT that were the last records, if there are more to come.
+    :ivar sinks: state of each key; records of version 1 describe a key without a stream.
+    :ivar records: number of records since the last SNAPSHOT (or the start).
+    :ivar incomplete: the last records, if they are parts of a SNAPSHOT whose other parts are still missing.
     """
 
     sinks: Mapping[SinkKey, SinkState] = field(default_factory=dict)
@@ -365,22 +382,26 @@ class LedgerState:
     incomplete: tuple[Snapshot, ...] = ()
 
     def sink(self, key: SinkKey) -> SinkState:
-        """State of one sink; an empty one if the ledger does not know it."""
+        """Return the state of one sink; an empty state if the ledger has no record of it."""
         own = self.sinks.get(key)
         if own is None:
             own = self._before_streams(key)
         return SinkState() if own is None else own
 
     def _before_streams(self, key: SinkKey) -> SinkState | None:
-        """What records of version 1 say of a sink, if they may be its own and nothing newer is."""
+        """Return the state of a sink from records of version 1, if they may belong to it and there are no
+        newer ones."""
         old = self.sinks.get(SinkKey(key.query, None))
         if old is None or key.sink or old.stream not in (None, key.stream):
             return None
         return old
 
     def after(self, *records: Record) -> LedgerState:
-        """The state once ``records`` are appended (:class:`CorruptedStateError` if they cannot be)."""
-        # copied once: there may be many sinks
+        """Return the state after records are appended.
+
+        :raises CorruptedStateError: no correct driver appends these records in this state.
+        """
+        # Copied only once, because there may be many sinks.
         sinks, count, incomplete = dict(self.sinks), self.records, self.incomplete
         for record in records:
             count += 1
@@ -403,7 +424,7 @@ class LedgerState:
         return LedgerState(sinks, count, incomplete)
 
     def _add(self, record: _BatchRecord, sinks: dict[SinkKey, SinkState]) -> None:
-        """Bring the state of one sink up to date; ``sinks`` are those of this state."""
+        """Update the state of one sink in ``sinks``, which are those of this state."""
         key = record.key
         if isinstance(record, Forget):
             sinks.pop(key, None)
@@ -411,20 +432,22 @@ class LedgerState:
         assert isinstance(record, Preparing | Staging | Prepared | Done)
         state = sinks.get(key)
         if state is None and key.stream is None and isinstance(record, Staging):
-            # an attempt of an older program that has outlived its driver
+            # An attempt of an older version of the program that has outlived its driver.
             key = next((k for k, s in sinks.items() if k.query == key.query and s.knows(record.txn)), key)
             state = sinks.get(key)
         if state is None and key.stream is not None:
             state = self._before_streams(key)
             if state is not None:
-                # taken over for good: they were the records of one sink
+                # The records belonged to one sink, so they are moved to its key permanently.
                 del sinks[SinkKey(key.query, None)]
                 state = replace(state, stream=None)
         sinks[key] = (SinkState() if state is None else state).after(record)
 
     def snapshot(self, max_bytes: int) -> list[Snapshot]:
-        """The records of a SNAPSHOT of this state, each of not much more than ``max_bytes`` bytes unless
-        a single sink is larger."""
+        """Return the records of a SNAPSHOT of this state.
+
+        :param max_bytes: approximate largest size of a record in bytes; a single sink may be larger.
+        """
         parts: list[dict[SinkKey, SinkState]] = [{}]
         size = 0
         for key, state in self.sinks.items():
@@ -450,8 +473,8 @@ class LedgerState:
 class AlreadyDone:
     """The batch is committed: write nothing.
 
-    :ivar last_done: the query's highest batch; above the one asked for if the engine's own
-        checkpoint is older than the ledger.
+    :ivar last_done: the query's highest batch; it is above the requested batch if the engine's own checkpoint
+        is older than the ledger.
     """
 
     last_done: int
@@ -472,7 +495,7 @@ class WriteBatch:
 
 @dataclass(frozen=True, slots=True)
 class NeverHeardOf:
-    """The ledger does not know the sink, and the batch is not the first: it may be the wrong ledger."""
+    """The ledger has no record of the sink, but the batch is not the first: it may be the wrong ledger."""
 
 
 Decision: TypeAlias = AlreadyDone | Resume | WriteBatch | NeverHeardOf
@@ -481,18 +504,20 @@ Decision: TypeAlias = AlreadyDone | Resume | WriteBatch | NeverHeardOf
 def decide(
     state: SinkState, batch: int, checkpoint: str | None = None, *, new_ledger: bool = False
 ) -> Decision:
-    """What a driver that was asked for ``batch`` has to do.
+    """Return the action of a driver that has to write a batch.
 
-    :param checkpoint: the engine's own id of the query, if it has one.
-    :param new_ledger: the sink may be new to the ledger at any batch.
-    :raises InvalidArgumentError: the ledger knows the query from another checkpoint: its batch
-        numbers mean other data.
+    :param state: the sink's state.
+    :param batch: number of the batch.
+    :param checkpoint: the engine's own id of the query, or None.
+    :param new_ledger: whether the first batch of a sink may have any number.
+    :raises InvalidArgumentError: the ledger's records of the query are from another checkpoint, in which
+        batch numbers mean other data.
     :raises CorruptedStateError: another batch of the query was prepared and never finished.
     """
     if None not in (checkpoint, state.checkpoint) and checkpoint != state.checkpoint:
         raise InvalidArgumentError(
-            f"the ledger knows this query from checkpoint {state.checkpoint}, not {checkpoint}: "
-            "batch numbers of two checkpoints mean different data; give the query a new name"
+            f"the ledger's records of this query are from checkpoint {state.checkpoint}, not {checkpoint}: "
+            "batch numbers of two checkpoints mean different data; use a new name for the query"
         )
     if state.last_done is not None and batch <= state.last_done:
         return AlreadyDone(state.last_done)
@@ -504,26 +529,26 @@ def decide(
     if claim.batch == batch:
         return Resume(claim.prepared, claim)
     raise CorruptedStateError(
-        f"batch {claim.batch} is PREPARED and not DONE, but batch {batch} was asked for",
+        f"the ledger has batch {claim.batch} as PREPARED and not DONE, but batch {batch} was requested",
         transaction=claim.txn,
     )
 
 
 class TxnOutcome(Enum):
-    """What the status of a PREPARED batch's transaction means."""
+    """The action for the status of a PREPARED batch's transaction."""
 
     COMMIT = auto()
-    """It is open: commit it (again)."""
+    """The transaction is open: commit it (again)."""
     WAIT = auto()
     """It is committing or committed: wait until it is visible."""
     REWRITE = auto()
-    """It is aborting or aborted: nothing of it will be visible, write the batch again."""
+    """It is aborting or aborted: none of its data will become visible, so write the batch again."""
     EVIDENCE = auto()
-    """The server does not know it any more: the stream itself must tell."""
+    """The server has no record of it: the stream's data must decide."""
 
     @classmethod
     def of(cls, status_name: str) -> TxnOutcome:
-        """The outcome for a transaction status, by its name (``OPEN``, ``COMMITTED``, ...)."""
+        """Return the action for the name of a transaction status (``OPEN``, ``COMMITTED``, ...)."""
         try:
             return _OUTCOMES[status_name]
         except KeyError:
@@ -552,7 +577,7 @@ _PHASES: dict[str, type[Preparing | Staging | Prepared | Done | Forget]] = {
 
 
 def encode_record(record: Record) -> bytes:
-    """One record as the bytes of a ledger event; what came from an older version stays in that version."""
+    """Encode a record as a ledger event; a record from an older version stays in that version."""
     body: dict[str, Any] = {"v": FORMAT_VERSION, "id": record.id.hex}
     match record:
         case Snapshot():
@@ -600,21 +625,23 @@ def encode_record(record: Record) -> bytes:
 
 
 def decode_record(data: bytes) -> Record:
-    """The record in a ledger event.
+    """Decode a ledger event.
 
-    :raises CorruptedStateError: the bytes are no record of this format, or of a newer version.
+    :raises CorruptedStateError: the bytes are not a record of this format, or have a newer version.
     """
     try:
         body = json.loads(data)
         version = body["v"]
         if version not in range(1, FORMAT_VERSION + 1):
             raise CorruptedStateError(
-                f"ledger record of version {version!r}; this program reads 1 to {FORMAT_VERSION}"
+                f"the ledger has a record of version {version!r}; this program supports 1 to "
+                f"{FORMAT_VERSION}: use a newer spark_adapter"
             )
         return _load(body)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptedStateError(
-            f"not a ledger record: {data[:80]!r} ({type(error).__name__}: {error})"
+            f"the ledger has an event that is not a ledger record: {data[:80]!r} "
+            f"({type(error).__name__}: {error})"
         ) from error
 
 
@@ -676,7 +703,7 @@ def _load_key(body: Mapping[str, Any]) -> SinkKey:
 
 def _dump_sink(key: SinkKey, state: SinkState) -> dict[str, Any]:
     body: dict[str, Any] = {"query": key.query, "stream": key.stream, "sink": key.sink}
-    # what a sink does not have is left out: most are jobs that are DONE
+    # Empty fields are left out: most sinks are jobs that are DONE.
     return body | {name: each for name, each in _dump_state(state).items() if each not in (None, {})}
 
 
@@ -711,7 +738,7 @@ def _load_state(body: Mapping[str, Any]) -> SinkState:
         raw = body["claim"]
         prepared = None if raw["prepared"] is None else _load(raw["prepared"])
         if not isinstance(prepared, Prepared | None):
-            raise CorruptedStateError("ledger snapshot: a claim in it is damaged")
+            raise CorruptedStateError("the ledger is damaged: a claim in its snapshot is invalid")
         if prepared is not None and prepared.stream is None and "old_stream" not in body:
             stream = _stream_of(prepared.cut)
         claim = Claim(

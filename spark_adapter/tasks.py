@@ -1,4 +1,4 @@
-"""What a Spark task does with its partition: write it, and report."""
+"""Writes a partition in a Spark task, and reports the result."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ class Chunk:
     """Some rows of a partition, ready to be written.
 
     :ivar events: a list of bytes, or an Arrow array of binary or string without nulls.
-    :ivar keys: one routing key for each event (or None), in a list or an Arrow array of strings; or None
-        for no keys at all.
-    :ivar nbytes: bytes of the events.
-    :ivar timestamp: greatest event time among them in ms, or None.
+    :ivar keys: a routing key (or None) for each event, as a list or an Arrow array of strings; None if no
+        event has a routing key.
+    :ivar nbytes: number of bytes of the events.
+    :ivar timestamp: largest event time of these rows in ms, or None.
     """
 
     events: Any
@@ -63,7 +63,7 @@ class Chunk:
     timestamp: int | None
 
     def listed(self) -> tuple[list[bytes], list[str | None] | None]:
-        """Events and keys as lists."""
+        """Return events and keys as lists."""
         if isinstance(self.events, list):
             return self.events, self.keys
         events = self.events.cast(pa.large_binary()).to_pylist()
@@ -72,15 +72,24 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionWriter:
-    """Writes one partition of a batch; picklable, so that it can be sent to workers.
+    """Writes one partition of a batch; can be pickled, so that it can be sent to workers.
 
-    :param mode: how sure the write is. :param ledger, query, sink, batch, txn, session: what the staging
-        segments belong to; only for ``exactly_once``.
+    :param config: connection settings.
+    :param stream: the stream to write to.
+    :param mode: the guarantee of the write.
+    :param ledger: the ledger stream (``exactly_once`` only).
+    :param query: name of the query in the ledger (``exactly_once`` only).
+    :param sink: name of the sink in the ledger (``exactly_once`` only).
+    :param batch: number of the batch (``exactly_once`` only).
+    :param txn: id of the batch's transaction (``exactly_once`` only).
+    :param session: id of the driver (``exactly_once`` only).
     :param event_col: column with the event (binary or string), unless there is a ``serializer``.
-    :param routing_key_col: column with the routing key. :param router: or a function of the row.
-    :param event_time_col: column with the event time: milliseconds or a timestamp.
-    :param staging_made: called once the staging segments exist (``exactly_once``); if it raises, they are
-        deleted. For a writer that is made in the task.
+    :param serializer: function from a row to the event's bytes, or None.
+    :param routing_key_col: column with the routing key, or None.
+    :param router: function from a row to the routing key, or None.
+    :param event_time_col: column with the event time, milliseconds or a timestamp; or None.
+    :param staging_made: called when the staging segments exist (``exactly_once`` only); if it raises, they
+        are deleted. For a writer that is created in the task.
     """
 
     config: PravegaConfig
@@ -102,12 +111,13 @@ class PartitionWriter:
     # --- entry points ---------------------------------------------------------------------------
 
     def write_arrow(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """For ``DataFrame.mapInArrow``: one row with the result (:data:`RESULT_SCHEMA`)."""
+        """Write a partition for ``DataFrame.mapInArrow``; return one row with the result
+        (:data:`RESULT_SCHEMA`)."""
         result = self._write(self._chunks_of_batches(batches))
         yield pa.RecordBatch.from_pydict({"result": [_encode_result(result)]})
 
     def write_rows(self, rows: Iterator[Row]) -> Iterator[str]:
-        """For ``RDD.mapPartitions``: one element, the result."""
+        """Write a partition for ``RDD.mapPartitions``; return one element, the result."""
         yield _encode_result(self._write(self._chunks_of_rows(rows)))
 
     # --- rows to events -------------------------------------------------------------------------
@@ -159,18 +169,18 @@ class PartitionWriter:
     def _no_event(self, found: object, row: int) -> InvalidArgumentError:
         return InvalidArgumentError(
             f"column {self.event_col!r} has {'a null' if found is None else found} in row {row} of partition "
-            f"{_task().partitionId()}: an event is a string or binary"
+            f"{_task().partitionId()}: an event must be a string or binary"
         )
 
     def _serialized(self, value: Any) -> bytes:
         if isinstance(value, bytes | bytearray):
             return bytes(value)
-        raise InvalidArgumentError(f"serializer gave {type(value).__name__}, not bytes")
+        raise InvalidArgumentError(f"the serializer must return bytes, not {type(value).__name__}")
 
     def _routed(self, key: Any) -> str | None:
         if key is None or isinstance(key, str):
             return key
-        raise InvalidArgumentError(f"router gave {type(key).__name__}, not a string or None")
+        raise InvalidArgumentError(f"the router must return a string or None, not {type(key).__name__}")
 
     # --- writing --------------------------------------------------------------------------------
 
@@ -212,8 +222,8 @@ class PartitionWriter:
                     staging = staging_id(
                         self.query, self.batch, self.txn, task.partitionId(), task.taskAttemptId()
                     )
-                    # recorded before anything is made (which entering the writer's context does), so
-                    # that whatever happens it is found
+                    # Recorded before the staging segments are created (by entering the writer's context),
+                    # so that they can be found whatever happens.
                     record = Staging(
                         query=self.query,
                         stream=str(self.stream),
@@ -257,7 +267,7 @@ class _BestEffort:
         self._given = 0
 
     def write(self, chunk: Chunk) -> None:
-        """Hand over a chunk; after a failure a new writer begins with the next one."""
+        """Write a chunk; after a failure the next chunk gets a new writer."""
         events, keys = chunk.listed()
         fits = [len(event) <= MAX_EVENT_BYTES for event in events]
         if not all(fits):
@@ -284,7 +294,7 @@ class _BestEffort:
             self._writer.__exit__(kind, error, trace)
 
     def _settle(self, error: PravegaError | None) -> None:
-        """Wait for what was handed over, and count it; the next chunk gets a new writer."""
+        """Wait until the chunks are stored, and count their events; the next chunk gets a new writer."""
         writer, given = self._writer, self._given
         self._writer, self._given = None, 0
         stored = 0
@@ -305,7 +315,7 @@ class _BestEffort:
 
 @dataclass(slots=True)
 class _Tally:
-    """What a task has written so far."""
+    """Counts what a task has written so far."""
 
     rows: int = 0
     nbytes: int = 0
@@ -330,7 +340,7 @@ class _Tally:
 def _task() -> TaskContext:
     task = TaskContext.get()
     if task is None:
-        raise InvalidArgumentError("a partition can only be written inside a Spark task")
+        raise InvalidArgumentError("a partition can be written only inside a Spark task")
     return task
 
 
@@ -354,7 +364,7 @@ def _encode_result(result: AttemptResult) -> str:
 
 
 def decode_result(text: str) -> AttemptResult:
-    """The result a task reported."""
+    """Decode the result that a task has reported."""
     partition, staging, rows, nbytes, contents, timestamp, dropped = json.loads(text)
     return AttemptResult(
         partition,

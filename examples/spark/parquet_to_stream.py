@@ -1,8 +1,8 @@
 """Parquet to stream: ``python -m examples.spark.parquet_to_stream --folder DIR --stream SCOPE/STREAM ...``.
 
-Each row becomes an event in JSON, with the text of one column as its routing key. A run takes the files that
-have come into the folder since the last one and ends. Each row is in the stream once, also if a run is killed
-and started again: the checkpoint knows the files, the ledger what was written.
+Each row becomes an event in JSON, with the text of one column as its routing key. A run writes the files that
+were added to the folder since the last run, and ends. Each row is in the stream once, even if a run is killed
+and started again: the checkpoint records the files, and the ledger records what was written.
 """
 
 from __future__ import annotations
@@ -19,15 +19,17 @@ from spark_adapter import ForeachBatchSink, create_if_missing, progress_rows
 
 
 def main(argv: Sequence[str]) -> None:
-    """Run it once."""
-    parser = argparse.ArgumentParser(description="Parquet files into a stream, each row once.")
+    """Do one run."""
+    parser = argparse.ArgumentParser(description="Write Parquet files to a stream, each row once.")
     parser.add_argument("--controller", default="tcp://localhost:9090")
-    parser.add_argument("--folder", required=True, help="where the Parquet files are")
-    parser.add_argument("--stream", required=True, help="scope/stream; made if it is missing")
+    parser.add_argument("--folder", required=True, help="folder with the Parquet files")
+    parser.add_argument("--stream", required=True, help="scope/stream; created if it does not exist")
     parser.add_argument("--key", required=True, help="column with the routing key")
-    parser.add_argument("--checkpoint", required=True, help="folder; keep it for the next run")
     parser.add_argument(
-        "--ledger", help="scope/stream; keep it as well (default: the stream's name and -ledger)"
+        "--checkpoint", required=True, help="folder of the checkpoint; use the same for each run"
+    )
+    parser.add_argument(
+        "--ledger", help="scope/stream; use the same for each run (default: the stream's name and -ledger)"
     )
     args = parser.parse_args(argv)
 

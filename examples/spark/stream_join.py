@@ -1,9 +1,9 @@
 """Stream to stream with a join: ``python -m examples.spark.stream_join --left SCOPE/STREAM ...``.
 
-The events of two streams are JSON with a time and an id. Those of both that have the same id, and times
-within an hour of each other, become one event of a third stream, once, with the id as its routing key. A run
-works on what is there and ends; with ``--follow`` it goes on. The checkpoint keeps how far the query has
-come, and events that still wait for their partner.
+The events of two streams are JSON with a time and an id. Two events with the same id, and with times within
+an hour of each other, become one event of a third stream, exactly once, with the id as its routing key. A run
+processes the existing events and ends; with ``--follow`` it continues. The checkpoint stores the query's
+position, and events that still wait for a match.
 """
 
 from __future__ import annotations
@@ -20,18 +20,20 @@ from spark_adapter import ForeachBatchSink, create_if_missing, register
 
 
 def main(argv: Sequence[str]) -> None:
-    """Run it once, or for ever."""
-    parser = argparse.ArgumentParser(
-        description="Events of two streams that belong together, to a third one."
-    )
+    """Do one run, or follow the streams."""
+    parser = argparse.ArgumentParser(description="Join the events of two streams into a third one.")
     parser.add_argument("--controller", default="tcp://localhost:9090")
     parser.add_argument("--left", required=True, help="scope/stream")
     parser.add_argument("--right", required=True, help="scope/stream")
-    parser.add_argument("--out", required=True, help="scope/stream; made if it is missing")
-    parser.add_argument("--checkpoint", required=True, help="folder; keep it for the next run")
-    parser.add_argument("--ledger", help="scope/stream; keep it as well (default: OUT and -ledger)")
-    parser.add_argument("--max-bytes", type=int, default=64 << 20, help="of each stream in a batch")
-    parser.add_argument("--follow", action="store_true", help="do not end")
+    parser.add_argument("--out", required=True, help="scope/stream; created if it does not exist")
+    parser.add_argument(
+        "--checkpoint", required=True, help="folder of the checkpoint; use the same for each run"
+    )
+    parser.add_argument("--ledger", help="scope/stream; use the same for each run (default: OUT and -ledger)")
+    parser.add_argument(
+        "--max-bytes", type=int, default=64 << 20, help="largest size of a batch from each stream, in bytes"
+    )
+    parser.add_argument("--follow", action="store_true", help="keep running")
     args = parser.parse_args(argv)
 
     config = PravegaConfig.from_defaults(controller_uri=args.controller)
@@ -40,7 +42,7 @@ def main(argv: Sequence[str]) -> None:
     register(spark)
 
     def events(stream: str, side: str) -> DataFrame:
-        """The fields of a stream's events, and up to which time it is complete."""
+        """Return the fields of a stream's events, with a watermark."""
         rows = (
             spark.readStream.format("pravega")
             .option("controller", args.controller)

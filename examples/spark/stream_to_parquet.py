@@ -1,9 +1,9 @@
 """Stream to Parquet: ``python -m examples.spark.stream_to_parquet --stream SCOPE/STREAM --folder DIR ...``.
 
-A run writes what has come into the stream since the last one to a subfolder of its own, ``run=000000`` and so
-on; ``spark.read.parquet(DIR)`` reads them all. A file keeps where the run ended, as the text of a stream cut.
-It is replaced as a whole when the Parquet files are complete. A run that is killed before that is repeated
-from the same place into the same subfolder, which is overwritten: each event is there once.
+A run writes the events that were added since the last run to a new subfolder, ``run=000000`` and so on;
+``spark.read.parquet(DIR)`` reads them all. A state file contains the end of the run, as the text of a stream
+cut. It is replaced atomically when the Parquet files are complete. A run that is killed before that is
+repeated from the same position into the same subfolder, which is overwritten. So each event is written once.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from spark_adapter import read_df
 
 
 def main(argv: Sequence[str]) -> None:
-    """Run it once."""
-    parser = argparse.ArgumentParser(description="What is new in a stream, to Parquet files.")
+    """Do one run."""
+    parser = argparse.ArgumentParser(description="Write the new events of a stream to Parquet files.")
     parser.add_argument("--controller", default="tcp://localhost:9090")
     parser.add_argument("--stream", required=True, help="scope/stream")
-    parser.add_argument("--folder", required=True, help="where the Parquet files go")
-    parser.add_argument("--state", required=True, type=Path, help="file that says where the last run ended")
+    parser.add_argument("--folder", required=True, help="folder for the Parquet files")
+    parser.add_argument("--state", required=True, type=Path, help="file for the end of the last run")
     args = parser.parse_args(argv)
 
     config = PravegaConfig.from_defaults(controller_uri=args.controller)
@@ -46,7 +46,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def replace(path: Path, text: str) -> None:
-    """Write a file so that it has the old or the new text, whatever happens."""
+    """Replace the contents of a file atomically."""
     temporary = path.with_name(path.name + ".new")
     with temporary.open("w") as file:
         file.write(text)

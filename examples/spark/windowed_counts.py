@@ -1,10 +1,11 @@
 """Counts by event time, in a table: ``python -m examples.spark.windowed_counts --stream SCOPE/STREAM ...``.
 
-The events are JSON with an event time and a key, as ``parquet_to_stream`` writes them; those without are left
-out, and so are those that come more than an hour late. For each window and key the number of events goes to
-a key-value table: the primary key is the beginning of the window, the secondary key the events' key. A run
-works on what is there and ends; with ``--follow`` it goes on. The checkpoint keeps the counts of open
-windows. A batch that is repeated puts the same numbers again, so the table is exact whatever is killed.
+The events are JSON with an event time and a key, as ``parquet_to_stream`` writes them. Events without them,
+and events that are more than an hour late, are left out. The number of events for each window and key is
+stored in a key-value table: the primary key is the start of the window, the secondary key is the events' key.
+A run processes the existing events and ends; with ``--follow`` it continues. The checkpoint stores the counts
+of open windows. A repeated batch stores the same numbers again, so the table is correct even if the program
+is killed.
 """
 
 from __future__ import annotations
@@ -25,19 +26,23 @@ START = "yyyy-MM-dd HH:mm"
 
 
 def main(argv: Sequence[str]) -> None:
-    """Run it once, or for ever."""
-    parser = argparse.ArgumentParser(description="Events by window of time and key, into a key-value table.")
+    """Do one run, or follow the stream."""
+    parser = argparse.ArgumentParser(
+        description="Count events by time window and key, and store the counts in a key-value table."
+    )
     parser.add_argument("--controller", default="tcp://localhost:9090")
     parser.add_argument("--stream", required=True, help="scope/stream")
-    parser.add_argument("--table", required=True, help="scope/table; made if it is missing")
-    parser.add_argument("--checkpoint", required=True, help="folder; keep it for the next run")
+    parser.add_argument("--table", required=True, help="scope/table; created if it does not exist")
+    parser.add_argument(
+        "--checkpoint", required=True, help="folder of the checkpoint; use the same for each run"
+    )
     parser.add_argument("--time", default="time", help="field with the event time")
     parser.add_argument("--key", default="key", help="field to count by")
     parser.add_argument(
         "--key-bytes", type=int, default=16, help="keys are padded with spaces to this length"
     )
     parser.add_argument("--window", default="10 minutes")
-    parser.add_argument("--follow", action="store_true", help="do not end")
+    parser.add_argument("--follow", action="store_true", help="keep running")
     args = parser.parse_args(argv)
 
     config = PravegaConfig.from_defaults(controller_uri=args.controller)
@@ -68,7 +73,7 @@ def main(argv: Sequence[str]) -> None:
         )
 
         def store(changed: DataFrame, number: int) -> None:
-            """Put the counts that a batch has changed."""
+            """Store the counts that a batch has changed."""
             rows = changed.collect()
             table.put_many(((row.start, row.key.ljust(args.key_bytes)), row["count"]) for row in rows)
             print(f"batch {number}: {len(rows)} counts have changed")

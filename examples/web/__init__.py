@@ -1,1 +1,1 @@
-"""A web service over a stream: see ``app.py``."""
+"""A web service that writes to and reads from streams; see ``app.py``."""

@@ -15,7 +15,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--scope", default="web")
     chosen = parser.parse_args()
-    # Those who listen would never hang up by themselves.
+    # Otherwise a shutdown would wait for listening clients, which never disconnect on their own.
     uvicorn.run(
         create_app(PravegaConfig.from_defaults(scope=chosen.scope)),
         port=chosen.port,

@@ -1,8 +1,8 @@
-"""A web service that appends what is posted to it, and streams what is appended as server-sent events.
+"""A web service that appends posted data to streams, and sends appended events as server-sent events.
 
-``POST /streams/NAME?key=KEY`` appends the body as one event and answers when it is stored; the stream is made
-when it does not exist. ``GET /streams/NAME`` sends every event that is appended from then on, whoever appends
-it, until the client hangs up. Each listener has a reader group of its own, which is deleted after it.
+``POST /streams/NAME?key=KEY`` appends the body as one event and responds when it is stored; the stream is
+created if it does not exist. ``GET /streams/NAME`` sends every event that any writer appends from then on,
+until the client disconnects. Each listener has its own reader group, which is deleted afterwards.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["create_app"]
 
 
 class Streams:
-    """The service's client, and its writers, which stay open from one request to the next."""
+    """The service's client and writers, which stay open between requests."""
 
     def __init__(self, client: PravegaClient, stack: AsyncExitStack) -> None:
         self.client = client
@@ -35,7 +35,7 @@ class Streams:
         self._opening = asyncio.Lock()
 
     async def writer(self, stream: str) -> EventWriter:
-        """The writer of a stream, which is made if it does not exist."""
+        """Return the writer of a stream; create the stream if it does not exist."""
         async with self._opening:
             if stream not in self._writers:
                 await self.client.create_stream(stream, 1)
@@ -45,9 +45,9 @@ class Streams:
 
 
 def create_app(config: PravegaConfig) -> Starlette:
-    """The service. It opens its client when it starts, and closes it when it ends.
+    """Create the service. It opens its client when it starts, and closes it when it ends.
 
-    :param config: with a default scope, which is made if it does not exist.
+    :param config: connection settings with a default scope, which is created if it does not exist.
     """
 
     @asynccontextmanager
@@ -65,7 +65,7 @@ def create_app(config: PravegaConfig) -> Starlette:
 
 
 async def append(request: Request) -> Response:
-    """Append the body as one event; 201 when it is stored."""
+    """Append the body as one event; respond with 201 when it is stored."""
     streams: Streams = request.state.streams
     try:
         writer = await streams.writer(request.path_params["stream"])
@@ -77,7 +77,7 @@ async def append(request: Request) -> Response:
 
 
 async def listen(request: Request) -> Response:
-    """Send what is appended from now on."""
+    """Send the events that are appended from now on."""
     streams: Streams = request.state.streams
     stream = request.path_params["stream"]
     try:
@@ -90,19 +90,19 @@ async def listen(request: Request) -> Response:
 
 
 class EventStream(Response):
-    """Server-sent events: what a reader group reads, until the client hangs up."""
+    """Server-sent events: the events that a reader group reads, until the client disconnects."""
 
     media_type = "text/event-stream"
 
     def __init__(self, client: PravegaClient, group: str) -> None:
         super().__init__(headers={"cache-control": "no-store"})
-        # What is sent has no length.
+        # The response has no fixed length.
         del self.headers["content-length"]
         self._client = client
         self._group = group
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send, and listen for the end of the connection meanwhile."""
+        """Send events, and wait for the end of the connection at the same time."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 sending = tasks.create_task(self._send_all(send))
@@ -120,13 +120,13 @@ class EventStream(Response):
             group.reader("listener") as reader,
         ):
             async for batch in reader.batches():
-                # This waits for a slow client, and then nothing is read ahead for it without bound.
+                # This waits for a slow client, so read-ahead stays bounded.
                 await send({"type": "http.response.body", "body": as_messages(batch), "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def as_messages(batch: SegmentEvents) -> bytes:
-    """Events as messages, each with its place in the stream as its id."""
+    """Convert events to messages; the id of each is its event pointer."""
     messages = []
     for pointer, payload in zip(batch.pointers(), batch, strict=True):
         lines = payload.decode(errors="replace").splitlines() or [""]

@@ -302,6 +302,6 @@ def test_an_end_that_no_batch_can_stop_at_is_refused() -> None:
     end = StreamCut(model.stream, {new.id: 10, second.id: 10})
     model.layout.check(end)
     world = World([model])
-    with pytest.raises(InvalidStreamCutError, match="between segments of one scale"):
+    with pytest.raises(InvalidStreamCutError, match="between segments of the same scale"):
         for _ in range(3):
             world.batch(Limit(10), {model.stream: end})

@@ -275,7 +275,7 @@ def test_a_claim_says_when_the_write_was_planned(client: Whole) -> None:
     assert again._place() == older._place()
     with format_sink._journal(newer._plan.options, newer._place()) as journal:
         assert newer._plan.committer(newer._place(), journal).claim(0)
-    with pytest.raises(FencedError, match=r"began 0\.001 s after this one"):
+    with pytest.raises(FencedError, match=r"started 0\.001 s after this one"):
         with format_sink._journal(older._plan.options, older._place()) as journal:
             # whichever plan commits: the tasks' counts
             newer._plan.committer(again._place(), journal).settle(0, [Attempted("empty")])

@@ -1044,7 +1044,7 @@ def test_decisions() -> None:
     assert decide(SinkState(last_done=3), 2) == AlreadyDone(3)
     assert decide(SinkState(last_done=2, claim=claim), 3) == WriteBatch()
     assert decide(SinkState(last_done=2, claim=ready), 3) == Resume(prepared, ready)
-    with pytest.raises(CorruptedStateError, match="batch 3 is PREPARED"):
+    with pytest.raises(CorruptedStateError, match="has batch 3 as PREPARED"):
         decide(SinkState(last_done=2, claim=ready), 4)
     with pytest.raises(InvalidArgumentError, match="checkpoint old"):
         decide(SinkState(checkpoint="old"), 0, "new")
@@ -1077,7 +1077,7 @@ def test_impossible_records_are_corruption() -> None:
         state.after(prepared)
     claimed = state.after(Preparing(query="q", batch=0, txn=txn, session=session))
     ended = claimed.after(prepared).after(done)
-    with pytest.raises(CorruptedStateError, match="batch 0 is DONE already"):
+    with pytest.raises(CorruptedStateError, match="batch 0 is already DONE"):
         ended.after(Preparing(query="q", batch=0, txn=uuid4(), session=session))
 
 
