@@ -30,7 +30,7 @@ from benchmarks.peers import Participant, ParticipantError, cpu_seconds, java_co
 from benchmarks.report import latencies, pauses, spark_notes, spark_table, table
 from benchmarks.spark_bench import APPEND, CONNECTOR, OPERATIONS, SPARK, SparkBench
 from benchmarks.spark_work import KINDS
-from benchmarks.work import COUNTER_BYTES, HEADER_BYTES, POOL
+from benchmarks.work import COUNTER_BYTES, HEADER_BYTES, LENGTHS, LENGTHS_VARIABLE, POOL, total_bytes
 from pravega_wire import PravegaConfig
 from pravega_wire.sync import PravegaClient, open_client
 from pravega_wire.testing import cluster, find_java, standalone
@@ -149,6 +149,7 @@ def commands(
 class Bench:
     """One run: the server, the participants and the records.
 
+    :ivar lengths: how lengths of events vary; a key of ``LENGTHS``.
     :ivar connector: Python, ``JAVA_HOME`` and jar of the official Spark connector.
     :ivar spark_settings: of our Spark session, each ``NAME=VALUE``.
     """
@@ -162,6 +163,7 @@ class Bench:
     scale: float
     only: Sequence[str]
     out: IO[str]
+    lengths: str = "fixed"
     records: list[dict[str, Any]] = field(default_factory=list)
     connector: tuple[Path, Path, Path] | None = None
     spark_settings: Sequence[str] = ()
@@ -236,6 +238,8 @@ class Bench:
             "operation": operation,
             "participant": name,
             "size": size,
+            # A time or a state is as long as it is.
+            "lengths": "fixed" if operation.startswith(("latency", "synchronizer")) else self.lengths,
             "segments": segments,
             "round": number,
             "warm_up": number == 0,
@@ -254,16 +258,26 @@ class Bench:
         return record | answer
 
     def add(
-        self, record: dict[str, Any], *, events: int, stored: int | None = None, whole: int | None = None
+        self,
+        record: dict[str, Any],
+        *,
+        events: int,
+        stored: int | None = None,
+        whole: int | None = None,
+        payload: int | None = None,
     ) -> None:
         """Check a record against what must have happened, and keep it.
 
         :param stored: bytes that are in the stream now.
         :param whole: and how many there must be; default: those of the events.
+        :param payload: bytes of the events without their headers; default: those of an append.
         """
-        payload = events * record["size"]
+        if payload is None:
+            raw = record["participant"] == "raw frames" and record["operation"] == "append"
+            # It begins each block with the same event.
+            payload = record["bytes"] if raw and "bytes" in record else total_bytes(record["size"], events)
         if whole is None:
-            whole = events * (record["size"] + HEADER_BYTES)
+            whole = payload + events * HEADER_BYTES
         if "error" not in record:
             if record["participant"] == "raw frames" and record["operation"] == "read":
                 # It counts bytes as they are stored and knows no events.
@@ -295,6 +309,10 @@ class Bench:
         """Number of events at the scale of this run."""
         return max(64, round(events * self.scale))
 
+    def scaled_bytes(self, events: float) -> int:
+        """As :meth:`scaled`, but fewer where lengths vary so that events are larger."""
+        return self.scaled(events / max(1.0, sum(LENGTHS[self.lengths]) / (1000 * POOL)))
+
     # --- work -------------------------------------------------------------------------------------
 
     def entrants(self, operation: str, size: int, segments: int) -> dict[str, Entrant]:
@@ -314,7 +332,7 @@ class Bench:
                 self.say(f"append {size} B, {segments} segment(s)")
                 entrants = self.entrants("append", size, segments)
                 for number, name in self.turns(list(entrants)):
-                    count = self.scaled(APPEND_EVENTS[size] * entrants[name].share)
+                    count = self.scaled_bytes(APPEND_EVENTS[size] * entrants[name].share)
                     keys = KEYS if segments > 1 else 0
                     with self.stream(segments) as stream:
                         record = self.measure(
@@ -332,15 +350,15 @@ class Bench:
             for segments in SEGMENTS:
                 self.say(f"{operation} {size} B, {segments} segment(s)")
                 entrants = self.entrants(operation, size, segments)
-                count = self.scaled(READ_EVENTS[size])
+                count = self.scaled_bytes(READ_EVENTS[size])
                 with self.stream(segments) as stream:
-                    self.fill(stream, size, count)
+                    payload = self.fill(stream, size, count)
                     for number, name in self.turns(list(entrants)):
                         record = self.measure(
                             operation, size, segments, name, number, self.participant(name),
                             operation, stream, count,
                         )  # fmt: skip
-                        self.add(record, events=count)
+                        self.add(record, events=count, payload=payload)
 
     def run_latency(self) -> None:
         """How long an event takes from a writer to a reader, at a rate that all can keep up with."""
@@ -355,7 +373,7 @@ class Bench:
                             "latency", size, segments, name, number, self.participant(name),
                             "latency", stream, size, count, LATENCY_RATE,
                         )  # fmt: skip
-                        self.add(record, events=count)
+                        self.add(record, events=count, payload=count * size)
 
     def run_acks(self) -> None:
         """How long one append takes that is awaited before the next one."""
@@ -371,7 +389,8 @@ class Bench:
                             "acks", size, segments, name, number, self.participant(name),
                             "acks", stream, size, count, keys,
                         )  # fmt: skip
-                        whole = (count + POOL) * (size + HEADER_BYTES)
+                        whole = total_bytes(size, POOL) + total_bytes(size, count)
+                        whole += (count + POOL) * HEADER_BYTES
                         self.add(record, events=count, stored=self.stored_bytes(stream), whole=whole)
 
     def run_transactions(self) -> None:
@@ -389,9 +408,12 @@ class Bench:
                     )  # fmt: skip
                     for txn_id in record.pop("transactions", ()):
                         self.client.wait_committed(stream, UUID(txn_id))
-                    whole = (count + 1) * events * (size + HEADER_BYTES)
+                    payload = total_bytes(size, events)
+                    whole = (count + 1) * (payload + events * HEADER_BYTES)
                     stored = self.stored_bytes(stream)
-                    self.add(record, events=count * events, stored=stored, whole=whole)
+                    self.add(
+                        record, events=count * events, stored=stored, whole=whole, payload=count * payload
+                    )
 
     def run_synchronizer(self) -> None:
         """Conditional updates of one state, by one task and by several at once."""
@@ -409,19 +431,23 @@ class Bench:
                     start, update = (HEADER_BYTES + extra + COUNTER_BYTES for extra in (4, 8))
                     whole = start + (each + 1) * tasks * update
                     stored = self.stored_bytes(stream)
-                    self.add(record, events=each * tasks, stored=stored, whole=whole)
+                    self.add(
+                        record, events=each * tasks, stored=stored, whole=whole,
+                        payload=each * tasks * COUNTER_BYTES,
+                    )  # fmt: skip
 
-    def fill(self, stream: str, size: int, count: int) -> None:
-        """Append events without measuring."""
+    def fill(self, stream: str, size: int, count: int) -> int:
+        """Append events without measuring; returns the bytes of their payloads."""
         filler = Participant("filler", self._commands["raw frames"](), self.directory)
         try:
-            filler.request("append", stream, size, count, 0)
+            payload = int(filler.request("append", stream, size, count, 0)["bytes"])
         finally:
             filler.stop()
         stored = self.stored_bytes(stream)
-        if stored != count * (size + HEADER_BYTES):
+        if stored != payload + count * HEADER_BYTES:
             raise ParticipantError(f"filling a stream stored {stored} bytes for {count} events")
         self.rest()
+        return payload
 
     def rest(self) -> None:
         """Let the stores move what was appended to long-term storage, so that all find them at rest."""
@@ -481,6 +507,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--uri", help="use the Pravega at this controller URI and start nothing")
     parser.add_argument("--rounds", type=int, default=3, help="measured rounds (default 3)")
     parser.add_argument("--scale", type=float, default=1.0, help="factor on all numbers of events")
+    parser.add_argument(
+        "--lengths", choices=tuple(LENGTHS), default="60-140",
+        help="how lengths of events vary, named for events of 100 B (default 60-140)",
+    )  # fmt: skip
     parser.add_argument("--quick", action="store_true", help="one round of a tenth of the events")
     parser.add_argument(
         "--work", nargs="+", choices=GROUPS, default=GROUPS, help="kinds of work (default: all)"
@@ -532,6 +562,8 @@ def main() -> int:
             connector = connector_python(), connector_java(), jar
         except ParticipantError as error:
             raise SystemExit(f"error: {error}") from None
+    # Participants are processes, and read it there.
+    os.environ[LENGTHS_VARIABLE] = arguments.lengths
     rounds, scale = arguments.rounds, arguments.scale
     if arguments.quick:
         rounds, scale = 1, scale / 10
@@ -567,6 +599,7 @@ def main() -> int:
             scale,
             arguments.only,
             out,
+            lengths=arguments.lengths,
             connector=connector,
             spark_settings=arguments.spark_conf,
         )
@@ -574,7 +607,7 @@ def main() -> int:
         spark = SparkBench(
             bench, arguments.spark_events, arguments.only, arguments.idle_seconds, arguments.spark_operations
         )
-        description = machine(kind) | {"rounds": rounds, "scale": scale}
+        description = machine(kind) | {"rounds": rounds, "scale": scale, "lengths": arguments.lengths}
         if connector is not None:
             description["spark_connector"] = connector[2].name
         if arguments.spark_conf:

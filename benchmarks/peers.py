@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from benchmarks.work import LENGTHS, LENGTHS_VARIABLE
 from pravega_wire.testing import client_classpath, compile_java, find_java
 
 __all__ = [
@@ -48,6 +49,7 @@ def java_command(uri: str, scope: str, directory: Path) -> list[str]:
     return [
         str(find_java().executable),
         "-Xmx1g",
+        f"-Dbench.lengths={','.join(map(str, LENGTHS[os.environ.get(LENGTHS_VARIABLE, 'fixed')]))}",
         f"-Dlogback.configurationFile={quiet}",
         "-Dorg.slf4j.simpleLogger.defaultLogLevel=off",
         "-cp",

@@ -18,6 +18,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import accumulate
 from uuid import UUID, uuid4
 
 import trio
@@ -133,10 +134,16 @@ def append(
     block_bytes: int = BLOCK_BYTES,
     window_bytes: int = WINDOW_BYTES,
 ) -> dict[str, float]:
-    """Append ``count`` events of ``size`` bytes, evenly over the segments."""
+    """Append ``count`` events of about ``size`` bytes, evenly over the segments.
+
+    All blocks begin with the same event: where lengths vary, the answer says how many bytes these are.
+    """
     framed = [frame_event(payload) for payload in payload_pool(size)]
-    per_block = max(1, block_bytes // (size + HEADER_BYTES))
-    block = b"".join(framed[number % len(framed)] for number in range(per_block))
+    per_block = max(1, block_bytes * len(framed) // sum(map(len, framed)))
+    parts = [framed[number % len(framed)] for number in range(per_block)]
+    block = b"".join(parts)
+    ends = list(accumulate(map(len, parts), initial=0))
+    sent_bytes, counting = 0, threading.Lock()
     window = max(2, window_bytes // len(block))
     segments = look_up(uri, scope, stream)
     wires: dict[Address, Wire] = {}
@@ -163,7 +170,7 @@ def append(
             by_writer = {lane.writer_id: lane for lane in mine}
             allowed = max(1, window // len(mine)) * per_block
             view = memoryview(block)
-            event_bytes = size + HEADER_BYTES
+            nonlocal sent_bytes
             while any(lane.events_left or lane.acknowledged < lane.sent for lane in mine):
                 for lane in mine:
                     if lane.events_left and lane.sent - lane.acknowledged < allowed:
@@ -172,14 +179,16 @@ def append(
                         lane.sent += events
                         head, tail = append_block_header(
                             lane.writer_id.bytes,
-                            events * event_bytes,
+                            ends[events],
                             events,
                             lane.sent,
                             lane.request_id,
                         )
                         wire.socket.sendall(head)
-                        wire.socket.sendall(view[: events * event_bytes])
+                        wire.socket.sendall(view[: ends[events]])
                         wire.socket.sendall(tail)
+                        with counting:
+                            sent_bytes += ends[events] - events * HEADER_BYTES
                 if all(lane.sent - lane.acknowledged >= allowed or not lane.events_left for lane in mine):
                     reply = wire.expect(c.DataAppended)
                     assert isinstance(reply, c.DataAppended)
@@ -190,7 +199,7 @@ def append(
     finally:
         for wire in wires.values():
             wire.close()
-    return clock.answer(count, count * size)
+    return clock.answer(count, sent_bytes)
 
 
 def read(

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Any
 
+from benchmarks.work import LENGTHS
+
 __all__ = ["AFTER_PAUSE", "REFERENCE", "latencies", "pauses", "spark_notes", "spark_table", "table"]
 
 Record = dict[str, Any]
@@ -41,8 +43,12 @@ def _short(value: float) -> str:
     return f"{value:.3g}"
 
 
-def _size(size: int) -> str:
-    return f"{size // 1000} kB" if size >= 1000 else f"{size} B"
+def _size(size: int, record: Record) -> str:
+    """An event's size; from the shortest to the longest where lengths vary."""
+    shares = LENGTHS[record.get("lengths", "fixed")]
+    low, high = size * min(shares) // 1000, size * max(shares) // 1000
+    unit, name = (1000, "kB") if low >= 10_000 or (low == high and low >= 1000) else (1, "B")
+    return f"{low // unit} {name}" if low == high else f"{low // unit}-{high // unit} {name}"
 
 
 def table(records: Iterable[Record]) -> str:
@@ -65,13 +71,13 @@ def table(records: Iterable[Record]) -> str:
         rows.append(
             (
                 operation,
-                _size(size),
+                _size(size, group[0]),
                 str(segments),
                 participant,
                 _short(rates[key]),
                 _short(min(every)),
                 _short(max(every)),
-                f"{rates[key] * size / 1e6:.0f}",
+                f"{rates[key] * group[0]['bytes'] / group[0]['events'] / 1e6:.0f}",
                 "" if reference is None else f"{rates[key] / reference:.2f}",
                 _median(group, lambda r: r["events"] / r["cpu_seconds"], "cpu_seconds", _short),
                 _median(group, lambda r: r["peak_rss"] / 1e6, "peak_rss", lambda v: f"{v:.0f}"),
@@ -112,7 +118,7 @@ def latencies(records: Iterable[Record]) -> str:
         for prefix, what in _PREFIXES.items():
             if f"{prefix}p50_ms" not in group[0]:
                 continue
-            cells: list[str] = [operation + what, _size(size), str(segments), participant]
+            cells: list[str] = [operation + what, _size(size, group[0]), str(segments), participant]
             for name in (f"{prefix}p50_ms", f"{prefix}p99_ms"):
                 every = [record[name] for record in group]
                 cells += [f"{value:.2f}" for value in (median(every), min(every), max(every))]

@@ -1,7 +1,8 @@
 """What every participant does, and how it is told to: one request a line, one line of JSON back.
 
 - ``append<TAB>stream<TAB>size<TAB>count<TAB>keys``: event ``i`` has payload ``payload_pool(size)[i % POOL]``
-  and, where ``keys`` is not 0, routing key ``key-<i % keys>``.
+  and, where ``keys`` is not 0, routing key ``key-<i % keys>``. ``BENCH_LENGTHS`` in the environment, a key
+  of ``LENGTHS``, says how lengths vary around ``size``; default: they do not.
 - ``read<TAB>stream``: everything.
 - ``group<TAB>stream<TAB>count``: so many events, through a reader group of one reader.
 - ``latency<TAB>stream<TAB>size<TAB>count<TAB>rate``: so many events a second, each with the time in its first
@@ -19,6 +20,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,8 +29,8 @@ from dataclasses import dataclass
 from itertools import cycle, islice
 
 __all__ = [
-    "COUNTER_BYTES", "HEADER_BYTES", "POOL", "Clock", "Latencies", "keys_of", "measure", "payload_pool",
-    "payloads", "serve", "times",
+    "COUNTER_BYTES", "HEADER_BYTES", "LENGTHS", "LENGTHS_VARIABLE", "POOL", "Clock", "Latencies", "keys_of",
+    "lengths_of", "measure", "payload_pool", "payloads", "serve", "times", "total_bytes",
 ]  # fmt: skip
 
 POOL = 64
@@ -37,10 +39,38 @@ COUNTER_BYTES = 16
 """A number of 8 bytes in the Java client's versioned form."""
 
 
+LENGTHS_VARIABLE = "BENCH_LENGTHS"
+# Neighbours have unlike lengths: this visits all 64 places.
+_PLACES = [37 * number % POOL for number in range(POOL)]
+LENGTHS = {
+    "fixed": [1000] * POOL,
+    "60-140": [600 + 800 * place // (POOL - 1) for place in _PLACES],
+    "20-2000": [round(200 * 100 ** (place / (POOL - 1))) for place in _PLACES],
+}
+"""Lengths of the payloads of a pool, in thousandths of their size; names are those of events of 100 bytes.
+
+Lengths of "60-140" are spread evenly, those of "20-2000" by their logarithms.
+"""
+
+
+def lengths_of(size: int) -> list[int]:
+    """Lengths of the payloads of a pool."""
+    return [size * each // 1000 for each in LENGTHS[os.environ.get(LENGTHS_VARIABLE, "fixed")]]
+
+
+def total_bytes(size: int, count: int) -> int:
+    """Bytes of the payloads of an append."""
+    lengths = lengths_of(size)
+    whole, rest = divmod(count, POOL)
+    return whole * sum(lengths) + sum(lengths[:rest])
+
+
 def payload_pool(size: int) -> list[bytes]:
-    """Different payloads of one size; byte ``i`` of number ``k`` is ``31 i + 7 + k`` modulo 256."""
+    """Different payloads of about one size; byte ``i`` of number ``k`` is ``31 i + 7 + k`` modulo 256."""
     period = [bytes((31 * i + 7 + k) & 0xFF for i in range(256)) for k in range(POOL)]
-    return [(each * (size // 256 + 1))[:size] for each in period]
+    return [
+        (each * (length // 256 + 1))[:length] for each, length in zip(period, lengths_of(size), strict=True)
+    ]
 
 
 def payloads(size: int, count: int) -> Iterator[bytes]:

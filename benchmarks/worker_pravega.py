@@ -19,7 +19,7 @@ from uuid import UUID, uuid4
 
 import pravega_client  # type: ignore[import-untyped]  # has no stubs
 
-from benchmarks.work import POOL, Latencies, keys_of, measure, payload_pool, serve, times
+from benchmarks.work import POOL, Latencies, keys_of, measure, payload_pool, serve, times, total_bytes
 
 
 class Peer:
@@ -40,7 +40,7 @@ class Peer:
             for number in range(count):
                 writer.write_event_bytes(pool[number & 63], names[number % len(names)])
             writer.flush()
-        return clock.answer(count, count * size)
+        return clock.answer(count, total_bytes(size, count))
 
     async def read(self, stream: str, expected: int) -> dict[str, float]:
         """Read through a reader group of one reader until all events have come."""
@@ -102,7 +102,7 @@ class Peer:
                 start = perf_counter_ns()
                 writer.write_event_bytes(pool[number & 63], names[number % len(names)])
                 taken.append(perf_counter_ns() - start)
-        return clock.answer(count, count * size) | times(taken)
+        return clock.answer(count, total_bytes(size, count)) | times(taken)
 
     def transactions(
         self, stream: str, size: int, events: int, count: int, keys: int
@@ -128,7 +128,7 @@ class Peer:
         with measure() as clock:
             for _ in range(count):
                 one()
-        done = clock.answer(count * events, count * events * size) | times(taken)
+        done = clock.answer(count * events, count * total_bytes(size, events)) | times(taken)
         return {**done, "transactions": ids}
 
     def handle(self, words: list[str]) -> Mapping[str, object]:

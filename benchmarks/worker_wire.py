@@ -28,6 +28,7 @@ from benchmarks.work import (
     payloads,
     serve,
     times,
+    total_bytes,
 )
 from pravega_wire import (
     Event,
@@ -60,7 +61,7 @@ async def append(
             with measure() as clock:
                 await writer.write_events(payloads(size, count), keys_of(keys, count))
                 await writer.flush()
-    return clock.answer(count, count * size)
+    return clock.answer(count, total_bytes(size, count))
 
 
 async def read(client: PravegaClient, stream: str, mode: str) -> dict[str, float]:
@@ -168,7 +169,7 @@ async def acks(client: PravegaClient, stream: str, size: int, count: int, keys: 
                 start = perf_counter_ns()
                 await (await writer.write_event(pool[number & 63], names[number % len(names)])).wait()
                 taken.append(perf_counter_ns() - start)
-    return clock.answer(count, count * size) | times(taken)
+    return clock.answer(count, total_bytes(size, count)) | times(taken)
 
 
 async def transactions(
@@ -198,7 +199,8 @@ async def transactions(
     with measure() as clock:
         for _ in range(count):
             await one()
-    return clock.answer(count * events, count * events * size) | times(returned) | times(committed, "done_")
+    nbytes = count * total_bytes(size, events)
+    return clock.answer(count * events, nbytes) | times(returned) | times(committed, "done_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +286,7 @@ def append_blocking(
             with measure() as clock:
                 writer.write_events(payloads(size, count), keys_of(keys, count))
                 writer.flush()
-    return clock.answer(count, count * size)
+    return clock.answer(count, total_bytes(size, count))
 
 
 def acks_blocking(
@@ -302,7 +304,7 @@ def acks_blocking(
                 start = perf_counter_ns()
                 writer.write_event(pool[number & 63], names[number % len(names)]).wait()
                 taken.append(perf_counter_ns() - start)
-    return clock.answer(count, count * size) | times(taken)
+    return clock.answer(count, total_bytes(size, count)) | times(taken)
 
 
 def read_blocking(client: blocking.PravegaClient, stream: str) -> dict[str, float]:

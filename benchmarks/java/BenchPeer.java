@@ -48,6 +48,9 @@ import java.util.concurrent.locks.LockSupport;
  */
 public final class BenchPeer {
     private static final int POOL = 64;
+    /** Lengths of the payloads, in thousandths of their size; those of benchmarks/work.py. */
+    private static final int[] LENGTHS = Arrays.stream(System.getProperty("bench.lengths").split(","))
+        .mapToInt(Integer::parseInt).toArray();
     private static final ByteArraySerializer BYTES = new ByteArraySerializer();
     private static final OperatingSystemMXBean SYSTEM =
         (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
@@ -103,10 +106,27 @@ public final class BenchPeer {
         System.exit(0);
     }
 
-    private static byte[][] payloadPool(int size) {
-        byte[][] pool = new byte[POOL][size];
+    /** Length of number k of the payloads of about this size. */
+    private static int length(int size, int k) {
+        return (int) ((long) size * LENGTHS[k] / 1000);
+    }
+
+    /** Bytes of the payloads of so many events. */
+    private static long totalBytes(int size, long count) {
+        long whole = 0;
+        long rest = 0;
         for (int k = 0; k < POOL; k++) {
-            for (int i = 0; i < size; i++) {
+            whole += length(size, k);
+            rest += k < count % POOL ? length(size, k) : 0;
+        }
+        return count / POOL * whole + rest;
+    }
+
+    private static byte[][] payloadPool(int size) {
+        byte[][] pool = new byte[POOL][];
+        for (int k = 0; k < POOL; k++) {
+            pool[k] = new byte[length(size, k)];
+            for (int i = 0; i < pool[k].length; i++) {
                 pool[k][i] = (byte) (31 * i + 7 + k);
             }
         }
@@ -140,7 +160,7 @@ public final class BenchPeer {
             }
             writer.flush();
             long end = System.nanoTime();
-            return answer(count, (long) count * size, end - start, SYSTEM.getProcessCpuTime() - cpu);
+            return answer(count, totalBytes(size, count), end - start, SYSTEM.getProcessCpuTime() - cpu);
         }
     }
 
@@ -267,7 +287,7 @@ public final class BenchPeer {
             }
             long end = System.nanoTime();
             cpu = SYSTEM.getProcessCpuTime() - cpu;
-            return answer(count, (long) count * size, end - start, cpu, times("", taken));
+            return answer(count, totalBytes(size, count), end - start, cpu, times("", taken));
         }
     }
 
@@ -289,7 +309,7 @@ public final class BenchPeer {
             }
             long end = System.nanoTime();
             cpu = SYSTEM.getProcessCpuTime() - cpu;
-            return answer((long) count * events, (long) count * events * size, end - start, cpu,
+            return answer((long) count * events, count * totalBytes(size, events), end - start, cpu,
                           times("", returned) + times("done_", committed));
         }
     }
