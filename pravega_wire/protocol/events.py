@@ -13,6 +13,7 @@ from itertools import chain, islice, pairwise, repeat
 from operator import length_hint
 from struct import Struct
 from struct import error as StructError
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
 
 from pravega_wire.errors import DecodeError, TruncatedInputError
@@ -159,7 +160,7 @@ class EventBatch:
         return pc.add(begins, pa.scalar(self.base_offset, pa.int64()))
 
     def rows(self, deserialize: Callable[[bytes], T] | None = None) -> EventRows[T]:
-        """Return an object that gives out these events as rows of begin, end and value, some at a time.
+        """Return an object that gives out these events as rows of begin, length and value, some at a time.
 
         :param deserialize: makes the value of a payload; default: the value is the payload.
         """
@@ -207,7 +208,7 @@ class EventBatch:
 
 
 class EventRows(Generic[T]):
-    """The events of a batch as rows of begin, end and value, given out in order, some at a time.
+    """The events of a batch as rows of begin, length and value, given out in order, some at a time.
 
     A value is made when its row is asked for, so that the memory of the one before it can be reused while it
     is still in the processor's cache.
@@ -219,7 +220,7 @@ class EventRows(Generic[T]):
     :ivar count: number of events.
     """
 
-    __slots__ = ("_data", "_deserialize", "_left", "_rows", "batch", "count")
+    __slots__ = ("_data", "_deserialize", "_left", "_made", "_rows", "batch", "count")
 
     def __init__(self, batch: EventBatch, deserialize: Callable[[bytes], T] | None = None) -> None:
         self.batch = batch
@@ -227,6 +228,7 @@ class EventRows(Generic[T]):
         self._deserialize = deserialize
         self._data = b""
         self._left: Iterator[int] | None = None
+        self._made: GeneratorType[tuple[int, int, Any], None, None] | None = None
         self._rows: Iterator[tuple[int, int, Any]] = iter(())
 
     @property
@@ -242,34 +244,40 @@ class EventRows(Generic[T]):
     def take(self, count: int) -> Iterator[tuple[int, int, Any]]:
         """Return up to ``count`` of the next rows.
 
-        Begin and end are positions in the batch's buffer; the header is included.
+        An event begins at its header, at a position in the batch's buffer; the length includes the header.
         """
-        begins = self.batch.begins
         if self._left is None:
             # Not earlier: a caller that takes whole batches needs none of this.
-            if isinstance(begins, range):
-                self._left = iter(begins[:-1])
-                payloads = self.batch.unpacked(self.batch.buffer, begins.step)
-                values = payloads if self._deserialize is None else map(self._deserialize, payloads)
-                # The values last: where the deserializer raises, the three stay in step.
-                self._rows = zip(self._left, begins[1:], values, strict=False)
-            else:
-                self._data = bytes(self.batch.buffer)
-                self._left = iter(list(begins[1:]))
-                self._rows = self._sliced(0, self._left)
-        elif getattr(self._rows, "gi_frame", self) is None:
+            self._start()
+        elif self._made is not None and not self._made.gi_suspended:
             # An exception has ended the generator: from the deserializer, or an interrupt.
-            self._rows = self._sliced(begins[self.index], self._left)
+            self._rows = self._made = self._sliced(self.batch.begins[self.index], self._left)
         return islice(self._rows, count)
 
-    def _sliced(self, begin: int, ends: Iterator[int]) -> Generator[tuple[int, int, Any], None, None]:
+    def _start(self) -> None:
+        begins = self.batch.begins
+        if isinstance(begins, range):
+            self._left = iter(begins[:-1])
+            payloads = self.batch.unpacked(self.batch.buffer, begins.step)
+            values = payloads if self._deserialize is None else map(self._deserialize, payloads)
+            # The values last: where the deserializer raises, the two stay in step.
+            self._rows = zip(self._left, repeat(begins.step), values, strict=False)
+        else:
+            self._data = bytes(self.batch.buffer)
+            self._left = iter(list(begins[1:]))
+            self._rows = self._made = self._sliced(0, self._left)
+
+    def _sliced(self, begin: int, ends: Iterator[int]) -> GeneratorType[tuple[int, int, Any], None, None]:
+        return self._generate(begin, ends)  # type: ignore[return-value]
+
+    def _generate(self, begin: int, ends: Iterator[int]) -> Generator[tuple[int, int, Any], None, None]:
         data = self._data
         deserialize = self._deserialize
         for end in ends:
             value: Any = data[begin + _HEADER_BYTES : end]
             if deserialize is not None:
                 value = deserialize(value)
-            row = begin, end, value
+            row = begin, end - begin, value
             begin = end
             yield row
 

@@ -70,15 +70,16 @@ class Event(Generic[T]):
     :param offset: segment offset of the event's header, bytes.
     :param length: size of the event with its header of 8 bytes.
     :ivar value: the payload, or what the serializer made of it.
+    :ivar length: size of the event with its header of 8 bytes.
     """
 
-    __slots__ = ("_begin", "_end", "_place", "value")
+    __slots__ = ("_begin", "_place", "length", "value")
 
     def __init__(self, value: T, segment: str, offset: int, length: int) -> None:
         self.value = value
         self._place = segment, 0
         self._begin = offset
-        self._end = offset + length
+        self.length = length
 
     @property
     def segment(self) -> str:
@@ -89,11 +90,6 @@ class Event(Generic[T]):
     def offset(self) -> int:
         """Segment offset of the event's header, bytes."""
         return self._place[1] + self._begin
-
-    @property
-    def length(self) -> int:
-        """Size of the event with its header of 8 bytes."""
-        return self._end - self._begin
 
     @property
     def pointer(self) -> EventPointer:
@@ -472,12 +468,12 @@ class EventReader(Generic[T]):
         while True:
             rows = self._rows
             place = self._place
-            for begin, end, value in rows:
+            for begin, length, value in rows:
                 event: Event[T] = _BareEvent()
                 event.value = value
+                event.length = length
                 event._place = place
                 event._begin = begin
-                event._end = end
                 yield event
                 if self._rows is not rows:
                     # Something else was asked for in between, or a round is due.
@@ -491,7 +487,7 @@ class EventReader(Generic[T]):
     def _event_of(self, rows: Iterator[tuple[int, int, Any]]) -> Event[T] | None:
         """The next event of these; None after the last."""
         event: Event[T] = _BareEvent()
-        for event._begin, event._end, event.value in rows:
+        for event._begin, event.length, event.value in rows:
             event._place = self._place
             return event
         return None
@@ -499,26 +495,36 @@ class EventReader(Generic[T]):
     def _event_in_time(self) -> Event[T] | None:
         """The next event if there is one at hand and no round is due."""
         now = monotonic()
+        # Not by way of the attribute: in the facade another thread may clear that at any time.
         hand = self._hand
-        if hand is None or self._left or now >= self._next_round or hand.rows.index >= hand.rows.count:
+        if hand is None or now >= self._next_round or self._left:
             return None
-        quick = now - self._looked < _UNTIMED_SECONDS
-        self._stride = min(2 * self._stride, _UNTIMED_EVENTS) if quick else 1
+        if now - self._looked >= _UNTIMED_SECONDS:
+            self._stride = 1
+        elif self._stride < _UNTIMED_EVENTS:
+            self._stride *= 2
         self._looked = now
-        return self._first_event(hand)
+        return self._next_event(hand)
 
     def _first_event(self, hand: _Hand) -> Event[T]:
-        """The next event at hand; some more may follow without looking at the time."""
-        rows = hand.rows.take(self._stride)
-        self._place = hand.place
-        self._rows = rows
-        # Not by way of the attribute: in the facade another thread may clear that at any time.
-        event = self._event_of(rows)
-        assert event is not None  # a hand has one
-        if monotonic() >= self._next_round:
-            # Due since a moment ago: nobody clears them again.
-            self._clear_rows()
+        """The next event of a hand that has one; some more may follow without looking at the time."""
+        event = self._next_event(hand)
+        assert event is not None
         return event
+
+    def _next_event(self, hand: _Hand) -> Event[T] | None:
+        """The next event of a hand, if it has one; some more may follow without looking at the time."""
+        rows = hand.rows.take(self._stride)
+        self._place = place = hand.place
+        self._rows = rows
+        event: Event[T] = _BareEvent()
+        for event._begin, event.length, event.value in rows:
+            event._place = place
+            if monotonic() >= self._next_round:
+                # Due since a moment ago: nobody clears them again.
+                self._clear_rows()
+            return event
+        return None
 
     def _clear_rows(self) -> None:
         """Nothing more is given out without looking at the time."""
@@ -552,7 +558,7 @@ class EventReader(Generic[T]):
         """The next event; ends at :attr:`end_of_data`."""
         # _event_of, written out; a call for each event would be a seventh of their number a second.
         event: Event[T] = _BareEvent()
-        for event._begin, event._end, event.value in self._rows:
+        for event._begin, event.length, event.value in self._rows:
             event._place = self._place
             return event
         first = self._event_in_time()

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pravega_wire.errors import DecodeError, TruncatedInputError
-from pravega_wire.protocol.events import EVENT_HEADER, EventAssembler, frame_event, parse_events
+from pravega_wire.protocol.events import EVENT_HEADER, EventAssembler, EventRows, frame_event, parse_events
 from pravega_wire.protocol.frames import FrameDecoder
 
 SEGMENT = "s/t/0.#epoch.0"
@@ -19,7 +19,7 @@ INT32 = st.integers(-(2**31), 2**31 - 1)
 
 def naive(data: bytes) -> tuple[list[tuple[int, bytes]], int, int, bool]:
     """Events with their positions, the end of the last, what the next needs, and if its header is bad."""
-    events = []
+    events: list[tuple[int, bytes]] = []
     at = 0
     while at + 8 <= len(data):
         kind, length = EVENT_HEADER.unpack_from(data, at)
@@ -136,9 +136,9 @@ def test_rows_are_given_out_in_order(
     while rows.index < rows.count:
         try:
             before = rows.index
-            for begin, end, value in rows.take(takes[number % len(takes)]):
+            for begin, length, value in rows.take(takes[number % len(takes)]):
                 assert rows.offset(rows.index - 1) == batch.base_offset + begin
-                assert end - begin == 8 + len(value)
+                assert length == 8 + len(value)
                 found.append((batch.base_offset + begin, bytes(value)))
             assert rows.index - before <= takes[number % len(takes)]
         except Refused:
@@ -152,7 +152,7 @@ def test_rows_are_given_out_in_order(
 def test_rows_continue_after_an_interrupt() -> None:
     payloads = [bytes(length) for length in range(20)]
     batch, _, _ = parse_events(b"".join(map(frame_event, payloads)))
-    rows = batch.rows()
+    rows: EventRows[bytes] = batch.rows()
     taken = rows.take(16)
     assert [next(taken)[2] for _ in range(3)] == payloads[:3]
     with pytest.raises(KeyboardInterrupt):
