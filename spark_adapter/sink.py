@@ -47,10 +47,9 @@ class ForeachBatchSink:
 
     - ``best_effort``: events that cannot be written are counted (``last_batch.dropped``) and not retried.
     - ``at_least_once``: every event is stored; a failed task or a repeated batch stores some of its events
-    again.
+      again.
     - ``exactly_once``: every event is stored once, and a batch becomes visible as a whole, even if tasks or
-    drivers
-      fail or leases expire. Each batch is one transaction. A repeated batch writes nothing.
+      drivers fail or leases expire. Each batch is one transaction. A repeated batch writes nothing.
 
     ``exactly_once`` has two prerequisites: the query has a checkpoint, and a repeated batch has the same
     rows, computed from the same input. Use one sink object for one query. A function for ``foreachBatch`` may

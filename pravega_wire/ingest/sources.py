@@ -233,9 +233,8 @@ class SourceIngester:
     - :class:`FixedCount`: always the same number, recorded before the data;
     - :class:`LengthBefore`: computed before the transaction begins, and recorded before the data;
     - :class:`EndRecord`: the data determines it. The length is recorded when all samples are stored in the
-    transaction
-      and before it is committed. If a crash leaves that record and an open transaction, the next run commits
-      the transaction, because it is complete.
+      transaction and before it is committed. If a crash leaves that record and an open transaction, the next
+      run commits the transaction, because it is complete.
 
     A source that cannot be read again, such as a plain iterator or a socket, cannot be ingested exactly once:
     samples that were read but not committed are lost in a crash. Save its data to files first, or write it
