@@ -11,24 +11,9 @@ ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("pravega_wire", "spark_adapter", "tests", "scripts", "benchmarks", "examples", "docs")
 
 STILL_DANGLING = {
-    "pravega_wire/boundaries.py",
-    "pravega_wire/cuts.py",
-    "pravega_wire/hashing.py",
-    "pravega_wire/naming.py",
-    "pravega_wire/policies.py",
-    "pravega_wire/positions.py",
     "pravega_wire/protocol/events.py",
     "pravega_wire/segment/following.py",
     "pravega_wire/segment/reader.py",
-    "pravega_wire/serializers.py",
-    "pravega_wire/stream/key_value_table.py",
-    "pravega_wire/stream/large.py",
-    "pravega_wire/stream/marks.py",
-    "pravega_wire/stream/resumable.py",
-    "pravega_wire/stream/revisioned.py",
-    "pravega_wire/stream/transaction.py",
-    "pravega_wire/types.py",
-    "spark_adapter/contents.py",
 }
 """Files that may still cite what is in no document. Take a file out when it is rewritten; add none."""
 
