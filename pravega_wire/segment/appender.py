@@ -296,7 +296,7 @@ class SegmentAppender:
                 backoff.reset()
             self._owner.reconnecting(failure)
             if not await backoff.wait():
-                error = RetriesExhaustedError(
+                exhausted = RetriesExhaustedError(
                     f"appending to {self.target.name}: no success in "
                     f"{backoff.taken:.1f} s (operation_timeout) and {backoff.attempts} attempts, "
                     f"the last failed with: {failure.message}",
@@ -304,8 +304,8 @@ class SegmentAppender:
                     host=failure.host,
                 )
                 # Raised later, in the calls of the writer's users.
-                error.__cause__ = failure
-                self._owner.failed(self, error)
+                exhausted.__cause__ = failure
+                self._owner.failed(self, exhausted)
                 return
 
     async def _session(self, backoff: Backoff, before: PravegaError | None) -> PravegaError:
