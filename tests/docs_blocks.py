@@ -330,7 +330,10 @@ class Runner:
                     raise BlockError(f"{block.place}: the output is not this, but:\n{self._printed}")
                 return
             case "background":
-                self._background.append(_Background(block, self.directory, self.variables))
+                running = _Background(block, self.directory, self.variables)
+                self._background.append(running)
+                if self._remembers:
+                    self.variables |= running.exports()
                 return
             case "shell":
                 self._printed = self._shell(block)
@@ -432,6 +435,12 @@ class _Background:
                 why = "ended" if ended else f"went on for {SECONDS:.0f} s"
                 raise BlockError(f"{block.place}: {why} without printing {block.argument!r}\n{said[-6000:]}")
             time.sleep(0.1)
+
+    def exports(self) -> dict[str, str]:
+        """What a reader is told to export: a server that found its usual port in use prints such a line."""
+        time.sleep(1)  # the text that was waited for may be the beginning of what it prints
+        said = os.pread(self._log.fileno(), 1 << 20, 0).decode(errors="replace")
+        return dict(re.findall(r"^ *export (\w+)=(\S+)$", said, re.MULTILINE))
 
     def close(self) -> None:
         _end_group(self._process)

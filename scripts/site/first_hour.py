@@ -1,13 +1,12 @@
 """The first hour of a user: does what the pages of "Start" say, in order, with nothing but what they install.
 
 An empty folder, a new environment, the wheel of this checkout where a page says ``pip install pravega-wire``,
-and a server at the address where clients look for one. The other packages come from the package index.
+and a server that the pages start. The other packages come from the package index.
 """
 
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,7 +19,6 @@ sys.path.insert(0, str(ROOT))
 from tests import docs_blocks  # noqa: E402
 from tests.docs_blocks import BlockError, Runner, first_pages, read  # noqa: E402
 
-PORT = 9090
 LEFT_OUT = ("PRAVEGA_", "PYTHON", "VIRTUAL_ENV", "JAVA_HOME", "SPARK_")
 
 
@@ -35,13 +33,6 @@ def variables(wheel: Path, environment: Path) -> dict[str, str]:
 
 
 def main() -> int:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", PORT))
-        except OSError:
-            print(f"error: port {PORT} is in use, where the pages start their server", file=sys.stderr)
-            return 1
     docs_blocks.SECONDS = 1800.0  # packages are downloaded
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="first-hour-") as name:

@@ -244,6 +244,13 @@ def test_a_walk_runs_more_and_remembers_it(tmp_path: Path) -> None:
     assert (tmp_path / "below" / "found").read_text() == "yes\n"
 
 
+def test_a_walk_exports_what_a_server_says(tmp_path: Path) -> None:
+    server = "echo 'ready; use it with'; echo '  export WHERE=there'; sleep 500"
+    text = f"<!-- background: ready -->\n```sh\n{server}\n```\n"
+    run(f'{text}\n```sh\necho "$WHERE" > found\n```\n', tmp_path, walk=True)
+    assert (tmp_path / "found").read_text() == "there\n"
+
+
 def test_a_page_alone_does_not_walk(tmp_path: Path) -> None:
     run(WALK, tmp_path)
     assert (tmp_path / "found").read_text() == "\n"
