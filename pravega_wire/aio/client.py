@@ -1010,7 +1010,7 @@ class RoutedWriter(RoutedWriterBase):
 
     @property
     def bytes_written(self) -> int:
-        """Total size of their payloads in bytes."""
+        """Total payload size of the events accepted so far, in bytes."""
         return self._twin.bytes_written
 
     @property
@@ -1040,9 +1040,9 @@ class RoutedWriter(RoutedWriterBase):
     ) -> Ack:
         """Append many events in one call, in order. Much faster than one call for each event.
 
-        An iterable whose items take time to make does not keep other tasks from running, except during the
-        making of a few items. One that blocks does. If it raises, the events it returned before are written
-        and will be stored, and this call raises the same exception.
+        While a slow iterable is being read, other tasks run after every few items. An iterable that blocks
+        the thread blocks them as well. If the iterable raises, the events it returned before are written and
+        will be stored, and this call raises the same exception.
 
         Lists and Arrow arrays are handed to the client's thread as they are. Other iterables are read in
         the event loop, for 5 ms at a time, and the events read are written before more are read.
@@ -1054,8 +1054,8 @@ class RoutedWriter(RoutedWriterBase):
         :raises EventTooLargeError: an event is over the limit. Events before it may have been written; events
             after it are not.
         :raises InvalidArgumentError: there are fewer or more keys than events. If both have a length, nothing
-            was written. For iterators this is found while writing: for more than a block of events, at the
-            end.
+            was written. The lengths of iterators are found out only while writing: with more than one block
+            of events, at the end.
         """
         return Ack(self._portal, *(await self._write_events(events, routing_keys)))
 

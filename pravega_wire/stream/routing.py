@@ -159,7 +159,7 @@ class RoutedWriter:
     Subclasses set the routes with :meth:`_set_routes` and may override :meth:`sealed`.
 
     :ivar events_written: number of events accepted so far.
-    :ivar bytes_written: total size of their payloads in bytes.
+    :ivar bytes_written: total payload size of the events accepted so far, in bytes.
     """
 
     # Whether the events of a sealed segment move to its successors. Those of a transaction do not.
@@ -287,9 +287,9 @@ class RoutedWriter:
     ) -> Ack:
         """Append many events in one call, in order. Much faster than one call for each event.
 
-        An iterable whose items take time to make does not keep other tasks from running, except during the
-        making of a few items. One that blocks does. If it raises, the events it returned before are written
-        and will be stored, and this call raises the same exception.
+        While a slow iterable is being read, other tasks run after every few items. An iterable that blocks
+        the thread blocks them as well. If the iterable raises, the events it returned before are written and
+        will be stored, and this call raises the same exception.
 
         :param events: payloads, as any iterable (a generator is read as needed), or as an Arrow array of
             binary or string values, which is written without creating a Python object for each event.
@@ -298,8 +298,8 @@ class RoutedWriter:
         :raises EventTooLargeError: an event is over the limit. Events before it may have been written; events
             after it are not.
         :raises InvalidArgumentError: there are fewer or more keys than events. If both have a length, nothing
-            was written. For iterators this is found while writing: for more than a block of events, at the
-            end.
+            was written. The lengths of iterators are found out only while writing: with more than one block
+            of events, at the end.
         """
         if is_arrow(events):
             return await self._write_arrow(events, routing_keys)

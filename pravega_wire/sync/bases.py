@@ -275,8 +275,7 @@ class WriterBase(Handle):
         timeout: float | None = None,
     ) -> tuple[AsyncAck, ...]:
         """Iterables are read in this thread, while the client's thread writes the events returned so far: an
-        event waits at most 20 ms for the next ones. An iterable may use the client itself. If it raises,
-        the events before that are written, and this call raises the same exception.
+        event waits at most 20 ms for the next ones. An iterable may use the client itself.
 
         :param timeout: seconds for the whole call. If the limit is reached, the events that were queued stay
             queued and may be stored; ``events_written`` of the writer has their number. An iterable was read

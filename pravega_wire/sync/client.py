@@ -1170,7 +1170,7 @@ class RoutedWriter(RoutedWriterBase):
 
     @property
     def bytes_written(self) -> int:
-        """Total size of their payloads in bytes."""
+        """Total payload size of the events accepted so far, in bytes."""
         return self._bytes_written
 
     @property
@@ -1210,13 +1210,12 @@ class RoutedWriter(RoutedWriterBase):
     ) -> Ack:
         """Append many events in one call, in order. Much faster than one call for each event.
 
-        An iterable whose items take time to make does not keep other threads from running, except during the
-        making of a few items. One that blocks does. If it raises, the events it returned before are written
-        and will be stored, and this call raises the same exception.
+        While a slow iterable is being read, other threads run after every few items. An iterable that blocks
+        the thread blocks them as well. If the iterable raises, the events it returned before are written and
+        will be stored, and this call raises the same exception.
 
         Iterables are read in this thread, while the client's thread writes the events returned so far: an
-        event waits at most 20 ms for the next ones. An iterable may use the client itself. If it raises,
-        the events before that are written, and this call raises the same exception.
+        event waits at most 20 ms for the next ones. An iterable may use the client itself.
 
         :param events: payloads, as any iterable (a generator is read as needed), or as an Arrow array of
             binary or string values, which is written without creating a Python object for each event.
@@ -1230,8 +1229,8 @@ class RoutedWriter(RoutedWriterBase):
         :raises EventTooLargeError: an event is over the limit. Events before it may have been written; events
             after it are not.
         :raises InvalidArgumentError: there are fewer or more keys than events. If both have a length, nothing
-            was written. For iterators this is found while writing: for more than a block of events, at the
-            end.
+            was written. The lengths of iterators are found out only while writing: with more than one block
+            of events, at the end.
         """
         return Ack(self._portal, *(self._write_events(events, routing_keys, timeout=timeout)))
 
@@ -1409,8 +1408,7 @@ class ResumableWriter(EventWriter, ResumableWriterBase):
         """Append many events, numbered in this order; see :meth:`EventWriter.write_events`.
 
         Iterables are read in this thread, while the client's thread writes the events returned so far: an
-        event waits at most 20 ms for the next ones. An iterable may use the client itself. If it raises,
-        the events before that are written, and this call raises the same exception.
+        event waits at most 20 ms for the next ones. An iterable may use the client itself.
 
         :param timeout: seconds for the whole call. If the limit is reached, the events that were queued
             stay queued and may be stored; ``events_written`` of the writer has their number. An iterable
@@ -1497,8 +1495,7 @@ class Transaction(TransactionBase):
         """Append many events to the transaction, like :meth:`EventWriter.write_events`.
 
         Iterables are read in this thread, while the client's thread writes the events returned so far: an
-        event waits at most 20 ms for the next ones. An iterable may use the client itself. If it raises,
-        the events before that are written, and this call raises the same exception.
+        event waits at most 20 ms for the next ones. An iterable may use the client itself.
 
         :param timeout: seconds for the whole call. If the limit is reached, the events that were queued
             stay queued and may be stored; ``events_written`` of the writer has their number. An iterable
