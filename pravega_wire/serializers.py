@@ -83,7 +83,7 @@ class Utf8Serializer:
 
     Example::
 
-        Utf8Serializer().serialize("20 °C")  # b'20 \xc2\xb0C'
+        Utf8Serializer().serialize("20 °C")  # b'20 \\xc2\\xb0C'
     """
 
     def serialize(self, value: str) -> bytes:
