@@ -1,5 +1,6 @@
-"""Checks of arguments and settings, shared by many modules. Each message names the argument and what it must
-be.
+"""Checks of arguments and settings, shared by many modules.
+
+Each message names the argument and what it must be.
 
 Not public.
 """
@@ -121,8 +122,9 @@ def check_uuid(name: str, value: object) -> UUID:
 
 
 def check_event_time(name: str, value: object) -> int:
-    """Check that ``value`` is an event time, and return it: an int64 other than the smallest, which means
-    "none".
+    """Check that ``value`` is an event time, and return it.
+
+    An event time is an int64 other than the smallest, which means "none".
 
     :raises InvalidArgumentError: it is not.
     """

@@ -487,8 +487,9 @@ class PravegaConfig:
         props: Mapping[str, str] | None = None,
         env: Mapping[str, str] | None = None,
     ) -> Self:
-        """Create a configuration from arguments, properties, environment variables and defaults, in that
-        order.
+        """Create a configuration from arguments, properties, environment variables and defaults.
+
+        Each setting is taken from the first of these sources that has it.
 
         An argument of None counts as not given; any other value is used, including False. An empty text in
         ``props`` or ``env`` counts as not set. ``docs/configuration.md`` lists the property and variable

@@ -313,7 +313,9 @@ class StreamLayout:
         return certain.pop() if certain else CutOrder.EQUAL
 
     def join(self, *cuts: StreamCut) -> StreamCut:
-        """Return the first position that is at or after all of the cuts: for each key, the furthest one.
+        """Return the first position that is at or after all of the cuts.
+
+        For each key, that is the furthest cut.
 
         :param cuts: the cuts, at least one.
         :raises InvalidArgumentError: no cut is given.
@@ -323,8 +325,9 @@ class StreamLayout:
         return self._combine(cuts, max)
 
     def meet(self, *cuts: StreamCut) -> StreamCut:
-        """Return the last position that is at or before all of the cuts: for each key, the least advanced
-        one.
+        """Return the last position that is at or before all of the cuts.
+
+        For each key, that is the least advanced cut.
 
         :param cuts: the cuts, at least one.
         :raises InvalidArgumentError: no cut is given.
@@ -498,8 +501,9 @@ def wanted_bytes(
     on_truncated: OnTruncated,
     skipped: list[SkippedPart] | None = None,
 ) -> tuple[int, int] | None:
-    """Return the first and last offset to read of a segment between two cuts; None if there is nothing to
-    read.
+    """Return the first and last offset to read of a segment between two cuts.
+
+    The result is None if there is nothing to read.
 
     :param name: full name of the segment.
     :param extent: the segment's first readable offset and its length; None if it was deleted.

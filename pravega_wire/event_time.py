@@ -123,8 +123,9 @@ class WatermarkAssigner:
 
 
 class EventTimeOrder(Generic[T]):
-    """Buffers events until the watermark has passed their times, and returns them in the order of their
-    times.
+    """Buffers events until the watermark has passed their times.
+
+    It then returns them in the order of their times.
 
     Events with the same time stay in the order in which they were added. Buffered events are only in memory,
     although their reader counts them as read. A program that must not lose them saves the result of
@@ -174,8 +175,10 @@ class EventTimeOrder(Generic[T]):
         return released
 
     def drain(self) -> list[T]:
-        """Remove and return all events, oldest first; use it at the end of the data, when no watermark
-        follows."""
+        """Remove and return all events, oldest first.
+
+        Use it at the end of the data, when no watermark follows.
+        """
         held = self.held()
         self._heap.clear()
         return held

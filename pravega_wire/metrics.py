@@ -600,8 +600,9 @@ class _CallCounts:
 
 
 class Counters:
-    """All counters of a client. They are changed only in its thread; :meth:`metrics` may be called in any
-    thread.
+    """All counters of a client.
+
+    They are changed only in its thread; :meth:`metrics` may be called in any thread.
 
     :ivar observer: the observer, or None; callers check it before they create an observation.
     """

@@ -46,8 +46,9 @@ _SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0
 
 
 def instrument(meter: otel.Meter | None = None) -> Observer:
-    """Return an observer for ``open_client(config, observer=...)`` that records all observations with a
-    meter.
+    """Return an observer that records all observations with a meter.
+
+    Pass it to ``open_client(config, observer=...)``.
 
     Several clients may share one observer; their numbers are then added up.
 

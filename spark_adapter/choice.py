@@ -209,7 +209,9 @@ def milliseconds(name: str, text: str | None) -> int:
 
 
 def cut_before(client: PravegaClient, stream: ScopedStream, time: int, option: str) -> StreamCut:
-    """Return the last known position with no event of ``time`` or later before it; the head if there is none.
+    """Return the last known position with no event of ``time`` or later before it.
+
+    The result is the head if there is none.
 
     A watermark is at the position of the furthest writer. Before it there may be events of another writer
     that has not noted a time for them yet; the watermark's ``upper`` does not cover those. A later watermark
@@ -245,8 +247,9 @@ def _proven_before(marks: Sequence[Watermark], time: int) -> Watermark | None:
 
 
 def cut_after(client: PravegaClient, stream: ScopedStream, time: int, option: str) -> StreamCut:
-    """Return the first known position with no event older than ``time`` after it; the tail if there is none
-    yet.
+    """Return the first known position with no event older than ``time`` after it.
+
+    The result is the tail if there is none yet.
 
     :param client: the client to use.
     :param stream: the stream.

@@ -1,5 +1,6 @@
-"""Keeps one blocking client for each configuration in each process, while it is used and for a while after
-that.
+"""Keeps one blocking client for each configuration in each process.
+
+It stays open while it is used, and for a while after that.
 
 Spark keeps its Python worker processes between tasks and batches, so the connections of one task serve later
 ones. A client is never forked or pickled; only its configuration is.

@@ -79,8 +79,9 @@ def join_contents(parts: Iterable[Contents]) -> dict[int, StagedBytes]:
 
 
 def by_number(contents: Contents) -> dict[int, StagedBytes]:
-    """Return the contents by segment number: a commit keeps the number of a segment, but not always its
-    epoch.
+    """Return the contents by segment number.
+
+    A commit keeps the number of a segment, but not always its epoch.
 
     If the stream was scaled while the transaction was open, the server commits into segments of a new epoch
     that have the same numbers and key ranges (``docs/protocol/controller.md``, "Rolling transactions").
@@ -89,8 +90,10 @@ def by_number(contents: Contents) -> dict[int, StagedBytes]:
 
 
 def dump_contents(contents: Contents) -> list[list[int]]:
-    """Encode contents for JSON: ``[segment id, length, crc32]`` for each segment, in ascending order of
-    ids."""
+    """Encode contents for JSON.
+
+    Each segment is ``[segment id, length, crc32]``, in ascending order of ids.
+    """
     return [[segment_id, *contents[segment_id]] for segment_id in sorted(contents)]
 
 

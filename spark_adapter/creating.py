@@ -119,8 +119,9 @@ def ensure_stream(
 
 
 def create_if_missing(config: PravegaConfig, stream: str | ScopedStream, **options: object) -> bool:
-    """Create a stream if it does not exist, for :class:`ForeachBatchSink` and :func:`read_df`, which have no
-    options.
+    """Create a stream if it does not exist.
+
+    It is for :class:`ForeachBatchSink` and :func:`read_df`, which have no options for that.
 
     Example::
 

@@ -74,8 +74,9 @@ class PravegaDataSource(DataSource):  # type: ignore[misc]  # pyspark is Any to 
         return schema_of(ReadOptions.parse(self.options, use).columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return the reader of ``spark.read``: it plans partitions on the driver and reads them on the
-        workers.
+        """Return the reader of ``spark.read``.
+
+        It plans partitions on the driver and reads them on the workers.
 
         :raises InvalidArgumentError: an option is wrong, or ``schema()`` was called with other columns than
             the options select.

@@ -123,8 +123,10 @@ class HeldTransaction:
         self._client.abort_transaction(self._stream, self._txn_id)
 
     def close(self) -> None:
-        """Stop renewing the lease, without waiting for a renewal in progress. Calling it again has no
-        effect."""
+        """Stop renewing the lease.
+
+        This does not wait for a renewal in progress. Calling it again has no effect.
+        """
         self._closed.set()
 
     def __enter__(self) -> Self:
@@ -253,8 +255,9 @@ class ElectedCommitter(BatchCommitter):
             )
 
     def require_claim(self, txn_id: UUID) -> None:
-        """Check that staging segments just created for a transaction will be found by the process that ends
-        it.
+        """Check that new staging segments will be found by the process that ends their transaction.
+
+        Call it after creating them.
 
         Segments that are created after the batch has finished are not used, and their creator has to delete
         them.
@@ -379,8 +382,9 @@ class ElectedCommitter(BatchCommitter):
         return BatchReport(batch, "written")
 
     def withdraw(self, txn_id: UUID) -> bool:
-        """Undo a batch that will not be completed; a batch that is PREPARED or DONE, or another driver's, is
-        not changed.
+        """Undo a batch that will not be completed.
+
+        A batch that is PREPARED or DONE, or another driver's, is not changed.
 
         :param txn_id: id of the batch's transaction.
         :returns: True if there was anything to undo.

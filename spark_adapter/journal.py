@@ -218,8 +218,9 @@ class Journal:
         return isinstance(record, Preparing) or state.claim.prepared is not None
 
     def compact(self) -> bool:
-        """Replace the ledger's records with a snapshot if there are enough of them. Return True if it was
-        replaced.
+        """Replace the ledger's records with a snapshot if there are enough of them.
+
+        Return True if they were replaced.
 
         The snapshot is appended on condition that nothing was appended after the state that it contains;
         otherwise nothing happens, and a later call tries again. The same condition holds for each further

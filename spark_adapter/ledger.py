@@ -116,8 +116,10 @@ _JOB, _UNNAMED = "(job) ", "(unnamed job) "
 
 
 def job_query(job_id: str) -> str:
-    """Return the text used as the query name in the key of a job; it is never the name of a streaming
-    query."""
+    """Return the text used as the query name in the key of a job.
+
+    It is never the name of a streaming query.
+    """
     return f"{_JOB}{job_id}"
 
 

@@ -257,8 +257,10 @@ class StreamPlanner:
         return StreamOffset.parse(offset, self.options.choice, may_be_empty=lenient)
 
     def report(self) -> dict[str, Any] | None:
-        """Return the ends of the streams and the size of the unread data; None before the first batch is
-        planned."""
+        """Return the ends of the streams and the size of the unread data.
+
+        The result is None before the first batch is planned.
+        """
         return self._report
 
     def _pace(self) -> None:
@@ -490,8 +492,9 @@ class StreamPlanner:
     # --- ranges ---------------------------------------------------------------------------------
 
     def ranges(self, start: dict[str, Any], end: dict[str, Any]) -> list[SegmentRange]:
-        """Return the ranges between two offsets, ordered by stream and segment; they are the same in each
-        run.
+        """Return the ranges between two offsets, ordered by stream and segment.
+
+        They are the same in each run.
 
         :param start: the offset at which the batch starts.
         :param end: the offset at which it ends.
@@ -623,8 +626,10 @@ def _another_stream(
 
 
 def _gone(layout: StreamLayout, start: StreamCut, end: StreamCut) -> list[tuple[int, int, int | None]]:
-    """Return the truncated data between two cuts: segment id, first offset, size (None for a deleted
-    segment)."""
+    """Return the truncated data between two cuts.
+
+    Each item is a segment id, the first offset, and the size (None for a deleted segment).
+    """
     found: list[tuple[int, int, int | None]] = []
     todo, seen = sorted(start.positions), set(start.positions)
     while todo:

@@ -24,8 +24,9 @@ def progress_dict(progress: Any) -> dict[str, Any]:
 
 
 def backlog_of(source: Mapping[str, Any]) -> dict[str, int]:
-    """Return the unread data that a source reports: ``backlog_bytes`` and ``backlog_events``, if it reports
-    them.
+    """Return the unread data that a source reports.
+
+    The keys are ``backlog_bytes`` and ``backlog_events``, if the source reports them.
 
     :param source: one of the ``sources`` in the result of :func:`progress_dict`.
     """
@@ -63,8 +64,9 @@ def progress_rows(query: Any) -> list[dict[str, Any]]:
 
 
 def progress_frame(query: Any) -> Any:
-    """Return :func:`progress_rows` as a pandas DataFrame with the index ``batch``; a notebook shows it as a
-    table.
+    """Return :func:`progress_rows` as a pandas DataFrame with the index ``batch``.
+
+    A notebook shows it as a table.
 
     :param query: as for :func:`progress_rows`.
     :raises MissingExtraError: pandas is not installed.

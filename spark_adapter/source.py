@@ -256,8 +256,10 @@ def read_df(
 
 
 def _has_pandas() -> bool:
-    """Return True if a pandas that PySpark accepts is installed: ``mapInArrow`` requires it without using
-    it."""
+    """Return True if a pandas that PySpark accepts is installed.
+
+    ``mapInArrow`` requires it without using it.
+    """
     try:
         require_minimum_pandas_version()
     except ImportError:

@@ -1,5 +1,7 @@
-"""Reads a metadata table for Spark. It is a separate module because PySpark has this interface only since
-4.0."""
+"""Reads a metadata table for Spark.
+
+It is a separate module because PySpark has this interface only since 4.0.
+"""
 
 from __future__ import annotations
 

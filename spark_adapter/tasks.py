@@ -111,8 +111,10 @@ class PartitionWriter:
     # --- entry points ---------------------------------------------------------------------------
 
     def write_arrow(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write a partition for ``DataFrame.mapInArrow``; return one row with the result
-        (:data:`RESULT_SCHEMA`)."""
+        """Write a partition for ``DataFrame.mapInArrow``.
+
+        It returns one row with the result (:data:`RESULT_SCHEMA`).
+        """
         result = self._write(self._chunks_of_batches(batches))
         yield pa.RecordBatch.from_pydict({"result": [_encode_result(result)]})
 

@@ -32,8 +32,9 @@ _Attributes: TypeAlias = dict[str, str | int]
 
 
 def query_listener(meter: otel.Meter | None = None) -> StreamingQueryListener:
-    """Return a listener that records the progress of every streaming query of the sessions that it is added
-    to.
+    """Return a listener that records the progress of streaming queries.
+
+    It records every query of the sessions that it is added to.
 
     It works in the driver with the numbers that Spark collects for each batch. It makes no calls to a server,
     and delays no batch.

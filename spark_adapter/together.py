@@ -10,8 +10,9 @@ __all__ = ["at_once"]
 
 
 def at_once(*calls: Callable[[], Any]) -> list[Any]:
-    """Make several calls at the same time, and return their results in order. The last call is made in this
-    thread.
+    """Make several calls at the same time, and return their results in order.
+
+    The last call is made in this thread.
 
     When this returns or raises, all calls have ended.
 

@@ -210,8 +210,10 @@ class Columns:
         return cls(event, value_format, given.get("routing_key_col"), given.get("event_time_col"))
 
     def of(self, schema: StructType) -> Columns:
-        """Check the columns against a DataFrame's schema, and return them with the default for the routing
-        key.
+        """Check the columns against a DataFrame's schema.
+
+        The result has the default for the routing key: the column ``routing_key`` if it exists and no other
+        is named.
 
         If no column with a routing key is named, the column ``routing_key`` is used if it exists.
 
@@ -237,8 +239,9 @@ class Columns:
         return Columns(self.event, self.value_format, key, self.time)
 
     def project(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Return batches with the column ``event``, and ``routing_key`` and ``event_time_ms`` if they are
-        used.
+        """Return batches with the columns of events.
+
+        They are ``event``, and ``routing_key`` and ``event_time_ms`` if they are used.
 
         Empty batches are left out.
         """

@@ -79,8 +79,9 @@ class FileSource:
 
 @dataclass(frozen=True, slots=True)
 class FixedCount:
-    """A fixed number of samples in each transaction; a smaller rest at the end of the source gets an end
-    record.
+    """A fixed number of samples in each transaction.
+
+    A smaller rest at the end of the source gets an end record.
 
     :ivar count: number of samples in each transaction.
     """
@@ -219,8 +220,9 @@ def _after(record: IngestRecord, done: bool) -> int:
 
 
 class SourceIngester:
-    """Ingests a source that can be read again from any position, in transactions of several samples, exactly
-    once.
+    """Ingests a source in transactions of several samples, exactly once.
+
+    The source must be readable again from any position.
 
     Example::
 

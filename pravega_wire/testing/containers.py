@@ -73,8 +73,9 @@ def standalone_options(
     memory: str | None = None,
     cache_bytes: int | None = None,
 ) -> str:
-    """Return ``JAVA_OPTS`` for a standalone service on these ports, which are the same inside and outside the
-    container.
+    """Return ``JAVA_OPTS`` for a standalone service on these ports.
+
+    The ports are the same inside and outside the container.
 
     The store reports to clients the port that it listens on, so a mapped port would not work. The image's own
     entry point always appends fixed ports, so it is not used.

@@ -453,8 +453,9 @@ class _Progress:
 def download(
     jars: Sequence[Jar], directory: Path, repository: Repository, proxies: Sequence[MavenProxy] = ()
 ) -> None:
-    """Download files completely into a directory; data that is already in ``*.part`` files is not downloaded
-    again.
+    """Download files completely into a directory.
+
+    Data that is already in ``*.part`` files is not downloaded again.
 
     :param jars: the files.
     :param directory: the directory for them.

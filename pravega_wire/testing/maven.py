@@ -1,5 +1,6 @@
-"""Finds the Maven repository to download jars from: the central one, or the one that this machine is set up
-to use.
+"""Finds the Maven repository to download jars from.
+
+It is the central repository, or the one that this machine is set up to use.
 
 ``jars.lock`` names each file, so no dependencies are resolved. Mirrors, accounts, proxies and the local
 repository in Maven's settings file are used in the same way as Maven uses them.
@@ -239,8 +240,9 @@ def _value(element: ET.Element) -> str:
 
 
 def repository(settings: Settings) -> Repository:
-    """Choose the repository: ``PRAVEGA_WIRE_MAVEN_REPOSITORY``, a mirror in Maven's settings, or the central
-    one.
+    """Choose the repository to download from.
+
+    It is ``PRAVEGA_WIRE_MAVEN_REPOSITORY``, a mirror in Maven's settings, or the central repository.
 
     :raises ServerStartError: a setting is not an address, or the package with the central repository's
         address is not installed.
