@@ -1,4 +1,4 @@
-"""Run the demo: see the package's text. Exits with 0 only if every figure is right."""
+"""Runs the demo that the package describes; exits with 0 only if every figure is correct."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ STREAM, LEDGER = f"{SCOPE}/flights", f"{SCOPE}/ledger"
 SAMPLE_SECONDS = 0.25
 BOARD_SECONDS = 180
 KILL_AFTER_STEP = "staged"
-"""Where the driver is killed: its tasks have written a batch, and nothing has been decided."""
+"""The step at which the driver is killed: its tasks have written a batch, which is not committed yet."""
 
 
 class Failure(Exception):
-    """A figure is off, or a part of the demo did not work."""
+    """A figure is wrong, or a part of the demo failed."""
 
 
 class Voice:
@@ -53,7 +53,7 @@ class Voice:
 
 @contextmanager
 def child(arguments: Sequence[str], log: Path, **options: Any) -> Iterator[subprocess.Popen[bytes]]:
-    """A Python process of the demo in a session of its own; killed with its children at the end."""
+    """A Python process of the demo in its own session; it is killed with its children at the end."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
     with log.open("ab") as sink:
         process = subprocess.Popen(
@@ -74,7 +74,7 @@ def child(arguments: Sequence[str], log: Path, **options: Any) -> Iterator[subpr
 
 @dataclass
 class Run:
-    """What the demo knows while the job runs."""
+    """The state of the demo while the job runs."""
 
     client: PravegaClient
     say: Voice
@@ -93,7 +93,7 @@ class Run:
     killed: bool = False
 
     def job(self) -> bool:
-        """One life of the Spark driver: True when it finished, False when it was killed."""
+        """Run the Spark driver once; return True if it finished, False if it was killed."""
         ours, theirs = os.pipe()
         arguments = [
             "-m", "examples.flights_demo.job",
@@ -128,7 +128,7 @@ class Run:
             os.close(ours)
 
     def _follow(self, pipe: int) -> Iterator[dict[str, Any]]:
-        """What the job tells until it ends; samples the stream's tail in between."""
+        """Iterate over the job's messages until it ends, and sample the stream's tail in between."""
         rest = b""
         with selectors.DefaultSelector() as selector:
             selector.register(pipe, selectors.EVENT_READ)
@@ -147,11 +147,11 @@ class Run:
                     self.sample()
 
     def sample(self) -> None:
-        """Note the tail of the stream."""
+        """Record the tail of the stream."""
         self.samples.append(Sample(time.time(), dict(self.client.tail(STREAM).positions)))
 
     def _heard(self, line: dict[str, Any]) -> bool:
-        """Take in one line of the job; False if this is the moment to kill it."""
+        """Process one message of the job; return False if it should be killed now."""
         batch, what = line["batch"], line["what"]
         if what in ("started", "spark is up", "finished"):
             self.say(f"job: {what} (process {line['pid']})")
@@ -184,7 +184,7 @@ class Run:
 
 
 class Board:
-    """The departure board: a query of its own that reads the stream while the job writes it."""
+    """The departure board: a separate query that reads the stream while the job writes to it."""
 
     def __init__(self, run: Run, flights: int) -> None:
         self._run = run
@@ -194,7 +194,7 @@ class Board:
 
     @contextmanager
     def running(self) -> Iterator[Self]:
-        """Its process, and a thread that hears what it says."""
+        """Run its process, and a thread that reads its messages."""
         ours, theirs = os.pipe()
         arguments = [
             "-m", "examples.flights_demo.board",
@@ -220,7 +220,7 @@ class Board:
                 self._run.shown.append((line["time"], line["rows"]))
 
     def finish(self) -> dict[str, Any]:
-        """Wait until it has seen every flight; what it shows then."""
+        """Wait until it has seen every flight; return what it shows then."""
         try:
             code: int | None = self._process.wait(BOARD_SECONDS)
         except subprocess.TimeoutExpired:
@@ -253,7 +253,7 @@ def read_report(run: Run, start: str, end: str) -> dict[str, Any]:
 
 
 def compare(source: data.Summary, found: dict[str, Any], say: Voice) -> dict[tuple[str, int], data.Delay]:
-    """Hold what the stream gave against the source; :class:`Failure` names what differs.
+    """Compare the data from the stream with the source; :class:`Failure` names the difference.
 
     Returns the delays by airport and hour, as the stream gave them.
     """
@@ -277,7 +277,7 @@ def compare(source: data.Summary, found: dict[str, Any], say: Voice) -> dict[tup
 
 
 def compare_board(source: data.Summary, found: dict[str, Any], run: Run, say: Voice) -> None:
-    """Hold what the departure board showed at the end against the source."""
+    """Compare the final state of the departure board with the source."""
     delays = {(name, hour): data.Delay(n, minutes) for name, hour, n, minutes in found["delays"]}
     if (found["seen"], delays) != (source.count, source.delays):
         raise Failure(f"the departure board saw {found['seen']} flights, or other delays than the source's")
@@ -287,7 +287,7 @@ def compare_board(source: data.Summary, found: dict[str, Any], run: Run, say: Vo
 
 
 def tell_story(run: Run, delays: dict[tuple[str, int], data.Delay]) -> Story:
-    """Put together what is drawn, by reading every event's offset once more."""
+    """Collect the data for the picture; this reads the offset of every event again."""
     client = run.client
     newest = max(segment.segment_id >> 32 for segment in client.active_segments(STREAM))
     epochs: list[list[int]] = []
@@ -316,7 +316,7 @@ def tell_story(run: Run, delays: dict[tuple[str, int], data.Delay]) -> Story:
 
 
 def demo(args: argparse.Namespace, folder: Path, say: Voice) -> None:
-    """The whole demo; :class:`Failure` if a figure is off."""
+    """Run the whole demo; raise :class:`Failure` if a figure is wrong."""
     events = data.load(args.flights)
     source = data.summarize(events)
     files = list(data.split(events, folder / "files", args.batches))
@@ -358,11 +358,11 @@ def demo(args: argparse.Namespace, folder: Path, say: Voice) -> None:
 
 
 def main() -> int:
-    """Parse arguments and run; the exit code."""
+    """Parse the arguments and run the demo; return the exit code."""
     parser = argparse.ArgumentParser(prog="flights_demo", description=__doc__)
-    parser.add_argument("--picture", type=Path, default=Path("flights-demo.png"), help="PNG file")
-    parser.add_argument("--flights", type=int, help="only the first so many (default: all)")
-    parser.add_argument("--batches", type=int, default=36, help="micro-batches (default: 36)")
+    parser.add_argument("--picture", type=Path, default=Path("flights-demo.png"), help="PNG file to write")
+    parser.add_argument("--flights", type=int, help="write only this many flights (default: all)")
+    parser.add_argument("--batches", type=int, default=36, help="number of micro-batches (default: 36)")
     parser.add_argument("--keep", action="store_true", help="keep files, checkpoint and logs")
     args = parser.parse_args()
     if args.batches < 6:

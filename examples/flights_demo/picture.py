@@ -1,4 +1,4 @@
-"""What happened, drawn: rate, delay, and the segments over the key space."""
+"""Draws what happened: rate, delay, and the segments over the key space."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Batch", "Sample", "Segment", "Story", "draw", "visible_events"]
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The tail of the stream at one moment: byte offset by id of each active segment."""
+    """The tail of the stream at one moment: the offset in bytes of each active segment."""
 
     time: float
     tail: Mapping[int, int]
@@ -30,7 +30,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A segment: its range of the key space and the byte offset of each event, rising."""
+    """A segment: its key range, and the offset in bytes of each event, ascending."""
 
     segment_id: int
     low: float
@@ -40,7 +40,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A micro-batch: when it was first begun and when it was visible."""
+    """A micro-batch: when it was first started, and when it became visible."""
 
     number: int
     begun: float
@@ -49,11 +49,11 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """All that is drawn. Times are seconds since the epoch.
+    """The data for the picture. Times are seconds since 1970.
 
     :ivar epochs: ids of the segments of each epoch of the stream, in order.
-    :ivar moments: what was done to the job and the stream, and when.
-    :ivar shown: how many flights the departure board had seen, and when.
+    :ivar moments: actions on the job and the stream, with their times.
+    :ivar shown: number of flights that the departure board had seen, with times.
     """
 
     start: float
@@ -67,7 +67,7 @@ class Story:
 
 
 def visible_events(sample: Sample, segments: Mapping[int, Segment]) -> int:
-    """How many events could be read at the time of a sample."""
+    """Return the number of events that could be read at the time of a sample."""
     newest = max((segment_id >> 32 for segment_id in sample.tail), default=-1)
     count = 0
     for segment in segments.values():

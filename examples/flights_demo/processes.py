@@ -1,4 +1,4 @@
-"""Kill a Spark driver with everything it started."""
+"""Kills a Spark driver with all processes that it has started."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["descendants", "kill_all", "kill_tree"]
 
 
 def descendants(pid: int) -> list[int]:
-    """Processes below one, nearest first (Linux)."""
+    """Return the descendants of a process, nearest first (Linux)."""
     parents: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -29,14 +29,14 @@ def descendants(pid: int) -> list[int]:
 
 
 def kill_all(pids: Iterable[int]) -> None:
-    """``kill -9`` each process that is still there."""
+    """Kill each process that still exists with SIGKILL."""
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
 
 def kill_tree(process: subprocess.Popen[bytes]) -> list[int]:
-    """``kill -9`` a Spark driver with its JVM and Python workers; returns the ids."""
+    """Kill a Spark driver with its JVM and Python workers with SIGKILL; return their ids."""
     if process.poll() is not None:
         return []
     everyone = [process.pid, *descendants(process.pid)]

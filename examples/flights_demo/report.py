@@ -1,6 +1,6 @@
 """The Spark batch job of the demo: read the stream between two cuts, count, check and aggregate.
 
-Prints one JSON object to the file it is given.
+It writes one JSON object to the given file.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from spark_adapter.ledger import event_checksum
 
 
 def count_and_check(events: Iterable[bytes]) -> Iterator[tuple[int, int]]:
-    """Count and checksum of one partition."""
+    """Return the number and checksum of the events of one partition."""
     held = list(events)
     yield len(held), event_checksum(held)
 
 
 def carrier_and_sequence(event: bytes) -> tuple[str, int]:
-    """Routing key and line number of an event."""
+    """Return the routing key and line number of an event."""
     fields = event.decode().split(",")
     return fields[COLUMNS.index("carrier")], int(fields[0])
 
@@ -54,7 +54,7 @@ def main() -> None:
     events = read_rdd(spark.sparkContext, config, args.stream, args.start, args.end)
     parts = events.mapPartitions(count_and_check).collect()
 
-    # In the order of an RDD, the events of one key are in the order they were written.
+    # In an RDD, the events of one routing key are in the order in which they were written.
     order = read_rdd(spark.sparkContext, config, args.stream, args.start, args.end, carrier_and_sequence)
     sequences: dict[str, list[int]] = {}
     for carrier, sequence in order.collect():
