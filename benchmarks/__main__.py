@@ -1,4 +1,4 @@
-"""Measures us and our peers on the same work, on the same server, in the same run.
+"""Measures this client and its peers on the same work, on the same server, in the same run.
 
 Every participant is a process that stays warm. For each piece of work the participants take turns,
 round after round, starting with another one each time; the first round warms up and does not count.
@@ -121,7 +121,7 @@ ENTRANTS = {
 def commands(
     uri: str, scope: str, directory: Path, spark_settings: Sequence[str] = ()
 ) -> dict[str, Callable[[], list[str]]]:
-    """How each participant is started; those that are not installed are left out."""
+    """Return the command that starts each participant; those that are not installed are left out."""
     found: dict[str, Callable[[], list[str]]] = {
         "java": lambda: java_command(uri, scope, directory),
         "raw frames": lambda: python_command("raw_replay", uri, "--serve", scope),
@@ -181,19 +181,19 @@ class Bench:
         self._started = time.monotonic()
 
     def say(self, text: str) -> None:
-        """Progress, on standard error."""
+        """Print progress to standard error."""
         print(f"[bench {time.monotonic() - self._started:4.0f} s] {text}", file=sys.stderr, flush=True)
 
     def available(self, name: str) -> bool:
-        """Whether a participant is installed and was asked for."""
+        """Return True if a participant is installed and was selected."""
         return self.installed(name) and (not self.only or name in self.only)
 
     def installed(self, name: str) -> bool:
-        """Whether a participant is installed."""
+        """Return True if a participant is installed."""
         return name in self._commands
 
     def participant(self, name: str) -> Participant:
-        """The running participant of this name."""
+        """Return the running participant with this name."""
         if name not in self._participants:
             self._participants[name] = Participant(
                 name, self._commands[name](), self.directory, self._environments.get(name)
@@ -209,7 +209,7 @@ class Bench:
 
     @contextmanager
     def stream(self, segments: int) -> Iterator[str]:
-        """A fresh stream, deleted afterwards."""
+        """Create a new stream, and delete it afterwards."""
         name = f"s{uuid4().hex}"
         self.client.create_stream(name, segments)
         try:
@@ -218,7 +218,7 @@ class Bench:
             self.client.delete_stream(name, seal=True)
 
     def stored_bytes(self, stream: str) -> int:
-        """Bytes in a stream that was never truncated or scaled."""
+        """Return the number of bytes in a stream that was never truncated or scaled."""
         return sum(self.client.tail(stream).positions.values())
 
     # --- measuring --------------------------------------------------------------------------------
@@ -233,7 +233,7 @@ class Bench:
         participant: Participant,
         *words: object,
     ) -> dict[str, Any]:
-        """One request, as a record that is not checked yet."""
+        """Send one request, and return its record, which is not checked yet."""
         record: dict[str, Any] = {
             "operation": operation,
             "participant": name,
@@ -266,7 +266,7 @@ class Bench:
         whole: int | None = None,
         payload: int | None = None,
     ) -> None:
-        """Check a record against what must have happened, and keep it.
+        """Check a record against the expected result, and keep it.
 
         :param stored: bytes that are in the stream now.
         :param whole: and how many there must be; default: those of the events.
@@ -299,14 +299,14 @@ class Bench:
         self.out.flush()
 
     def turns(self, names: Sequence[str]) -> Iterator[tuple[int, str]]:
-        """Round numbers (0 is the warm-up) and participants, each round beginning with another."""
+        """Iterate over rounds (0 is the warm-up) and participants; each round starts with another one."""
         for number in range(self.rounds + 1):
             shift = number % len(names)
             for name in (*names[shift:], *names[:shift]):
                 yield number, name
 
     def scaled(self, events: float) -> int:
-        """Number of events at the scale of this run."""
+        """Return a number of events at the scale of this run."""
         return max(64, round(events * self.scale))
 
     def scaled_bytes(self, events: float) -> int:
@@ -316,7 +316,7 @@ class Bench:
     # --- work -------------------------------------------------------------------------------------
 
     def entrants(self, operation: str, size: int, segments: int) -> dict[str, Entrant]:
-        """Who takes part, by name."""
+        """Return the names of the participants."""
         return {
             entrant.participant: entrant
             for entrant in ENTRANTS[operation]
@@ -326,7 +326,7 @@ class Bench:
         }
 
     def run_append(self) -> None:
-        """Every append."""
+        """Run all appends."""
         for size in SIZES:
             for segments in SEGMENTS:
                 self.say(f"append {size} B, {segments} segment(s)")
@@ -342,7 +342,7 @@ class Bench:
                         self.add(record, events=count, stored=self.stored_bytes(stream))
 
     def run_read(self, operation: str = "read") -> None:
-        """Every read, each of a stream that is filled once.
+        """Run all reads, each of a stream that is filled once.
 
         :param operation: "read" through the batch client, "group" through a group of one reader.
         """
@@ -361,7 +361,8 @@ class Bench:
                         self.add(record, events=count, payload=payload)
 
     def run_latency(self) -> None:
-        """How long an event takes from a writer to a reader, at a rate that all can keep up with."""
+        """Measure the time of an event from a writer to a reader, at a rate that all participants can
+        sustain."""
         count = self.scaled(LATENCY_EVENTS)
         for segments in SEGMENTS:
             for size in SIZES[:2]:
@@ -376,7 +377,7 @@ class Bench:
                         self.add(record, events=count, payload=count * size)
 
     def run_acks(self) -> None:
-        """How long one append takes that is awaited before the next one."""
+        """Measure the time of one append, when each is awaited before the next."""
         for segments in SEGMENTS:
             for size in SIZES[:2]:
                 self.say(f"acks {size} B, {segments} segment(s)")
@@ -394,7 +395,7 @@ class Bench:
                         self.add(record, events=count, stored=self.stored_bytes(stream), whole=whole)
 
     def run_transactions(self) -> None:
-        """How long a transaction takes, one after the other."""
+        """Measure the time of a transaction, one after the other."""
         size, events = TRANSACTION_SIZE, TRANSACTION_EVENTS
         count = max(2, round(TRANSACTIONS * self.scale))
         for segments in SEGMENTS:
@@ -416,7 +417,7 @@ class Bench:
                     )
 
     def run_synchronizer(self) -> None:
-        """Conditional updates of one state, by one task and by several at once."""
+        """Measure conditional updates of one state, by one task and by several at the same time."""
         for tasks in SYNCHRONIZER_TASKS:
             operation = f"synchronizer, {tasks} task{'s' * (tasks > 1)}"
             self.say(operation)
@@ -450,7 +451,7 @@ class Bench:
         return payload
 
     def rest(self) -> None:
-        """Let the stores move what was appended to long-term storage, so that all find them at rest."""
+        """Wait until the stores have moved appended data to long-term storage, so that they are idle."""
         pids = self.server_pids()
         end = time.monotonic() + REST_SECONDS
         before = cpu_seconds(pids)
@@ -463,7 +464,7 @@ class Bench:
 
 
 def machine(kind: str) -> dict[str, Any]:
-    """What the numbers depend on."""
+    """Describe the machine and the versions that the numbers depend on."""
     model = platform.processor()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
@@ -491,7 +492,7 @@ def machine(kind: str) -> dict[str, Any]:
 
 
 def tables(records: Sequence[dict[str, Any]]) -> str:
-    """All tables that have rows."""
+    """Return all tables that have rows."""
     has_others = any("spark" not in record and "participant" in record for record in records)
     parts = [table(records) if has_others else ""]
     parts += [show(records) for show in (latencies, spark_table, pauses, spark_notes)]
@@ -504,14 +505,16 @@ def parse() -> argparse.Namespace:
         "--server", choices=("cluster", "standalone"), default="cluster",
         help="what to start (the standalone server holds everything in memory: only with --quick)",
     )  # fmt: skip
-    parser.add_argument("--uri", help="use the Pravega at this controller URI and start nothing")
+    parser.add_argument("--uri", help="use the Pravega server at this controller URI, and start none")
     parser.add_argument("--rounds", type=int, default=3, help="measured rounds (default 3)")
-    parser.add_argument("--scale", type=float, default=1.0, help="factor on all numbers of events")
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="factor for all numbers of events (default 1)"
+    )
     parser.add_argument(
         "--lengths", choices=tuple(LENGTHS), default="60-140",
-        help="how lengths of events vary, named for events of 100 B (default 60-140)",
+        help="how the lengths of events vary, named for events of 100 B (default 60-140)",
     )  # fmt: skip
-    parser.add_argument("--quick", action="store_true", help="one round of a tenth of the events")
+    parser.add_argument("--quick", action="store_true", help="one round with a tenth of the events")
     parser.add_argument(
         "--work", nargs="+", choices=GROUPS, default=GROUPS, help="kinds of work (default: all)"
     )

@@ -1,4 +1,4 @@
-"""The environment of the official Scala connector: PySpark 3.5 and a Java that it runs on.
+"""The environment for the official Scala connector: PySpark 3.5 and a Java version that it supports.
 
 PySpark 3.5 and the PySpark of this project cannot be in one environment, so this one is made on demand, once.
 """

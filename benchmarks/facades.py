@@ -1,4 +1,5 @@
-"""What the blocking and the asyncio client cost beside the async one: ``python -m benchmarks.facades``.
+"""Compares the cost of the blocking and asyncio clients with that of the trio client: ``python -m
+benchmarks.facades``.
 
 All of them do the same work in one process, in turn, so that what else the machine does meets them alike.
 Times are of the whole process, with the client's thread: processor seconds and seconds by the wall, the
@@ -23,7 +24,7 @@ Times = tuple[float, float]
 
 
 class Clock:
-    """Processor and wall time of a block."""
+    """Measure the CPU time and wall time of a block."""
 
     def __enter__(self) -> Clock:
         self._began = time.process_time(), time.perf_counter()

@@ -1,4 +1,4 @@
-"""Ingestion killed at random many times: ``python -m benchmarks.ingest_soak [--kills 200] [--seed 1]``.
+"""Kills ingestion at random many times: ``python -m benchmarks.ingest_soak [--kills 200] [--seed 1]``.
 
 Folders of CSV files are ingested one after the other, in turn as files and as a source by each of the three
 methods. The ingesting process is killed with SIGKILL at a random moment, and started again, until the folder

@@ -1,4 +1,4 @@
-"""How much memory the client takes: ``python -m benchmarks.memory [--gigabytes 1]``.
+"""Measures the memory that the client needs: ``python -m benchmarks.memory [--gigabytes 1]``.
 
 A process of its own reads a segment of that size, others read it through a reader group and in pieces of
 which several are read at a time, and another appends that much through a proxy that passes on 20 MB a second,
@@ -29,7 +29,7 @@ SIZE = 1000
 
 
 def resident() -> int:
-    """Resident bytes of this process now."""
+    """Return the resident bytes of this process."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024
@@ -37,7 +37,8 @@ def resident() -> int:
 
 
 def work(uri: str, scope: str) -> None:
-    """The measured process: ``append STREAM EVENTS STORE_HOST:PORT>PORT``, or a way to read and a stream."""
+    """Run the measured process: ``append STREAM EVENTS STORE_HOST:PORT>PORT``, or a way to read and a
+    stream."""
     config = PravegaConfig.from_defaults(controller_uri=uri, scope=scope, env={})
 
     async def run(words: list[str]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Participants of a benchmark: processes that stay warm and answer one request after the other."""
+"""Participants of a benchmark: processes that keep running and process one request after the other."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ _LOOK_SECONDS = 0.25
 
 
 class ParticipantError(Exception):
-    """A participant has failed, ended, or not answered in time."""
+    """A participant has failed, has ended, or did not reply in time."""
 
 
 def python_command(module: str, *arguments: str) -> list[str]:
-    """A participant that is a module of this package."""
+    """Return a participant that is a module of this package."""
     return [sys.executable, "-m", f"benchmarks.{module}", *arguments]
 
 
 def java_command(uri: str, scope: str, directory: Path) -> list[str]:
-    """The participant in ``java/BenchPeer.java``, compiled into ``directory``.
+    """Return the participant in ``java/BenchPeer.java``, compiled into ``directory``.
 
     Its shared state is that of the interoperability tests.
     """
@@ -61,7 +61,7 @@ def java_command(uri: str, scope: str, directory: Path) -> list[str]:
 
 
 class Participant:
-    """One process. It starts with its first request and is started anew after a failure."""
+    """One process. It is started by its first request, and again after a failure."""
 
     def __init__(
         self, name: str, command: Sequence[str], log_dir: Path, env: Mapping[str, str] | None = None
@@ -75,11 +75,11 @@ class Participant:
 
     @property
     def pid(self) -> int | None:
-        """Its process, while it runs."""
+        """The process, if it is running."""
         return None if self._process is None else self._process.pid
 
     def start(self, timeout: float = 120.0) -> None:
-        """Start it if it does not run, and wait until it is ready."""
+        """Start the process if it is not running, and wait until it is ready."""
         if self._process is not None and self._process.poll() is None:
             return
         with self._log.open("ab") as log:
@@ -97,7 +97,7 @@ class Participant:
         self._answer(timeout)
 
     def request(self, *words: object, timeout: float = 300.0) -> dict[str, Any]:
-        """Send a request and wait for its answer; adds ``peak_rss`` (bytes) where the system tells it.
+        """Send a request and wait for its reply; this adds ``peak_rss`` (bytes) if the system reports it.
 
         :raises ParticipantError: it failed; the next request starts it anew.
         """
@@ -175,7 +175,7 @@ def _peak(pid: int) -> int | None:
 
 
 def cpu_seconds(pids: Sequence[int]) -> float | None:
-    """CPU time that processes have taken so far, all threads; None where the system does not tell."""
+    """Return the CPU time of processes so far, with all threads; None if the system does not report it."""
     total = 0
     for pid in pids:
         try:
@@ -187,7 +187,7 @@ def cpu_seconds(pids: Sequence[int]) -> float | None:
 
 
 class TreeWatch:
-    """CPU seconds that a process and all it has started take while this is entered.
+    """Measure the CPU seconds of a process and all its descendants while this context is entered.
 
     It looks every now and then, because nobody can be asked about a worker that has ended: PySpark's daemon
     ignores the end of its children. What one takes after the last look at it is lost.
@@ -233,7 +233,7 @@ class TreeWatch:
             self.look()
 
     def look(self) -> None:
-        """Note what each process of the tree has taken so far."""
+        """Record the CPU time of each process of the tree so far."""
         stats: dict[int, tuple[str, list[str]]] = {}
         children: dict[int, list[int]] = {}
         for path in self._proc.glob("[0-9]*/stat"):

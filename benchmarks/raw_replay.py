@@ -1,4 +1,4 @@
-"""What the server itself can do: prepared frames over plain blocking sockets.
+"""Measures the limits of the server itself, with prepared frames over plain blocking sockets.
 
 An append is a loop of one prepared ``AppendBlockEnd`` frame for each segment, with a window of
 unacknowledged blocks; acknowledgements are decoded and counted, nothing else is done. A read is

@@ -1,4 +1,4 @@
-"""Records of measurements, and the table made of them."""
+"""Records of measurements, and the tables made from them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["AFTER_PAUSE", "REFERENCE", "latencies", "pauses", "spark_notes", "sp
 Record = dict[str, Any]
 
 REFERENCE = "java"
-"""What others are divided by."""
+"""The participant that the others are compared with."""
 
 AFTER_PAUSE = "read and count after "
 """Begins the operation of a read after a pause; the pause follows."""
@@ -36,7 +36,7 @@ _PREFIXES = {"": "", "done_": ", done"}
 
 
 def _short(value: float) -> str:
-    """Three significant digits with a unit."""
+    """Format a number with three significant digits and a unit."""
     for unit, factor in (("M", 1e6), ("k", 1e3)):
         if value >= factor:
             return f"{value / factor:.3g}{unit}" if value < 1000 * factor else f"{value:.3g}"
@@ -52,7 +52,7 @@ def _size(size: int, record: Record) -> str:
 
 
 def table(records: Iterable[Record]) -> str:
-    """A Markdown table of medians over rounds, with what each is relative to the reference.
+    """Return a Markdown table of medians over rounds, with each value relative to the reference.
 
     ``server CPU`` is how many cores the servers took on average meanwhile.
     """
@@ -93,7 +93,7 @@ def table(records: Iterable[Record]) -> str:
 
 
 def latencies(records: Iterable[Record]) -> str:
-    """A Markdown table of how long things took, medians over rounds; "" when there are none.
+    """Return a Markdown table of latencies, medians over rounds; "" if there are none.
 
     Where a transaction was waited for, its time until it was committed has a row of its own. Events per
     second and their ratio to the reference are of the whole work; where a rate was given they say nothing
@@ -129,7 +129,7 @@ def latencies(records: Iterable[Record]) -> str:
 
 
 def spark_table(records: Iterable[Record]) -> str:
-    """A Markdown table of the work of Spark; "" when there is none.
+    """Return a Markdown table of the work of Spark; "" if there is none.
 
     Rows a second are medians over rounds, with the best and the worst. ``/ floor``, ``/ connector`` and
     ``/ append`` are ratios of medians to that row of the same work; the connector's row is the one with the
@@ -181,7 +181,7 @@ def spark_table(records: Iterable[Record]) -> str:
 
 
 def _spark_references(operation: str, kind: str, participant: str) -> list[tuple[str, str, str]]:
-    """What a row is divided by: floor, connector, append."""
+    """Return the values that a row is compared with: floor, connector, append."""
     if operation.startswith("read"):
         floor, connector = "floor, data source", "connector"
     else:
@@ -198,7 +198,7 @@ def _spark_references(operation: str, kind: str, participant: str) -> list[tuple
 
 
 def pauses(records: Iterable[Record]) -> str:
-    """A Markdown table of what a pause does to the read after it; "" when there is none."""
+    """Return a Markdown table of the effect of a pause on the next read; "" if there is none."""
     found: dict[tuple[str, str], dict[float, float]] = {}
     for record in records:
         operation = record.get("spark", "")
@@ -217,7 +217,7 @@ def pauses(records: Iterable[Record]) -> str:
 
 
 def spark_notes(records: Iterable[Record]) -> str:
-    """Which participants were not there, and why, and which failed; one a line, "" when there are none."""
+    """List the participants that were missing, with reasons, and those that failed; "" if there are none."""
     lines: dict[str, None] = {}
     for record in records:
         for word, text in (("not available", "unavailable"), ("failed", "error")):
@@ -229,7 +229,7 @@ def spark_notes(records: Iterable[Record]) -> str:
 
 
 def _markdown(rows: Sequence[Sequence[str]], left: Sequence[int] = (0, 3)) -> str:
-    """Rows as a table; the first one is its head, and ``left`` are the columns of words."""
+    """Format rows as a table; the first row is the head, and ``left`` are the columns with text."""
     widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
     lines = []
     for number, row in enumerate(rows):

@@ -1,4 +1,5 @@
-"""Writers on a failing cluster for a long time: ``python -m benchmarks.soak [--minutes 10] [--processes 4]``.
+"""Runs writers on a failing cluster for a long time: ``python -m benchmarks.soak [--minutes 10] [--processes
+4]``.
 
 Segments are scaled up and down, connections are cut at random, links swallow everything for 5 to 60 seconds
 in one direction or both, a segment store and the controller are killed and started again. In the end every

@@ -1,4 +1,4 @@
-"""The work of ``--work spark``: what is measured, by whom, and how it is checked."""
+"""The work of ``--work spark``: the measurements, their participants, and the checks of their results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Kills Spark drivers in every way, and counts what is lost or doubled: ``python -m benchmarks.spark_kills``.
+"""Kills Spark drivers at every step, and counts lost and duplicated events: ``python -m
+benchmarks.spark_kills``.
 
 Drivers are processes of their own, the server is a real one, standalone. A reader looks at the stream all the
 time. ``--sink connector`` kills drivers of the official Scala connector. ``--rounds`` is how many drivers are
@@ -32,7 +33,7 @@ from tests.spark.killing import Job, NotShownError
 
 
 def run_case(client: PravegaClient, case: Case, folder: Path, **options: Any) -> dict[str, Any]:
-    """Run a case, and look at what became of its stream."""
+    """Run a case, and check the contents of its stream."""
     started = time.monotonic()
     row: dict[str, Any] = {"case": case.name, "form": options["form"]}
     with Job(client, folder, batches=case.batches, **options, **case.options) as job:
@@ -70,7 +71,7 @@ def run_reading(
 
 
 def table_of_reading(rows: list[dict[str, Any]]) -> str:
-    """The results of the source as Markdown."""
+    """Return the results of the source as Markdown."""
     names = (
         "starts", "kills", "scales", "batches", "events", "lost", "doubled", "disordered_keys", "run_again",
         "different",
@@ -88,7 +89,7 @@ def table_of_reading(rows: list[dict[str, Any]]) -> str:
 
 
 def table_of(rows: list[dict[str, Any]]) -> str:
-    """The results as Markdown."""
+    """Return the results as Markdown."""
     lines = [
         "| case | drivers | kills | batches | events | lost | doubled | keys out of order | looks "
         "| half batches | left behind |",

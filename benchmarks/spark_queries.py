@@ -1,4 +1,4 @@
-"""What all Spark participants run alike, in PySpark 3.5 and 4."""
+"""The queries that all Spark participants run, with PySpark 3.5 and 4."""
 
 from __future__ import annotations
 

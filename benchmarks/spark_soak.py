@@ -1,4 +1,5 @@
-"""Stream to stream through Spark for a long time: ``python -m benchmarks.spark_soak [--minutes 30]``.
+"""Copies a stream to another one with Spark for a long time: ``python -m benchmarks.spark_soak [--minutes
+30]``.
 
 A Pravega cluster and a Spark standalone cluster (a master, two workers) run beside each other. Events are
 appended to one stream at a steady rate; a query reads it by ``readStream`` and writes another one by
@@ -89,7 +90,7 @@ def drive(uri: str, scope: str, master: str, checkpoint: str) -> None:
 
 
 def _memory(spark: StandaloneCluster, driver: subprocess.Popen[bytes] | None) -> dict[str, int]:
-    """Resident bytes of the largest process of each kind."""
+    """Return the resident bytes of the largest process of each kind."""
     found: dict[str, int] = {}
     pids = [pid for worker in spark.workers for pid in descendants(worker.pid)]
     if driver is not None:
@@ -117,7 +118,7 @@ def _kind(line: str, is_driver: bool) -> str | None:
 
 @dataclass
 class Story:
-    """What is known while the soak runs; times are seconds since its start."""
+    """The state of the run; times are seconds since its start."""
 
     begun: float = field(default_factory=time.time)
     appended: dict[str, int] = field(default_factory=dict)
@@ -132,7 +133,7 @@ class Story:
 
     @property
     def now(self) -> float:
-        """Seconds since the start."""
+        """Return the seconds since the start."""
         return time.time() - self.begun
 
     def say(self, text: str) -> None:
@@ -157,7 +158,8 @@ async def _append(client: PravegaClient, story: Story, rate: int, seconds: float
 
 
 async def _follow(client: PravegaClient, story: Story) -> None:
-    """Read the target as events become visible; each key's come in order and once."""
+    """Read the target as events become visible; check that each key's events are in order and not
+    duplicated."""
     async with client.reader_group("watch") as group, group.reader("one") as reader:
         while True:
             found = await reader.read_event(1.0)
@@ -180,7 +182,7 @@ async def _watch_memory(spark: StandaloneCluster, driver: Driver, story: Story) 
 
 
 class Driver:
-    """The Spark driver's process, started again whenever it has ended."""
+    """The process of the Spark driver, which is started again whenever it has ended."""
 
     def __init__(self, arguments: Sequence[str], folder: Path, story: Story) -> None:
         self.process: subprocess.Popen[bytes] | None = None
@@ -198,7 +200,7 @@ class Driver:
             )  # fmt: skip
 
     async def keep_alive(self) -> None:
-        """Run it; an end that nobody caused is an error.
+        """Run the process; an unexpected end is an error.
 
         Except one: Spark gives a Python process 10 s to connect, which are too few on a machine that is busy.
         Whoever runs a query starts it again then, and the report says how often.
@@ -218,13 +220,13 @@ class Driver:
             self._expected = False
 
     def kill(self) -> None:
-        """End it with everything below it."""
+        """End the process with all its descendants."""
         if self.process is not None:
             self._expected = True
             kill_tree(self.process)
 
     def stop(self) -> None:
-        """End it for good."""
+        """End the process permanently."""
         self.kill()
 
 
@@ -300,7 +302,7 @@ async def _soak(
 
 
 async def _verify(client: PravegaClient, story: Story) -> None:
-    """The target, read from its beginning, is what was appended: once, in order for each key."""
+    """Check that the target contains every appended event once, in order for each key."""
     found: dict[str, int] = {}
     async for batch in client.read_events("target"):
         for event in batch:

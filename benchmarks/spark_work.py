@@ -1,4 +1,4 @@
-"""What the Spark participants do, and on which events; needs only the standard library.
+"""The work of the Spark participants, and its events; needs only the standard library.
 
 Event ``i`` of a kind has the bytes ``kind.pool()[i % CYCLE]`` and the routing key ``key-<i % KEYS>``, so
 every participant knows what there must be in a stream without asking another one.

@@ -1,4 +1,4 @@
-"""What every participant does, and how it is told to: one request a line, one line of JSON back.
+"""The work of every participant, and its protocol: one request in each line, one line of JSON as the reply.
 
 - ``append<TAB>stream<TAB>size<TAB>count<TAB>keys``: event ``i`` has payload ``payload_pool(size)[i % POOL]``
   and, where ``keys`` is not 0, routing key ``key-<i % keys>``. ``BENCH_LENGTHS`` in the environment, a key
@@ -66,7 +66,7 @@ def total_bytes(size: int, count: int) -> int:
 
 
 def payload_pool(size: int) -> list[bytes]:
-    """Different payloads of about one size; byte ``i`` of number ``k`` is ``31 i + 7 + k`` modulo 256."""
+    """Return different payloads of about one size; byte ``i`` of number ``k`` is ``31 i + 7 + k`` modulo 256."""
     period = [bytes((31 * i + 7 + k) & 0xFF for i in range(256)) for k in range(POOL)]
     return [
         (each * (length // 256 + 1))[:length] for each, length in zip(period, lengths_of(size), strict=True)
@@ -74,12 +74,12 @@ def payload_pool(size: int) -> list[bytes]:
 
 
 def payloads(size: int, count: int) -> Iterator[bytes]:
-    """Payloads of the events of an append."""
+    """Return the payloads of the events of an append."""
     return islice(cycle(payload_pool(size)), count)
 
 
 def keys_of(keys: int, count: int) -> Iterator[str] | None:
-    """Routing keys of the events of an append; None for none."""
+    """Return the routing keys of the events of an append; None for none."""
     if keys == 0:
         return None
     return islice(cycle([f"key-{number}" for number in range(keys)]), count)
@@ -87,13 +87,13 @@ def keys_of(keys: int, count: int) -> Iterator[str] | None:
 
 @dataclass(slots=True)
 class Clock:
-    """What a measured block took, once it is over: wall time, and CPU time of this process."""
+    """The wall time of a measured block, and the CPU time of this process; set when the block ends."""
 
     seconds: float = 0.0
     cpu_seconds: float = 0.0
 
     def answer(self, events: int, nbytes: int) -> dict[str, float]:
-        """The answer to a request."""
+        """Return the reply to a request."""
         return {
             "events": events,
             "bytes": nbytes,
@@ -110,21 +110,21 @@ class Latencies:
         self._taken: list[int] = []
 
     def event(self) -> bytes:
-        """An event that is written now."""
+        """Return an event that is written now."""
         return time.perf_counter_ns().to_bytes(8, "big") + self._rest
 
     def read(self, event: bytes) -> None:
-        """An event was read."""
+        """Record that an event was read."""
         self._taken.append(time.perf_counter_ns() - int.from_bytes(event[:8], "big"))
 
     def answer(self, clock: Clock) -> dict[str, float]:
-        """The answer to a request."""
+        """Return the reply to a request."""
         count = len(self._taken)
         return clock.answer(count, count * (len(self._rest) + 8)) | times(self._taken)
 
 
 def times(taken: Sequence[int], prefix: str = "") -> dict[str, float]:
-    """Quantiles of times in nanoseconds, for an answer, under names that begin with ``prefix``."""
+    """Return quantiles of times in nanoseconds for a reply, under names that start with ``prefix``."""
     ordered = sorted(taken)
     count = len(ordered)
     return {

@@ -1,4 +1,5 @@
-"""This client's own append of what Spark writes: ``python -m benchmarks.worker_append URI SCOPE``.
+"""Appends the events that Spark writes with this client alone: ``python -m benchmarks.worker_append URI
+SCOPE``.
 
 ``append<TAB>form<TAB>stream<TAB>folder<TAB>kind<TAB>count`` appends the events of a folder's Parquet files
 with their routing keys, by one writer. The files are read before the clock starts: this is what the same
