@@ -1,9 +1,9 @@
 """Event boundaries of a segment, at which a range can be split.
 
 In a segment, each event is a header of eight bytes and its payload, so an event boundary can be found only by
-following the headers from another one (``docs/protocol/formats.md``). :class:`BoundaryIndex` stores the
-result of such a pass. It stays valid, because events never change and a stream that is created again under
-the same name gets other segment ids.
+following the headers from another one (``docs/protocol/formats.md``, "Events in a segment").
+:class:`BoundaryIndex` stores the result of such a pass. It stays valid, because events never change and a
+stream that is created again under the same name gets other segment ids.
 
 Not public: :mod:`pravega_wire` exports the names that users need.
 """

@@ -1,4 +1,6 @@
-"""The hashes that decide where data is stored: murmur3 x64 128 (``docs/protocol/formats.md``).
+"""The hashes that decide where data is stored: murmur3 x64 128.
+
+``docs/protocol/formats.md``, "Hashing of routing keys and table keys", describes them.
 
 Not public.
 """

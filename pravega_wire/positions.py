@@ -2,7 +2,8 @@
 
 All are immutable and can be pickled. The texts of event pointers and versions are those of the Java classes
 with the same names. Java has no texts for positions and checkpoints; here they are JSON. Binary forms are in
-:mod:`pravega_wire.protocol.formats`; ``docs/protocol/formats.md`` describes both.
+:mod:`pravega_wire.protocol.formats`; ``docs/protocol/formats.md``, "Stream cuts, positions and pointers",
+describes both.
 
 Not public: :mod:`pravega_wire` exports the names that users need.
 """
