@@ -27,9 +27,16 @@ def variables(wheel: Path, environment: Path) -> dict[str, str]:
     found = {name: value for name, value in os.environ.items() if not name.startswith(LEFT_OUT)}
     # scripts/docs has put its own environment first.
     places = [each for each in found["PATH"].split(os.pathsep) if Path(each) != environment]
+    # pip finds the wheel beside what the index has, and takes this version only.
     constraints = wheel.parent / "constraints.txt"
-    constraints.write_text(f"pravega-wire @ {wheel.as_uri()}\n")
-    return {**found, "PATH": os.pathsep.join(places), "PIP_CONSTRAINT": str(constraints)}
+    constraints.write_text(f"pravega-wire=={wheel.name.split('-')[1]}\n")
+    links = f"{wheel.parent} {found.get('PIP_FIND_LINKS', '')}".strip()
+    return {
+        **found,
+        "PATH": os.pathsep.join(places),
+        "PIP_CONSTRAINT": str(constraints),
+        "PIP_FIND_LINKS": links,
+    }
 
 
 def main() -> int:
