@@ -36,7 +36,7 @@ SHOWN = frozenset(
 )  # fmt: skip
 """Languages that are shown and not run. Python and ``sh`` are run; all others are mistakes."""
 
-SECONDS = 240.0
+SECONDS = 600.0
 """After which a block is taken to hang; no result depends on it."""
 
 _COMMENT = re.compile(r"<!--\s*(.*?)\s*-->\s*")
