@@ -1666,6 +1666,12 @@ class ReaderGroup(ReaderGroupBase):
 class EventReader(EventReaderBase[T]):
     """One reader of a group: ``async with group.reader("one") as reader: async for event in reader: ...``
 
+    Example::
+
+        async with client.reader_group("dashboard") as group, group.reader("screen-1") as reader:
+            async for event in reader:
+                print(event.value, event.pointer)
+
     Events of one routing key come in order, each to one reader of the group. An event counts as read when the
     *next* one is asked for: a reader that is left by an exception gives back the last event (or batch) it
     gave out, and another reader gets it; left in the normal way, everything it gave out counts as read.

@@ -116,7 +116,8 @@ class _BareEvent(Event[T]):
 class SegmentEvents:
     """Events of one segment, one after the other; iteration gives the payloads.
 
-    :ivar segment: full name. :ivar events: see there for Arrow arrays and views.
+    :ivar segment: full name of the segment.
+    :ivar events: the events as one batch, which also gives Arrow arrays and views.
     """
 
     segment: str
@@ -144,7 +145,10 @@ class SegmentEvents:
 
 @dataclass(frozen=True, slots=True)
 class ReachedCheckpoint:
-    """A checkpoint is between the events before and the events after. :ivar name: as it was begun with."""
+    """A checkpoint is between the events before and the events after.
+
+    :ivar name: name of the checkpoint.
+    """
 
     name: str
 
@@ -200,6 +204,12 @@ class _Hand:
 
 class EventReader(Generic[T]):
     """One reader of a group: ``async with group.reader("one") as reader: async for event in reader: ...``
+
+    Example::
+
+        async with client.reader_group("dashboard") as group, group.reader("screen-1") as reader:
+            async for event in reader:
+                print(event.value, event.pointer)
 
     Events of one routing key come in order, each to one reader of the group. An event counts as read when the
     *next* one is asked for: a reader that is left by an exception gives back the last event (or batch) it
