@@ -66,7 +66,10 @@ def total_bytes(size: int, count: int) -> int:
 
 
 def payload_pool(size: int) -> list[bytes]:
-    """Return different payloads of about one size; byte ``i`` of number ``k`` is ``31 i + 7 + k`` modulo 256."""
+    """Return payloads of about one size that all differ.
+
+    Byte ``i`` of number ``k`` is ``31 i + 7 + k`` modulo 256.
+    """
     period = [bytes((31 * i + 7 + k) & 0xFF for i in range(256)) for k in range(POOL)]
     return [
         (each * (length // 256 + 1))[:length] for each, length in zip(period, lengths_of(size), strict=True)

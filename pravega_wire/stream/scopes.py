@@ -1,4 +1,6 @@
-"""Deleting scopes, and detecting scopes that have lost their tables (see ``docs/architecture.md``).
+"""Deleting scopes, and detecting scopes that have lost their tables.
+
+See ``docs/protocol/unforgiving.md``, "Deleting a scope that is not empty".
 
 A 0.13.0 controller that refuses to delete a scope because it is not empty has by then already removed those
 of the scope's own tables that were empty: of reader groups, of key-value tables, of tags.
