@@ -1,7 +1,7 @@
-"""Events inside a segment: an int32 type (0), an int32 length, the payload.
+"""Events as they are stored in a segment: an int32 type (0), an int32 length, the payload.
 
-(Client formats v0.13.0, "Event framing in a stream segment".) Splitting a buffer into events makes no
-object for each of them: an :class:`EventBatch` is the buffer and an array of positions.
+See ``docs/protocol/formats.md``, "Events in a segment". Splitting a buffer into events makes no object for
+each of them: an :class:`EventBatch` is the buffer and an array of positions.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 
 def frame_event(payload: Buffer) -> bytes:
-    """An event as it is stored."""
+    """Return an event as it is stored: the payload after its header."""
     return EVENT_HEADER.pack(0, len(payload)) + bytes(payload)
 
 
@@ -368,9 +368,10 @@ def parse_events(
 
 
 class EventAssembler:
-    """Events of chunks that follow one another, as a reader receives them; an event may lie across several.
+    """Finds the events in consecutive chunks, as a reader receives them. An event may span several chunks.
 
-    :param offset: segment offset of the first chunk. :param segment: name for messages.
+    :param offset: segment offset of the first chunk.
+    :param segment: name for error messages.
     """
 
     __slots__ = ("_needed", "_offset", "_rest", "_rest_offset", "_segment")
@@ -383,11 +384,13 @@ class EventAssembler:
         self._needed = 0
 
     def take(self, chunk: memoryview, room: memoryview | None = None) -> list[EventBatch]:
-        """The events that the next chunk completes, in up to a few batches; they are views of it, or copies.
+        """Return the events that the next chunk completes, in at most three batches: views of it, or copies.
 
-        :param room: a buffer that ends with the chunk, and whose bytes before it may be written over. The
-            beginning of an event that was in the chunk before is put there: all events make one batch.
-        :raises DecodeError: bytes at an event's beginning are none.
+        :param chunk: the bytes that follow the previous chunk.
+        :param room: a buffer that ends with the chunk, and whose bytes before the chunk may be overwritten.
+            The beginning of an event from the previous chunk is copied there, so that all events make one
+            batch.
+        :raises DecodeError: the bytes where an event must begin are not its header.
         """
         self.check()
         ready: list[EventBatch] = []
@@ -401,8 +404,8 @@ class EventAssembler:
             base = self._rest_offset
             self._rest = bytearray()
         while self._rest:
-            # Complete the event that began in an earlier chunk with just the bytes it needs, so
-            # that the rest of this chunk is parsed where it lies.
+            # Complete the event that began in an earlier chunk with just the bytes it needs, so that the rest
+            # of this chunk is parsed in place.
             missing = self._needed - len(self._rest)
             piece = chunk[:missing]
             self._rest += piece
@@ -420,7 +423,7 @@ class EventAssembler:
             try:
                 batch, consumed, self._needed = parse_events(chunk, base, segment=self._segment)
             except DecodeError:
-                # The next call raises it, also where good events come before it.
+                # If good events precede it, the next call raises.
                 self._rest, self._rest_offset, self._needed = bytearray(chunk), base, _HEADER_BYTES
                 if not ready:
                     raise
@@ -432,14 +435,18 @@ class EventAssembler:
         return ready
 
     def check(self) -> None:
-        """:raises DecodeError: parsing stopped at bytes that are not the beginning of an event."""
+        """Raise the error that parsing stopped at, if there was one.
+
+        :raises DecodeError: parsing stopped at bytes that are not the beginning of an event.
+        """
         if len(self._rest) >= self._needed > 0:
             parse_events(bytes(self._rest), self._rest_offset, segment=self._segment)
 
     def end(self) -> None:
-        """There are no more chunks.
+        """Report that there are no more chunks.
 
-        :raises TruncatedInputError: they have ended in the middle of an event.
+        :raises TruncatedInputError: the last chunk ended in the middle of an event.
+        :raises DecodeError: parsing stopped at bytes that are not the beginning of an event.
         """
         self.check()
         if self._rest:
@@ -451,7 +458,7 @@ class EventAssembler:
 
 
 def _equal_events(view: memoryview, size: int) -> tuple[int, int]:
-    """Bytes of each of the events that the buffer begins with, if many are alike, and of all these; or 0."""
+    """Size of each of the equally long events at the beginning, and of all of them; (0, 0) if few."""
     if size < _HEADER_BYTES:
         return 0, 0
     (length,) = _unpack_header(view, 0)
@@ -467,11 +474,15 @@ def last_boundary(
 ) -> tuple[int, int]:
     """Follow the headers from the boundary ``at`` as long as events end at ``limit`` or before.
 
-    :param view: the bytes. :param at, limit: positions in it; the limit may lie behind its end, and so may
-        the answer: of the last event only the header has to be there.
-    :returns: the last boundary reached, and where the event that begins there ends (-1 when the header of
-        that event is not in the view as a whole).
-    :raises DecodeError: what begins at a boundary is no event.
+    :param view: the bytes.
+    :param at: position of the boundary to start from.
+    :param limit: position that no event may exceed. It may be beyond the view, and so may the result: only
+        the header of the last event has to be in the view.
+    :param base_offset: segment offset of the first byte of the view.
+    :param segment: name for error messages.
+    :returns: the last boundary reached, and where the event that begins there ends (-1 if the view does not
+        contain the whole header of that event).
+    :raises DecodeError: the bytes at a boundary are not the header of an event.
     """
     size = len(view) - _HEADER_BYTES
     unpack = EVENT_HEADER.unpack_from
@@ -504,11 +515,11 @@ def last_boundary(
 
 
 def _equal_headers(view: memoryview, at: int, stride: int, count: int) -> int:
-    """How many of the next ``count`` headers, ``stride`` apart, equal the one before ``at``.
+    """Return how many of the next ``count`` headers, ``stride`` apart, equal the one before ``at``.
 
-    Headers are compared eight bytes at a time, in eight strided slices, at the speed of C: a slice of
-    eight-byte items steps by a multiple of eight bytes, whatever the stride. A mismatch anywhere gives up on
-    most of the run, so a short run costs little.
+    Eight strided slices compare whole headers in C: a slice of eight-byte items steps by a multiple of eight
+    bytes, whatever the stride. After a mismatch only the first eighth is tried again, so that a short run
+    costs little.
     """
     header = bytes(view[at - stride : at - stride + _HEADER_BYTES])
     while count >= _RUN:

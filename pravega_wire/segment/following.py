@@ -1,4 +1,4 @@
-"""Reading a segment past its present end: see :class:`FollowingReader`."""
+"""Reading a segment beyond its current end: see :class:`FollowingReader`."""
 
 from __future__ import annotations
 
@@ -19,14 +19,19 @@ _STEADY_SECONDS: Final = 5.0
 
 
 class FollowingReader(RangeReader):
-    """Reads a segment from an offset on and waits at its end for more, until the segment is sealed.
+    """Reads a segment from an offset, and waits at its end for more until the segment is sealed.
 
-    One request is under way while there is room for its data: the store holds it until bytes arrive (wire
-    protocol v0.13.0, "Reading"), so they come as soon as they are stored.
+    One request is in flight while there is room for its data. The store holds it until bytes arrive
+    (``docs/protocol/wire.md``, "Tail reads"), so they are received as soon as they are stored.
 
+    :param stores: connections to segment stores.
+    :param target: the segment.
     :param start: first offset, bytes; not beyond the segment's end.
-    :param end: offset to stop at, whether the segment is sealed there or not; default: its end.
-    :param depth: chunks that may wait for their reader.
+    :param end: offset to stop at, even if the segment is not sealed there; default: the segment's end once it
+        is sealed.
+    :param chunk_bytes: bytes of one request.
+    :param depth: the most chunks that may wait for the caller.
+    :ivar sealed: True once the segment's end is known because it is sealed.
     """
 
     def __init__(
@@ -42,8 +47,8 @@ class FollowingReader(RangeReader):
         super().__init__(stores, target, start, end, chunk_bytes=chunk_bytes, depth=depth)
         self.sealed = False
         self._connected_at = 0.0
-        # At the end the store answers when there is something to read, however long that takes: a store that
-        # is gone is noticed by its connection.
+        # At the end the store answers when there is something to read, however long that takes. The
+        # connection notices if the store is gone.
         self._patience = None
 
     async def _connect(self) -> None:
@@ -58,13 +63,13 @@ class FollowingReader(RangeReader):
             self._flow is not None
             and trio.current_time() - self._flow.connection.silent_for - self._connected_at >= steady
         ):
-            # Waiting on a store that answers is a success: this is not another attempt after a failure.
+            # Waiting on a store that answers is a success: this does not count as another attempt.
             self._backoff.reset(self._flow.connection.silent_for)
         await super()._recover(error)
 
     @property
     def at_end(self) -> bool:
-        """True once everything was received, and there will be no more."""
+        """True once everything was received and no more will follow."""
         return self.offset >= self.end
 
     def on_reply(self, reply: c.Command) -> bool:

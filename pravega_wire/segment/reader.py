@@ -1,8 +1,8 @@
 """Reading a range of one segment: raw bytes, and the events in them.
 
-The server answers a read with at most 2 MiB, and with less where its cache ends (wire protocol
-v0.13.0, "Reading"). :class:`RangeReader` keeps several reads under way so that the next bytes are on
-the way while the caller works on the last ones; memory stays within ``depth`` chunks.
+The server answers a read with at most 2 MiB, and with less where an entry of its cache ends
+(``docs/protocol/wire.md``, "Reads"). :class:`RangeReader` keeps several reads in flight, so that the next
+bytes arrive while the caller works on the last ones. Memory stays within ``depth`` chunks.
 """
 
 from __future__ import annotations
@@ -37,15 +37,22 @@ __all__ = [
 CHUNK_BYTES = 1 << 20
 SMALLEST_CHUNK_BYTES = 64 * 1024
 DEPTH = 4
+# An answer that is late counts as progress if this much has arrived: more than keep-alives.
 PROGRESS_BYTES = 64 * 1024
-# more than keep-alives
 
 
 class RangeReader:
-    """Reads the bytes of ``[start, end)`` of a segment in order. One task at a time; close it afterwards.
+    """Reads the bytes of ``[start, end)`` of a segment in order.
 
-    :param start: first offset, bytes. :param end: offset after the last byte; data up to it must
-        exist (this reader does not wait for appends).
+    One task may use it at a time. Close it afterwards.
+
+    :param stores: connections to segment stores.
+    :param target: the segment.
+    :param start: first offset, bytes.
+    :param end: offset after the last byte. The data up to it must exist: this reader does not wait for
+        appends.
+    :param chunk_bytes: bytes of one request.
+    :param depth: the most requests in flight and chunks waiting for the caller, together.
     """
 
     def __init__(
@@ -77,7 +84,7 @@ class RangeReader:
         self._waiters = Waiters(f"the reader of {target.name} is closed")
         self._alone = OneAtATime(f"another task is receiving from the reader of {target.name}")
         self._token = ""
-        # How long an answer may take; None where the store may have to wait for data first.
+        # How long an answer may take, seconds; None if the store may have to wait for data first.
         self._patience: float | None = stores.limits.attempt
 
     # --- replies --------------------------------------------------------------------------------
@@ -147,7 +154,7 @@ class RangeReader:
         except PravegaError:
             self._stores.forget(self.target, endpoint)
             raise
-        # What arrived already is kept; everything after it is asked for again.
+        # What has arrived is kept; everything after it is requested again.
         self._next = self.offset
         while self._next in self._chunks:
             self._next += len(self._chunks[self._next])
@@ -159,7 +166,7 @@ class RangeReader:
         self._chunks = kept
 
     async def _recover(self, error: PravegaError) -> None:
-        """Decide whether reading can go on after ``error``; raises where it cannot."""
+        """Prepare another attempt after ``error``; raises if there cannot be one."""
         if self._flow is not None:
             self._flow.close()
             self._flow = None
@@ -172,21 +179,21 @@ class RangeReader:
         self.counts.reconnecting(error)
 
     async def receive(self) -> memoryview | None:
-        """The next bytes in order (not empty), or None after the last.
+        """Return the next bytes in order (not empty), or None after the last.
 
-        Cancelling leaves the reader usable.
+        Cancelling the call leaves the reader usable.
 
         :raises DataLossError: the bytes were truncated or the segment deleted.
-        :raises RetriesExhaustedError: the store could not be reached.
+        :raises RetriesExhaustedError: the store could not be reached within ``operation_timeout``.
         :raises ConcurrentUseError: another task is receiving.
-        :raises ClosedError: the reader is closed, or was closed meanwhile.
+        :raises ClosedError: the reader is closed, or was closed during the call.
         """
         with self._alone, self._waiters.waiting():
             try:
                 return await self._receive()
             finally:
                 if self._waiters.closed:
-                    # It was closed while the connection was being made.
+                    # The reader was closed while the connection was being made.
                     self._release()
 
     async def _receive(self) -> memoryview | None:
@@ -224,7 +231,7 @@ class RangeReader:
         return None
 
     async def _wait(self) -> None:
-        """Wait for an answer; one that does not come in time is a failure."""
+        """Wait for an answer; one that does not arrive in time is a failure."""
         while self._patience is not None and self._flow is not None:
             connection = self._flow.connection
             before = connection.received_bytes
@@ -243,14 +250,14 @@ class RangeReader:
                     )
                 )
                 return
-            # What others have asked for on this connection comes first.
+            # The store answers the other requests on this connection first.
             self._backoff.reset()
         await self._arrived.wait()
 
     def close(self) -> None:
-        """Give the connection back; a task that is receiving gets :class:`ClosedError`.
+        """Release the connection. A task that is receiving gets :class:`ClosedError`.
 
-        Replies still under way are dropped when they arrive.
+        Replies that are still in flight are dropped when they arrive.
         """
         self._waiters.close()
         self._release()
@@ -263,9 +270,15 @@ class RangeReader:
 
 
 class EventRangeReader:
-    """The events of a range, a batch at a time: ``async for batch in reader``.
+    """Reads the events of a range in batches::
 
-    Close it (``aclose`` or ``async with``) when it is not read to the end. One task at a time.
+        async for batch in client.read_range(part):
+            for payload in batch:
+                ...
+
+    One task may use it at a time. Close it (``aclose`` or ``async with``) if it is not read to the end.
+
+    :param reader: reads the bytes.
     """
 
     def __init__(self, reader: RangeReader) -> None:
@@ -294,29 +307,33 @@ class EventRangeReader:
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         self.close_nowait()
         if kind is None:
-            # An exception leaves as it is: no cancellation takes its place.
+            # An exception is passed on unchanged: no cancellation replaces it.
             await trio.lowlevel.checkpoint()
 
     async def aclose(self) -> None:
-        """Give the connection back; a task that waits for a batch gets :class:`ClosedError`."""
+        """Release the connection. A task that waits for a batch gets :class:`ClosedError`."""
         self.close_nowait()
         await trio.lowlevel.checkpoint()
 
     def close_nowait(self) -> None:
-        """:meth:`aclose`, for other parts of the client: without a checkpoint."""
+        """Do what :meth:`aclose` does, without a checkpoint; for other parts of the client."""
         self._closed = True
         self._reader.close()
 
     @property
     def at_hand(self) -> bool:
-        """Whether the next batch needs no waiting."""
+        """Whether the next batch is available without waiting."""
         return bool(self._ready)
 
     async def next_batch(self) -> EventBatch | None:
-        """The next events (at least one), or None after the last.
+        """Return the next events (at least one), or None after the last.
 
         :raises TruncatedInputError: the range ends in the middle of an event.
-        :raises DecodeError: the bytes are not events. Others as :meth:`RangeReader.receive`.
+        :raises DecodeError: the bytes are not events.
+        :raises DataLossError: the bytes were truncated or the segment deleted.
+        :raises RetriesExhaustedError: the store could not be reached within ``operation_timeout``.
+        :raises ConcurrentUseError: another task is receiving.
+        :raises ClosedError: the reader is closed, or was closed during the call.
         """
         if self._closed:
             raise ClosedError(f"the reader of {self._reader.target.name} is closed")

@@ -51,12 +51,12 @@ log = logging.getLogger(__name__)
 
 DEFAULT_BUFFERED_BYTES: Final = 32 * 1024 * 1024
 _CHUNKS_EACH: Final = 4
-# Of a segment: under way or received twice, being parsed, waiting.
+# Chunks of a segment: two in flight or received, one being parsed, one waiting.
 _LEAVE_SECONDS: Final = 10.0
 _UNTIMED_EVENTS: Final = 16
 _UNTIMED_SECONDS: Final = 0.001
-# To ask for the time is a fifth of what an event costs. So many in a row are given out without, to a caller
-# who took less than this for those before.
+# Reading the clock is a fifth of what an event costs. A caller that took less than this time for the events
+# before gets this many in a row without it.
 
 
 class Event(Generic[T]):
@@ -114,7 +114,7 @@ class _BareEvent(Event[T]):
 
 @dataclass(frozen=True, slots=True)
 class SegmentEvents:
-    """Events of one segment, one after the other; iteration gives the payloads.
+    """Consecutive events of one segment. Iteration yields their payloads.
 
     :ivar segment: full name of the segment.
     :ivar events: the events as one batch, which also gives Arrow arrays and views.
@@ -135,7 +135,7 @@ class SegmentEvents:
         return iter(self.events)
 
     def pointers(self) -> list[EventPointer]:
-        """To fetch each event again later."""
+        """Return a pointer to each event, to fetch it again later."""
         base = self.events.base_offset
         return [
             EventPointer(self.segment, base + begin, end - begin)
@@ -145,16 +145,16 @@ class SegmentEvents:
 
 @dataclass(frozen=True, slots=True)
 class ReachedCheckpoint:
-    """A checkpoint is between the events before and the events after.
+    """A checkpoint that lies between the events returned before and after it.
 
-    :ivar name: name of the checkpoint.
+    :ivar name: the name it was started with.
     """
 
     name: str
 
 
 class _Feed:
-    """A segment that is being read ahead of the user."""
+    """A segment that is read ahead of the caller."""
 
     __slots__ = ("ended", "failure", "reader", "ready", "room", "scope", "segment")
 
@@ -173,7 +173,7 @@ class _Feed:
 
 
 def _total(deserialize: Callable[[bytes], T]) -> Callable[[bytes], T]:
-    """The same, but a StopIteration out of it does not look like the end of what is iterated over."""
+    """Wrap a deserializer, so that a StopIteration from it does not look like the end of the events."""
 
     def call(payload: bytes) -> T:
         try:
@@ -185,7 +185,7 @@ def _total(deserialize: Callable[[bytes], T]) -> Callable[[bytes], T]:
 
 
 class _Hand:
-    """A batch from which events are given out one by one.
+    """A batch from which events are returned one by one.
 
     :ivar feed: the segment it is from.
     :ivar rows: its events.
@@ -203,35 +203,38 @@ class _Hand:
 
 
 class EventReader(Generic[T]):
-    """One reader of a group: ``async with group.reader("one") as reader: async for event in reader: ...``
+    """One reader of a reader group::
 
-    Example::
-
-        async with client.reader_group("dashboard") as group, group.reader("screen-1") as reader:
+        async with group.reader("reader-1") as reader:
             async for event in reader:
-                print(event.value, event.pointer)
+                print(event.value)
 
-    Events of one routing key come in order, each to one reader of the group. An event counts as read when the
-    *next* one is asked for: a reader that is left by an exception gives back the last event (or batch) it
-    gave out, and another reader gets it; left in the normal way, everything it gave out counts as read.
+    Events of one routing key arrive in order, each at one reader of the group. An event counts as read when
+    the *next* one is requested. If an exception ends the ``async with`` block, the reader gives back the last
+    event (or batch) that it returned, and another reader receives it. If the block ends normally, everything
+    that the reader returned counts as read.
 
-    Everything that the group has to do (checkpoints, taking and giving segments) is done while an event is
-    asked for, as in Java: a reader that does not ask for long holds up the checkpoints of all.
+    Everything that the group requires (checkpoints, acquiring and releasing segments) happens while an event
+    is requested, as in Java. A reader that requests nothing for a long time delays every checkpoint of the
+    group.
 
     Use it from one task. Cancelling a call leaves the reader usable. Not every event is a trio checkpoint:
-    each batch that arrives and each wait is. To a caller who took events quickly, up to 16 come without a
-    look at the time; if he works on each of them for long without a checkpoint, the group waits for all 16.
+    each batch that arrives and each wait is. A fast caller may get up to 16 events between two looks at the
+    clock, so 16 slow events in a row without a checkpoint can delay the group.
 
-    :param initial_delay: seconds before the first segment is taken: readers that are started together share
-        the segments at once.
-    :param on_truncated: what to do when data that is next was truncated: ``"raise"`` raises
-        :class:`DataLossError` once, and the next call continues at the new head; ``"skip_to_head"``
-        continues there at once, and what is lost is logged, counted and reported to the client's observer
+    :param group: name of the group.
+    :param reader_id: name of the reader, unique in the group.
+    :param serializer: makes values of payloads; None: values are payloads.
+    :param initial_delay: seconds before the first segment is acquired, so that readers that are started
+        together share the segments from the start.
+    :param on_truncated: what to do if the next data was truncated: ``"raise"`` raises :class:`DataLossError`
+        once, and the next call continues at the new head; ``"skip_to_head"`` continues there at once, and the
+        loss is logged, counted and reported to the client's observer
         (:class:`pravega_wire.metrics.DataSkipped`).
-    :param on_checkpoint: called, and awaited if it gives an awaitable, with the names of checkpoints that
-        iteration comes across.
-    :param max_buffered_bytes: what is read ahead, all segments together; at least 256 KiB for each. What was
-        read before further segments came is kept.
+    :param on_checkpoint: called with the name of each checkpoint that iteration reaches; its result is
+        awaited if it is awaitable.
+    :param max_buffered_bytes: the most bytes to read ahead, all segments together; at least 256 KiB for each.
+        Bytes that were read before further segments were acquired are kept.
     """
 
     def __init__(
@@ -269,16 +272,16 @@ class EventReader(Generic[T]):
         self._nursery: trio.Nursery | None = None
         self._feeds: dict[str, _Feed] = {}
         self._wake = trio.Event()
-        # What events are given out of, one by one.
+        # The batch that events are returned from, one by one.
         self._hand: _Hand | None = None
-        # Its place. Unlike the hand it is never cleared by another thread.
+        # Its place. Unlike the batch it is never cleared by another thread.
         self._place = "", 0
-        # Rows of events that may be given out before the time is looked at; how many they are at a time; and
-        # when the time was looked at.
+        # Rows of events that may be returned before the next look at the clock; how many there are at a time;
+        # and the time of the last look.
         self._rows: Iterator[tuple[int, int, Any]] = iter(())
         self._stride = 1
         self._looked = 0.0
-        # What read_batch gave out, until more is asked for.
+        # What read_batch returned, until more is requested.
         self._taken: tuple[str, int] | None = None
         self._next_round = 0.0
         self._round_done = trio.Event()
@@ -356,8 +359,8 @@ class EventReader(Generic[T]):
                 )  # fmt: skip
             self._closed = True
             try:
-                # The nursery is told of no exception: its tasks do not fail, and what the body raised goes
-                # on as it is. Nothing may be awaited between the two lines: it would be cancelled as well.
+                # The nursery is given no exception: its tasks do not fail, and an exception of the body is
+                # passed on unchanged. Nothing may be awaited between the two lines: it would be cancelled.
                 self._nursery.cancel_scope.cancel()
                 await self._nursery_manager.__aexit__(None, None, None)
             finally:
@@ -367,9 +370,10 @@ class EventReader(Generic[T]):
             raise leaving
 
     async def aclose(self, position: Position | None = None) -> None:
-        """Leave the group now; the context manager does it otherwise.
+        """Leave the group now; otherwise the end of the ``async with`` block does it.
 
-        :param position: where this reader counts as having read to; default: everything it has given out.
+        :param position: the position up to which events count as read; default: everything that the reader
+            returned.
         """
         if self._closed or self._link is None:
             return
@@ -382,7 +386,7 @@ class EventReader(Generic[T]):
         try:
             await self._link.run(self._member.leave(None if position is None else position.offsets))
         except ReaderGroupNotFoundError:
-            # Deleted: there is nothing to leave.
+            # The group was deleted: there is nothing to leave.
             pass
         self._closed = True
 
@@ -390,13 +394,16 @@ class EventReader(Generic[T]):
 
     @property
     def position(self) -> Position:
-        """After the last event that was given out."""
+        """The position after the last event that was returned."""
         self._note()
         return Position.of(self._member.positions(), self._member.ranges)
 
     @property
     def acknowledged_position(self) -> Position:
-        """Before the last event, or batch, that was given out: it counts when the next is asked for."""
+        """The position before the last event or batch that was returned.
+
+        That event or batch counts as read when the next one is requested.
+        """
         self._note()
         offsets = self._member.positions()
         taken = self._taken
@@ -414,22 +421,23 @@ class EventReader(Generic[T]):
 
     @property
     def end_of_data(self) -> bool:
-        """True once the group has read everything it ever will."""
+        """True once the group has read everything up to the end of its streams."""
         return self._member.end_of_data
 
     async def time_window(self, stream: ScopedStream | str) -> TimeWindow:
-        """The event times that the group is at in a stream: see :meth:`ReaderGroup.time_window`."""
+        """Return the event times that the group has reached in a stream: :meth:`ReaderGroup.time_window`."""
         return await self._open_link().time_window(self._core.config.resolve(stream))
 
     async def watermark(self, assigner: WatermarkAssigner) -> int | None:
-        """Move a watermark on by the time windows of the group's streams, if that is due.
+        """Advance a watermark by the time windows of the group's streams, if that is due.
 
-        :returns: the watermark when it has moved, None when it has not.
+        :param assigner: computes the watermark.
+        :returns: the watermark if it has advanced, else None.
         """
         if not await in_caller(lambda: assigner.due):
             return None
         state = self._open_link().state
-        # A stream that is read to its end, or was deleted, has no segments any more.
+        # A stream that was read to its end, or deleted, no longer has segments.
         going_on = set(map(stream_of, chain(*state.assigned.values(), state.unassigned, state.future)))
         live = [stream for stream in state.config.starts if stream in going_on]
         places = {
@@ -449,15 +457,15 @@ class EventReader(Generic[T]):
     # --- reading --------------------------------------------------------------------------------
 
     async def read_event(self, timeout: float | None = None) -> Event[T] | ReachedCheckpoint | None:
-        """The next event, or a checkpoint that comes before it.
+        """Return the next event, or a checkpoint that precedes it.
 
-        :param timeout: seconds to wait; default: until there is one. What is being done for the group is
-            finished first: milliseconds on a server that is well, ``operation_timeout`` at most.
-        :returns: None when the time is over, or :attr:`end_of_data`.
-        :raises ReinitializationRequiredError: the group was reset, or this reader declared dead: leave it,
-            and make a new one.
-        :raises DataLossError: events that are next were truncated.
-        :raises DecodeError: the bytes in the segment, or the serializer's, make no event.
+        :param timeout: seconds to wait; default: until there is an event. Work for the group that has begun
+            is finished first: that takes milliseconds with a healthy server, at most ``operation_timeout``.
+        :returns: None after the timeout, or at :attr:`end_of_data`.
+        :raises ReinitializationRequiredError: the group was reset, or this reader was declared offline: leave
+            it, and create a new one.
+        :raises DataLossError: the next events were truncated.
+        :raises DecodeError: the bytes in the segment are not an event, or the serializer rejects the payload.
         """
         event = self.read_event_nowait()
         if event is not None:
@@ -466,14 +474,24 @@ class EventReader(Generic[T]):
         return self._first_event(found) if isinstance(found, _Hand) else found
 
     def read_event_nowait(self) -> Event[T] | None:
-        """The next event if it is at hand; None when it takes :meth:`read_event`."""
+        """Return the next event if it is available without waiting, else None.
+
+        After None, call :meth:`read_event`.
+        """
         event = self._event_of(self._rows)
         return self._event_in_time() if event is None else event
 
     def events_nowait(self) -> Iterator[Event[T]]:
-        """Those of the next events that are at hand, until something takes :meth:`read_event`.
+        """Iterate over the next events that are available without waiting::
 
-        They need no ``await`` each, which is a quarter of what an event costs.
+            while (found := await reader.read_event()) is not None:
+                if isinstance(found, Event):
+                    handle(found)
+                for event in reader.events_nowait():
+                    handle(event)
+
+        The iteration ends when :meth:`read_event` is needed: to wait, for a checkpoint, or for the group.
+        These events need no ``await`` each, which is a quarter of what an event costs.
         """
         while True:
             rows = self._rows
@@ -486,7 +504,7 @@ class EventReader(Generic[T]):
                 event._begin = begin
                 yield event
                 if self._rows is not rows:
-                    # Something else was asked for in between, or a round is due.
+                    # Another call has advanced the reader, or a round is due.
                     break
             else:
                 first = self._event_in_time()
@@ -495,7 +513,7 @@ class EventReader(Generic[T]):
                 yield first
 
     def _event_of(self, rows: Iterator[tuple[int, int, Any]]) -> Event[T] | None:
-        """The next event of these; None after the last."""
+        """Return the next event of these rows; None after the last."""
         event: Event[T] = _BareEvent()
         for event._begin, event.length, event.value in rows:
             event._place = self._place
@@ -503,9 +521,9 @@ class EventReader(Generic[T]):
         return None
 
     def _event_in_time(self) -> Event[T] | None:
-        """The next event if there is one at hand and no round is due."""
+        """Return the next event if one is available and no round of the group is due."""
         now = monotonic()
-        # Not by way of the attribute: in the facade another thread may clear that at any time.
+        # A local variable: in the facade another thread may clear the attribute at any time.
         hand = self._hand
         if hand is None or now >= self._next_round or self._left:
             return None
@@ -517,13 +535,13 @@ class EventReader(Generic[T]):
         return self._next_event(hand)
 
     def _first_event(self, hand: _Hand) -> Event[T]:
-        """The next event of a hand that has one; some more may follow without looking at the time."""
+        """Return the next event of a hand that has one; some more may follow without a look at the clock."""
         event = self._next_event(hand)
         assert event is not None
         return event
 
     def _next_event(self, hand: _Hand) -> Event[T] | None:
-        """The next event of a hand, if it has one; some more may follow without looking at the time."""
+        """Return the next event of a hand, if any; some more may follow without a look at the clock."""
         rows = hand.rows.take(self._stride)
         self._place = place = hand.place
         self._rows = rows
@@ -531,28 +549,28 @@ class EventReader(Generic[T]):
         for event._begin, event.length, event.value in rows:
             event._place = place
             if monotonic() >= self._next_round:
-                # Due since a moment ago: nobody clears them again.
+                # It became due a moment ago: the task that keeps time does not clear them again.
                 self._clear_rows()
             return event
         return None
 
     def _clear_rows(self) -> None:
-        """Nothing more is given out without looking at the time."""
+        """Return no more events without a look at the clock."""
         self._rows = iter(())
 
     def _note(self) -> None:
-        """Let the member know what was given out."""
+        """Pass on to the member how far events were returned."""
         hand = self._hand
         if hand is not None and (index := hand.rows.index) and hand.feed.segment in self._member.offsets:
             self._member.advance(hand.feed.segment, hand.rows.offset(index))
 
     async def read_batch(self, timeout: float | None = None) -> SegmentEvents | ReachedCheckpoint | None:
-        """The next events of one segment, as many as have arrived; otherwise as :meth:`read_event`."""
+        """Return the next events of one segment, as many as have arrived; otherwise as :meth:`read_event`."""
         found = await self._more(timeout)
         return self.take_batch(found) if isinstance(found, _Hand) else found
 
     def take_batch(self, found: _Hand) -> SegmentEvents:
-        """All of what :meth:`load` has found; in whatever thread."""
+        """Return all events that :meth:`load` has found. Any thread may call it."""
         segment, batch, index = found.feed.segment, found.rows.batch, found.rows.index
         if index:
             batch = batch.after(index)
@@ -565,7 +583,7 @@ class EventReader(Generic[T]):
         return self
 
     async def __anext__(self) -> Event[T]:
-        """The next event; ends at :attr:`end_of_data`."""
+        """Return the next event; the iteration ends at :attr:`end_of_data`."""
         # _event_of, written out; a call for each event would be a seventh of their number a second.
         event: Event[T] = _BareEvent()
         for event._begin, event.length, event.value in self._rows:
@@ -583,7 +601,11 @@ class EventReader(Generic[T]):
             await self._tell(found)
 
     async def batches(self) -> AsyncGenerator[SegmentEvents, None]:
-        """All events, in batches: ``async for batch in reader.batches()``."""
+        """Iterate over all events in batches::
+
+        async for batch in reader.batches():
+            print(batch.segment, len(batch))
+        """
         while (found := await self.read_batch()) is not None:
             if isinstance(found, ReachedCheckpoint):
                 await self._tell(found)
@@ -591,11 +613,11 @@ class EventReader(Generic[T]):
                 yield found
 
     async def load(self, timeout: float | None = None) -> _Hand | ReachedCheckpoint | None:
-        """For the blocking reader: as :meth:`read_event`, but an event is made by :meth:`take`."""
+        """Do what :meth:`read_event` does, for the blocking reader, which makes the event by :meth:`take`."""
         return await self._more(timeout)
 
     def take(self, found: _Hand) -> Event[T]:
-        """The first event of what :meth:`load` has found; in whatever thread."""
+        """Return the first event that :meth:`load` has found. Any thread may call it."""
         return self._first_event(found)
 
     async def _tell(self, checkpoint: ReachedCheckpoint) -> None:
@@ -607,7 +629,7 @@ class EventReader(Generic[T]):
     # --- the work of a call ---------------------------------------------------------------------
 
     async def _more(self, timeout: float | None) -> _Hand | ReachedCheckpoint | None:
-        """What to give events out of; or what there is instead."""
+        """Find a batch to return events from, or what precedes the next event; None after the timeout."""
         if timeout is not None:
             check_seconds("timeout", timeout, zero=True, infinite=True)
         if self._reading:
@@ -625,7 +647,7 @@ class EventReader(Generic[T]):
             deadline = float("inf") if timeout is None else trio.current_time() + timeout
             while True:
                 if self._left:
-                    # Closed by another task meanwhile.
+                    # Another task has closed the reader.
                     self._open_link()
                 if self._hand is not None and self._hand.rows.index >= self._hand.rows.count:
                     self._drop_hand()
@@ -650,7 +672,7 @@ class EventReader(Generic[T]):
             self._reading = False
 
     async def _wait(self, deadline: float) -> None:
-        """Until something has arrived, or there is something to do for the group."""
+        """Wait until something has arrived, or a round of the group is due."""
         self._wake = trio.Event()
         if self._left or any(feed.has_something for feed in self._feeds.values()):
             return
@@ -659,7 +681,7 @@ class EventReader(Generic[T]):
             await self._wake.wait()
 
     async def _round(self, link: GroupLink) -> str | None:
-        # Until a whole round has succeeded nothing is given out: segments may be somebody else's by now.
+        # Until a whole round has succeeded nothing is returned: another reader may have the segments by now.
         self._next_round = float("-inf")
         self._clear_rows()
         try:
@@ -676,7 +698,7 @@ class EventReader(Generic[T]):
         return checkpoint
 
     async def _keep_time(self) -> None:
-        """Have the time looked at when a round is due, however quick the caller was with events before."""
+        """End the events without a look at the clock when a round is due, however fast the caller is."""
         while True:
             self._round_done = trio.Event()
             left = self._next_round - monotonic()
@@ -744,7 +766,7 @@ class EventReader(Generic[T]):
                         await feed.room.wait()
 
     def _ready_hand(self) -> _Hand | None:
-        """What to give out of; deals with segments that ended or failed."""
+        """Return a batch to return events from, if there is one; handle segments that ended or failed."""
         if self._hand is not None:
             return self._hand
         for segment, feed in list(self._feeds.items()):
@@ -766,8 +788,8 @@ class EventReader(Generic[T]):
         return None
 
     def _failed(self, feed: _Feed, failure: PravegaError) -> None:
-        """Go on after lost data, and raise everything else."""
-        # A new feed begins where the reader stands: after what was given out, or after what is lost.
+        """Continue after lost data, and raise any other error."""
+        # A new feed begins at the reader's position: after what was returned, or after what is lost.
         del self._feeds[feed.segment]
         if isinstance(failure, DataLossError):
             start, offset = failure.start_offset, self._member.offsets[feed.segment]

@@ -1627,15 +1627,21 @@ class StagingWriter(RoutedWriter):
 
 
 class EventBatches(EventBatchesBase):
-    """The events of a range, a batch at a time: ``for batch in reader``.
+    """Reads the events of a range in batches::
 
-    Close it (``close`` or ``with``) when it is not read to the end. One thread at a time.
+        for batch in client.read_range(part):
+            for payload in batch:
+                ...
+
+    One thread may use it at a time. Close it (``close`` or ``with``) if it is not read to the end.
+
+    :param reader: reads the bytes.
     """
 
     _twin: AsyncEventRangeReader | AsyncStreamReader
 
     def close(self, *, timeout: float | None = None) -> None:
-        """Give the connection back; a thread that waits for a batch gets :class:`ClosedError`.
+        """Release the connection. A thread that waits for a batch gets :class:`ClosedError`.
 
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
             None, the default, sets no limit.
@@ -1643,12 +1649,16 @@ class EventBatches(EventBatchesBase):
         self._end(timeout, self._twin.aclose)
 
     def next_batch(self, *, timeout: float | None = None) -> EventBatch | None:
-        """The next events (at least one), or None after the last.
+        """Return the next events (at least one), or None after the last.
 
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
             None, the default, sets no limit.
         :raises TruncatedInputError: the range ends in the middle of an event.
-        :raises DecodeError: the bytes are not events. Others as :meth:`RangeReader.receive`.
+        :raises DecodeError: the bytes are not events.
+        :raises DataLossError: the bytes were truncated or the segment deleted.
+        :raises RetriesExhaustedError: the store could not be reached within ``operation_timeout``.
+        :raises ConcurrentUseError: another thread is receiving.
+        :raises ClosedError: the reader is closed, or was closed during the call.
         """
         return self._call(timeout, self._twin.next_batch)
 
@@ -1966,43 +1976,47 @@ class ReaderGroup(ReaderGroupBase):
 
 
 class EventReader(EventReaderBase[T]):
-    """One reader of a group: ``with group.reader("one") as reader: for event in reader: ...``
+    """One reader of a reader group::
 
-    Example::
-
-        with client.reader_group("dashboard") as group, group.reader("screen-1") as reader:
+        with group.reader("reader-1") as reader:
             for event in reader:
-                print(event.value, event.pointer)
+                print(event.value)
 
-    Events of one routing key come in order, each to one reader of the group. An event counts as read when the
-    *next* one is asked for: a reader that is left by an exception gives back the last event (or batch) it
-    gave out, and another reader gets it; left in the normal way, everything it gave out counts as read.
+    Events of one routing key arrive in order, each at one reader of the group. An event counts as read when
+    the *next* one is requested. If an exception ends the ``with`` block, the reader gives back the last event
+    (or batch) that it returned, and another reader receives it. If the block ends normally, everything that
+    the reader returned counts as read.
 
-    Everything that the group has to do (checkpoints, taking and giving segments) is done while an event is
-    asked for, as in Java: a reader that does not ask for long holds up the checkpoints of all.
+    Everything that the group requires (checkpoints, acquiring and releasing segments) happens while an event
+    is requested, as in Java. A reader that requests nothing for a long time delays every checkpoint of the
+    group.
 
     Use it from one thread. Cancelling a call leaves the reader usable. Not every event is a trio checkpoint:
-    each batch that arrives and each wait is. To a caller who took events quickly, up to 16 come without a
-    look at the time; if he works on each of them for long without a checkpoint, the group waits for all 16.
+    each batch that arrives and each wait is. A fast caller may get up to 16 events between two looks at the
+    clock, so 16 slow events in a row without a checkpoint can delay the group.
 
-    :param initial_delay: seconds before the first segment is taken: readers that are started together share
-        the segments at once.
-    :param on_truncated: what to do when data that is next was truncated: ``"raise"`` raises
-        :class:`DataLossError` once, and the next call continues at the new head; ``"skip_to_head"``
-        continues there at once, and what is lost is logged, counted and reported to the client's observer
+    :param group: name of the group.
+    :param reader_id: name of the reader, unique in the group.
+    :param serializer: makes values of payloads; None: values are payloads.
+    :param initial_delay: seconds before the first segment is acquired, so that readers that are started
+        together share the segments from the start.
+    :param on_truncated: what to do if the next data was truncated: ``"raise"`` raises :class:`DataLossError`
+        once, and the next call continues at the new head; ``"skip_to_head"`` continues there at once, and the
+        loss is logged, counted and reported to the client's observer
         (:class:`pravega_wire.metrics.DataSkipped`).
-    :param on_checkpoint: called, and awaited if it gives an awaitable, with the names of checkpoints that
-        iteration comes across.
-    :param max_buffered_bytes: what is read ahead, all segments together; at least 256 KiB for each. What was
-        read before further segments came is kept.
+    :param on_checkpoint: called with the name of each checkpoint that iteration reaches; its result is
+        awaited if it is awaitable.
+    :param max_buffered_bytes: the most bytes to read ahead, all segments together; at least 256 KiB for each.
+        Bytes that were read before further segments were acquired are kept.
     """
 
     _twin: AsyncEventReader[T]
 
     def close(self, position: Position | None = None, *, timeout: float | None = None) -> None:
-        """Leave the group now; the context manager does it otherwise.
+        """Leave the group now; otherwise the end of the ``with`` block does it.
 
-        :param position: where this reader counts as having read to; default: everything it has given out.
+        :param position: the position up to which events count as read; default: everything that the reader
+            returned.
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
             None, the default, sets no limit.
         """
@@ -2010,12 +2024,15 @@ class EventReader(EventReaderBase[T]):
 
     @property
     def position(self) -> Position:
-        """After the last event that was given out."""
+        """The position after the last event that was returned."""
         return self._twin.position
 
     @property
     def acknowledged_position(self) -> Position:
-        """Before the last event, or batch, that was given out: it counts when the next is asked for."""
+        """The position before the last event or batch that was returned.
+
+        That event or batch counts as read when the next one is requested.
+        """
         return self._twin.acknowledged_position
 
     @property
@@ -2025,11 +2042,11 @@ class EventReader(EventReaderBase[T]):
 
     @property
     def end_of_data(self) -> bool:
-        """True once the group has read everything it ever will."""
+        """True once the group has read everything up to the end of its streams."""
         return self._twin.end_of_data
 
     def time_window(self, stream: ScopedStream | str, *, timeout: float | None = None) -> TimeWindow:
-        """The event times that the group is at in a stream: see :meth:`ReaderGroup.time_window`.
+        """Return the event times that the group has reached in a stream: :meth:`ReaderGroup.time_window`.
 
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
             None, the default, sets no limit.
@@ -2037,44 +2054,59 @@ class EventReader(EventReaderBase[T]):
         return self._call(timeout, self._twin.time_window, stream)
 
     def watermark(self, assigner: WatermarkAssigner, *, timeout: float | None = None) -> int | None:
-        """Move a watermark on by the time windows of the group's streams, if that is due.
+        """Advance a watermark by the time windows of the group's streams, if that is due.
 
+        :param assigner: computes the watermark.
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
             None, the default, sets no limit.
-        :returns: the watermark when it has moved, None when it has not.
+        :returns: the watermark if it has advanced, else None.
         """
         return self._watermark(assigner, timeout=timeout)
 
     def read_event(self, timeout: float | None = None) -> Event[T] | ReachedCheckpoint | None:
-        """The next event, or a checkpoint that comes before it.
+        """Return the next event, or a checkpoint that precedes it.
 
-        :param timeout: seconds to wait; default: until there is one. What is being done for the group is
-            finished first: milliseconds on a server that is well, ``operation_timeout`` at most.
-        :returns: None when the time is over, or :attr:`end_of_data`.
-        :raises ReinitializationRequiredError: the group was reset, or this reader declared dead: leave it,
-            and make a new one.
-        :raises DataLossError: events that are next were truncated.
-        :raises DecodeError: the bytes in the segment, or the serializer's, make no event.
+        :param timeout: seconds to wait; default: until there is an event. Work for the group that has begun
+            is finished first: that takes milliseconds with a healthy server, at most ``operation_timeout``.
+        :returns: None after the timeout, or at :attr:`end_of_data`.
+        :raises ReinitializationRequiredError: the group was reset, or this reader was declared offline: leave
+            it, and create a new one.
+        :raises DataLossError: the next events were truncated.
+        :raises DecodeError: the bytes in the segment are not an event, or the serializer rejects the payload.
         """
         return self._read_event(timeout)
 
     def read_event_nowait(self) -> Event[T] | None:
-        """The next event if it is at hand; None when it takes :meth:`read_event`."""
+        """Return the next event if it is available without waiting, else None.
+
+        After None, call :meth:`read_event`.
+        """
         return self._twin.read_event_nowait()
 
     def events_nowait(self) -> Iterator[Event[T]]:
-        """Those of the next events that are at hand, until something takes :meth:`read_event`.
+        """Iterate over the next events that are available without waiting::
 
-        They need no ``await`` each, which is a quarter of what an event costs.
+            while (found := reader.read_event()) is not None:
+                if isinstance(found, Event):
+                    handle(found)
+                for event in reader.events_nowait():
+                    handle(event)
+
+        The iteration ends when :meth:`read_event` is needed: to wait, for a checkpoint, or for the group.
+        These events need no ``await`` each, which is a quarter of what an event costs.
         """
         return self._twin.events_nowait()
 
     def read_batch(self, timeout: float | None = None) -> SegmentEvents | ReachedCheckpoint | None:
-        """The next events of one segment, as many as have arrived; otherwise as :meth:`read_event`."""
+        """Return the next events of one segment, as many as have arrived; otherwise as :meth:`read_event`."""
         return self._call(None, partial(self._twin.read_batch, timeout))
 
     def batches(self) -> Generator[SegmentEvents, None, None]:
-        """All events, in batches: ``for batch in reader.batches()``."""
+        """Iterate over all events in batches::
+
+        for batch in reader.batches():
+            print(batch.segment, len(batch))
+        """
         return self._batches()
 
 
