@@ -177,7 +177,7 @@ class FrameDecoder:
         while end - start >= 8:
             code, length = HEADER.unpack_from(view, start)
             if code not in COMMANDS:
-                raise UnknownCommandError(f"command code {code} is not known in wire version 16")
+                raise UnknownCommandError(f"command code {code} does not exist in wire version 16")
             if not 0 <= length <= MAX_DECODED_BODY:
                 raise FrameTooLargeError(
                     f"a frame of command {code} claims {length} bytes (limit {MAX_DECODED_BODY})"

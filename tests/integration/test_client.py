@@ -604,10 +604,10 @@ async def test_a_server_that_speaks_garbage(config: PravegaConfig) -> None:
                     await client.tail("t")
             async with open_client(config, address_map=lambda host, _: (host, port)) as client:
                 await client.create_stream("t", 1)
-                with pytest.raises(PravegaError, match="not known"):
+                with pytest.raises(PravegaError, match="does not exist in wire"):
                     await client.tail("t")
                 writer = await client.event_writer("t").open()
-                with pytest.raises(PravegaError, match="not known"):
+                with pytest.raises(PravegaError, match="does not exist in wire"):
                     await (await writer.write_event(b"x")).wait()
         nursery.cancel_scope.cancel()
 
