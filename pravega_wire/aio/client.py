@@ -1385,8 +1385,6 @@ class EventBatches(EventBatchesBase):
                 ...
 
     One task may use it at a time. Close it (``aclose`` or ``async with``) if it is not read to the end.
-
-    :param reader: reads the bytes.
     """
 
     _twin: AsyncEventRangeReader | AsyncStreamReader

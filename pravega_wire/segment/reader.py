@@ -277,8 +277,6 @@ class EventRangeReader:
                 ...
 
     One task may use it at a time. Close it (``aclose`` or ``async with``) if it is not read to the end.
-
-    :param reader: reads the bytes.
     """
 
     def __init__(self, reader: RangeReader) -> None:

@@ -1634,8 +1634,6 @@ class EventBatches(EventBatchesBase):
                 ...
 
     One thread may use it at a time. Close it (``close`` or ``with``) if it is not read to the end.
-
-    :param reader: reads the bytes.
     """
 
     _twin: AsyncEventRangeReader | AsyncStreamReader
