@@ -78,7 +78,7 @@ def installed(extra: str, site: Path) -> Path:
 def test_the_example_of_telemetry_runs_with_what_its_extra_installs(
     pravega_server: PravegaServer, tmp_path: Path
 ) -> None:
-    blocks = [each for each in read("docs/observability.md") if "pravega_wire.telemetry" in each.text]
+    blocks = [each for each in read("docs/observability.md") if "telemetry.instrument(" in each.text]
     assert blocks
     assert all(each.kind == "program" for each in blocks)
     site = installed("telemetry", tmp_path / "site")
