@@ -15,17 +15,9 @@ from typing import Final
 
 from pravega_wire.errors import ConnectionLostError, ProtocolError
 from pravega_wire.protocol import codec
-from pravega_wire.protocol.commands import Command, Hello, KeepAlive
+from pravega_wire.protocol.commands import Command
 from pravega_wire.protocol.frames import FrameDecoder
-from pravega_wire.transport.connection import (
-    HELLO,
-    KEEPALIVE,
-    TICKS_OF_SILENCE,
-    check_version,
-    fell_silent,
-    raise_ended,
-    senseless,
-)
+from pravega_wire.protocol.session import GREETING, Session, senseless
 from pravega_wire.transport.diagnosis import handshake_failure
 from pravega_wire.transport.limits import Limits
 from pravega_wire.transport.stream import handshake_too_slow, mapped_errors
@@ -65,11 +57,9 @@ class BlockingConnection:
     ) -> None:
         self.host = host
         self.received_bytes = 0
-        self._silence = limits.silence
-        self._silent_ticks = 0
-        self._decoder = FrameDecoder(_BUFFER_BYTES, allocate)
+        self._session: Session[None] = Session(host, limits.silence, FrameDecoder(_BUFFER_BYTES, allocate))
         self._whole = 0
-        tick = self.tick = limits.silence / TICKS_OF_SILENCE
+        tick = self.tick = self._session.tick
         if tls is not None:
             sock = _secured(sock, host, tls, limits.connect)
         self._socket = sock
@@ -83,7 +73,7 @@ class BlockingConnection:
         else:
             sock.settimeout(tick)
         try:
-            self._send(HELLO)
+            self._send(GREETING)
         except BaseException:
             sock.close()
             raise
@@ -101,7 +91,7 @@ class BlockingConnection:
                 self._socket.sendall(data)
         except ConnectionLostError as error:
             if isinstance(error.__cause__, TimeoutError | BlockingIOError):
-                raise fell_silent(self.host, self.tick) from error
+                raise self._session.fell_silent(self.tick) from error
             raise
 
     def receive(self) -> list[Command]:
@@ -110,41 +100,27 @@ class BlockingConnection:
         :raises ConnectionLostError: the connection has ended, or was silent for too long.
         :raises ProtocolError: the received bytes are malformed.
         """
-        decoder = self._decoder
-        buffer = decoder.get_buffer()
+        session = self._session
+        session.begin_tick()
+        buffer = session.get_buffer()
         try:
             with mapped_errors(self.host):
                 try:
-                    count = self._socket.recv_into(buffer, 0, self._whole if decoder.in_body else 0)
+                    count = self._socket.recv_into(buffer, 0, self._whole if session.in_body else 0)
                 except (TimeoutError, BlockingIOError):
                     count = -1
         finally:
             buffer.release()
         if count < 0:
-            # Ticks are counted instead of seconds: a process that was suspended for a while did not listen
-            # either.
-            self._silent_ticks += 1
-            if self._silent_ticks >= TICKS_OF_SILENCE:
-                raise fell_silent(self.host, self._silence)
-            self._send(KEEPALIVE)
+            self._send(session.end_tick())
             return []
         if count == 0:
-            raise_ended(decoder, self.host)
-        self._silent_ticks = 0
+            session.ended()
         self.received_bytes += count
         try:
-            replies = decoder.received(count)
+            return list(session.received(count))
         except ProtocolError as error:
-            raise senseless(error, self.host) from error
-        if len(replies) == 1 and type(replies[0]) not in (KeepAlive, Hello):
-            return replies
-        found: list[Command] = []
-        for reply in replies:
-            if type(reply) is Hello:
-                check_version(reply, self.host)
-            elif type(reply) is not KeepAlive:
-                found.append(reply)
-        return found
+            raise senseless(error, self.host)  # noqa: B904  # it has its cause
 
     def shut_down(self) -> None:
         """End the connection, from any thread: a thread that is receiving finds that it has ended."""

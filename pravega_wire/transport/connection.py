@@ -1,69 +1,29 @@
 """One connection to a segment store, shared by many flows.
 
-A flow is one user of the connection: an append session, a segment reader, or a client of single requests. The
-high 32 bits of a request id name the flow that a reply belongs to (``docs/protocol/wire.md``, "Request ids
-and flows"). One task reads, and another task writes what could not be sent at once. Both belong to the
-nursery that the connection was started in.
+:class:`pravega_wire.protocol.session.Session` interprets the bytes; here are the tasks and the socket. One
+task reads, and another task writes what could not be sent at once. Both belong to the nursery that the
+connection was started in.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NoReturn, Protocol
+from typing import Protocol
 
 import trio
 
-from pravega_wire.errors import (
-    ClosedError,
-    ConnectionLostError,
-    IncompatibleVersionError,
-    PravegaError,
-    ProtocolError,
-    TokenExpiredError,
-    TruncatedInputError,
-)
+from pravega_wire.errors import ClosedError, PravegaError, ProtocolError
 from pravega_wire.nurseries import first_of
 from pravega_wire.protocol import codec
-from pravega_wire.protocol.commands import (
-    WIRE_VERSION_HIGH,
-    WIRE_VERSION_LOW,
-    AuthTokenCheckFailed,
-    Command,
-    Hello,
-    KeepAlive,
-    reply_request_id,
-)
-from pravega_wire.protocol.frames import FrameDecoder
+from pravega_wire.protocol.commands import Command
+from pravega_wire.protocol.session import GREETING, RequestIds, Session, senseless
 from pravega_wire.transport.limits import DEFAULT_LIMITS
 from pravega_wire.transport.stream import NetworkStream
 
-__all__ = [
-    "HELLO",
-    "KEEPALIVE",
-    "TICKS_OF_SILENCE",
-    "WIRE_VERSION_HIGH",
-    "WIRE_VERSION_LOW",
-    "Connection",
-    "Flow",
-    "FlowHandler",
-    "check_unclaimed",
-    "check_version",
-    "fell_silent",
-    "raise_ended",
-    "senseless",
-]
-
-# A store echoes each keep-alive, so a store that sends nothing at all for ``Limits.silence`` is gone. The
-# first keep-alive is sent after a third of that time.
-TICKS_OF_SILENCE = 3
+__all__ = ["Connection", "Flow", "FlowHandler"]
 
 _NOTED_BYTES = 256 * 1024
 _SEND_HIGH_WATER = 4 * 1024 * 1024
-_SEQUENCE_MASK = 0x0FFFFFFF
-_MAX_FLOW_ID = 0x7FFFFFFF
-
-HELLO = codec.encode(Hello(high_version=WIRE_VERSION_HIGH, low_version=WIRE_VERSION_LOW))
-KEEPALIVE = codec.encode(KeepAlive())
 
 Part = bytes | memoryview
 
@@ -81,23 +41,22 @@ class FlowHandler(Protocol):
 class Flow:
     """One user's share of a connection. Close it when it is no longer needed."""
 
-    __slots__ = ("_sequence", "connection", "flow_id", "handler")
+    __slots__ = ("_ids", "connection", "flow_id", "handler")
 
     def __init__(self, connection: Connection, flow_id: int, handler: FlowHandler) -> None:
         self.connection = connection
         self.flow_id = flow_id
         self.handler = handler
-        self._sequence = 0
+        self._ids = RequestIds(flow_id)
 
     @property
     def base_request_id(self) -> int:
-        """The flow's request id with sequence number 0; append sessions use only this one."""
-        return self.flow_id << 32
+        """See :attr:`RequestIds.base`."""
+        return self._ids.base
 
     def next_request_id(self) -> int:
-        """Return a request id that this flow has not used for its last 2^28 requests."""
-        self._sequence = (self._sequence + 1) & _SEQUENCE_MASK
-        return (self.flow_id << 32) | self._sequence
+        """See :meth:`RequestIds.next`."""
+        return self._ids.next()
 
     def send(self, command: Command) -> None:
         """Queue a command; see :meth:`Connection.send_parts`."""
@@ -129,17 +88,15 @@ class Connection:
         self._on_closed = on_closed
         self._silence = silence
         self._retired = False
-        self._decoder = FrameDecoder()
-        self._flows: dict[int, Flow] = {}
-        self._next_flow_id = 1
-        self._out: list[Part] = [HELLO]
-        self._out_bytes = len(HELLO)
+        self._session: Session[Flow] = Session(stream.host, silence)
+        self._flows = self._session.flows
+        self._out: list[Part] = [GREETING]
+        self._out_bytes = len(GREETING)
         self._sending_bytes = 0
         self._out_ready = trio.Event()
         self._out_ready.set()
         self._writable = trio.Event()
         self._writable.set()
-        self._moved = True
         self.received_bytes = 0
         self._heard = trio.current_time()
         self.failure: PravegaError | None = None
@@ -186,10 +143,7 @@ class Connection:
         :raises ConnectionLostError: the connection has ended.
         """
         self._check()
-        flow_id = self._next_flow_id
-        while flow_id in self._flows:
-            flow_id = 1 if flow_id >= _MAX_FLOW_ID else flow_id + 1
-        self._next_flow_id = 1 if flow_id >= _MAX_FLOW_ID else flow_id + 1
+        flow_id = self._session.new_flow_id()
         flow = Flow(self, flow_id, handler)
         self._flows[flow_id] = flow
         return flow
@@ -268,50 +222,34 @@ class Connection:
                     await self._stream.send_all(memoryview(piece)[start : start + _NOTED_BYTES])
                     # A peer that keeps taking bytes is alive, even if it can answer only when it has all of
                     # them. (The first piece does not count: the socket's buffer takes it without a peer.)
-                    self._moved = self._moved or start > 0
+                    self._session.moved = self._session.moved or start > 0
             self._sending_bytes = 0
 
     # --- receiving ------------------------------------------------------------------------------
 
     async def _read_loop(self) -> None:
-        decoder = self._decoder
-        flows = self._flows
+        session = self._session
         receive_into = self._stream.receive_into
         while True:
-            count = await receive_into(decoder.get_buffer())
+            count = await receive_into(session.get_buffer())
             if count == 0:
-                raise_ended(decoder, self.host)
-            self._moved = True
+                session.ended()
             self.received_bytes += count
-            for reply in decoder.received(count):
-                if type(reply) is KeepAlive:
-                    continue
-                if type(reply) is Hello:
-                    check_version(reply, self.host)
-                    continue
-                flow = flows.get(reply_request_id(reply) >> 32)
-                if flow is not None and flow.handler.on_reply(reply):
-                    continue
-                check_unclaimed(reply, self.host)
+            for reply in session.received(count):
+                flow = session.flow_of(reply)
+                if flow is None or not flow.handler.on_reply(reply):
+                    session.check_unclaimed(reply)
 
     async def _keepalive_loop(self) -> None:
-        tick = self._silence / TICKS_OF_SILENCE
-        # Ticks are counted instead of seconds: a process that was suspended for a while did not listen
-        # either.
-        silent = 0
+        session = self._session
         while True:
-            self._moved = False
-            await trio.sleep(tick)
-            self._decoder.trim()
-            if self._moved:
-                silent = 0
+            session.begin_tick()
+            await trio.sleep(session.tick)
+            keepalive = session.end_tick(queued=self.unsent_bytes > 0)
+            if session.moved:
                 self._heard = trio.current_time()
-                continue
-            silent += 1
-            if silent >= TICKS_OF_SILENCE:
-                raise fell_silent(self.host, self._silence)
-            if self._out_bytes + self._sending_bytes == 0:
-                self.send_parts([KEEPALIVE])
+            elif keepalive:
+                self.send_parts([keepalive])
 
     # --- life -----------------------------------------------------------------------------------
 
@@ -356,62 +294,6 @@ class Connection:
         self._flows.clear()
         for flow in flows:
             flow.handler.on_lost(error)
-
-
-def raise_ended(decoder: FrameDecoder, host: str) -> NoReturn:
-    """Raise the error for a connection that the server has closed.
-
-    :raises ConnectionLostError: always.
-    """
-    try:
-        decoder.eof()
-    except TruncatedInputError as cause:
-        # Not a ProtocolError: the peer has died, and another connection may work.
-        raise ConnectionLostError(
-            f"connection to {host} ended in the middle of a message", host=host
-        ) from cause
-    raise ConnectionLostError(f"connection to {host} was closed by the server", host=host)
-
-
-def fell_silent(host: str, seconds: float) -> ConnectionLostError:
-    """Return the error for a connection on which nothing was received or sent for ``seconds``."""
-    return ConnectionLostError(
-        f"{host} has sent nothing for {seconds:.3g} s, not even the answer to a "
-        "keep-alive, and has accepted no bytes",
-        host=host,
-    )
-
-
-def check_version(hello: Hello, host: str) -> None:
-    """Check that the store and this client support a common wire version.
-
-    :raises IncompatibleVersionError: they do not.
-    """
-    if hello.low_version > WIRE_VERSION_HIGH or hello.high_version < WIRE_VERSION_LOW:
-        raise IncompatibleVersionError(
-            f"{host} supports wire versions {hello.low_version} to {hello.high_version}, and "
-            f"this client {WIRE_VERSION_LOW} to {WIRE_VERSION_HIGH}",
-            host=host,
-        )
-
-
-def check_unclaimed(reply: Command, host: str) -> None:
-    """Check a reply that matches no request: a late reply to a cancelled request, or a refused read.
-
-    :raises TokenExpiredError: a read was refused because of its token.
-    """
-    if type(reply) is AuthTokenCheckFailed:
-        # The server puts a refused read's *offset* in place of the request id (docs/protocol/wire.md,
-        # "Reading with a token that is refused"). The flow cannot be found, so every flow of this connection
-        # starts again with a fresh token.
-        raise TokenExpiredError(f"{host} refused a read because of its delegation token", host=host)
-
-
-def senseless(found: PravegaError, host: str) -> PravegaError:
-    """Return the error for malformed bytes, with the name of the host that sent them."""
-    error = type(found)(f"{host}: {found.message}", host=host)
-    error.__cause__ = found
-    return error
 
 
 _JOIN_BELOW = 128 * 1024

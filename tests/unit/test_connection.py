@@ -13,8 +13,14 @@ from hypothesis import strategies as st
 
 from pravega_wire.errors import ClosedError, ConnectionLostError, PravegaError
 from pravega_wire.protocol import codec
-from pravega_wire.protocol.commands import Command, Hello, KeepAlive
-from pravega_wire.transport.connection import WIRE_VERSION_HIGH, WIRE_VERSION_LOW, Connection
+from pravega_wire.protocol.commands import (
+    WIRE_VERSION_HIGH,
+    WIRE_VERSION_LOW,
+    Command,
+    Hello,
+    KeepAlive,
+)
+from pravega_wire.transport.connection import Connection
 from pravega_wire.transport.stream import NetworkStream, connect
 
 HELLO = codec.encode(Hello(high_version=WIRE_VERSION_HIGH, low_version=WIRE_VERSION_LOW))

@@ -35,10 +35,10 @@ from pravega_wire.protocol import codec
 from pravega_wire.protocol import commands as c
 from pravega_wire.protocol.events import EventBatch, frame_event
 from pravega_wire.protocol.frames import FrameDecoder
+from pravega_wire.protocol.session import GREETING as HELLO
 from pravega_wire.segment.store import SegmentStores, SegmentTarget
 from pravega_wire.sync import DirectReader, PravegaClient, direct
 from pravega_wire.sync.portal import Line, Portal
-from pravega_wire.transport.connection import HELLO
 from pravega_wire.transport.limits import Limits
 from pravega_wire.transport.pool import ConnectionPool
 
