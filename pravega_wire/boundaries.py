@@ -56,10 +56,10 @@ class BoundaryIndex:
 
     Example::
 
-        (whole,) = await client.segment_ranges("readings")
-        index = await client.boundary_index(whole)
-        for piece in index.split(whole, 64 << 20):
-            print(piece.start_offset, piece.length)
+        for whole in await client.segment_ranges("readings"):
+            index = await client.boundary_index(whole)
+            for piece in index.split(whole, 64 << 20):
+                print(piece.start_offset, piece.length)
 
     :ivar stream: stream of the segment.
     :ivar segment_id: id of the segment.

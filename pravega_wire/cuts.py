@@ -83,8 +83,9 @@ class StreamLayout:
     Example::
 
         layout = await client.stream_layout("readings")
-        if layout.compare(yesterday, today) is CutOrder.BEFORE:
-            print(layout.bytes_between(yesterday, today))
+        start, end = await client.head("readings"), await client.tail("readings")
+        if layout.compare(start, end) is CutOrder.BEFORE:
+            print(layout.bytes_between(start, end))
 
     :ivar stream: the stream.
     :ivar segments: the segments, in ascending order of ids.

@@ -41,14 +41,17 @@ class WatermarkAssigner:
 
     Example::
 
+        await client.create_reader_group("sorting", ["readings"])
         times = WatermarkAssigner(idle_seconds=30)
-        order = EventTimeOrder(lambda event: event.value["time"])
-        async for event in reader:
-            order.add(event)
-            watermark = await reader.watermark(times)
-            if watermark is not None:
-                for ready in order.release(watermark):
-                    print(ready.value)
+        order = EventTimeOrder(lambda event: int.from_bytes(event.value[:8]))  # milliseconds
+        async with client.reader_group("sorting") as group, group.reader("one") as reader:
+            while (found := await reader.read_event(timeout=1)) is not None:
+                if isinstance(found, Event):
+                    order.add(found)
+                watermark = await reader.watermark(times)
+                if watermark is not None:
+                    for ready in order.release(watermark):
+                        print(ready.value)
 
     :param allowed_lateness_ms: how much older than their stream's time events may be, in the writers' unit.
     :param idle_seconds: seconds after which an idle stream no longer holds the watermark back; by default it

@@ -94,7 +94,11 @@ class EventPointer:
 
     Example::
 
-        text = event.pointer.to_text()  # save it; later:
+        await client.create_reader_group("audit", ["readings"])
+        async with client.reader_group("audit") as group, group.reader("one") as reader:
+            async for event in reader:
+                text = event.pointer.to_text()  # save it; later:
+                break
         payload = await client.fetch_event(EventPointer.from_text(text))
 
     :param segment: full name of the segment.
@@ -167,8 +171,13 @@ class Position:
 
     Example::
 
-        text = reader.position.to_text()  # save it; if the reader dies:
-        await group.reader_offline("one", Position.from_text(text))
+        await client.create_reader_group("copying", ["readings"])
+        async with client.reader_group("copying") as group, group.reader("one") as reader:
+            async for event in reader:
+                text = reader.position.to_text()  # save it with the results
+                break
+        # If the reader dies without leaving: await group.reader_offline("one", position)
+        position = Position.from_text(text)
 
     :param owned: the reader's segments, each once; kept in the order of their names.
     :raises InvalidArgumentError: a segment occurs twice.
@@ -235,9 +244,11 @@ class Checkpoint:
 
     Example::
 
-        checkpoint = await group.checkpoint("hourly")
-        text = checkpoint.to_text()  # save it; later:
-        await group.reset(Checkpoint.from_text(text))
+        await client.create_reader_group("hourly-report", ["readings"])
+        async with client.reader_group("hourly-report") as group:
+            checkpoint = await group.checkpoint("hourly", timeout=60)
+            text = checkpoint.to_text()  # save it; later:
+            await group.reset(Checkpoint.from_text(text))
 
     :param name: name of the checkpoint.
     :param cuts: one stream cut for each stream, kept in the order of the streams' names.

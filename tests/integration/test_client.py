@@ -408,7 +408,7 @@ async def test_staged_writes_count_only_when_merged(config: PravegaConfig) -> No
         async with client.staging_writer("t", txn.txn_id, only_one) as writer:
             await writer.write_events([b"x"] * 3, "0")
             assert [each.length for each in (await writer.contents()).values()] == [27]
-        with pytest.raises(InvalidArgumentError, match="of its own"):
+        with pytest.raises(InvalidArgumentError, match="use a new staging id"):
             await client.staging_writer("t", txn.txn_id, attempts[0])
         winners = [attempts[2], attempts[0]]
         merged = await client.merge_staging("t", txn.txn_id, winners)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from pravega_wire import sync
 from pravega_wire.testing import PravegaServer, find_java
 from tests.docs_blocks import ROOT, BlockError, Runner, first_pages, pages, read
 
@@ -81,6 +82,9 @@ def test_the_example_of_telemetry_runs_with_what_its_extra_installs(
     blocks = [each for each in read("docs/observability.md") if "telemetry.instrument(" in each.text]
     assert blocks
     assert all(each.kind == "program" for each in blocks)
+    with sync.open_client(pravega_server.config("mill")) as client:  # as the page's first program does
+        client.create_scope("mill")
+        client.create_stream("readings", 2)
     site = installed("telemetry", tmp_path / "site")
     for block in blocks:
         done = subprocess.run(

@@ -495,7 +495,7 @@ def test_what_was_truncated_before_it_was_read_is_told(
                 assert sum(each.length for each in ranges) == 800
                 assert told.pop() == DataSkipped(s, old, 0, -1, None)
                 [line] = logged()
-                assert f"stream {s}, segment {old}: deleted" in line
+                assert f"stream {s}, segment {old}: the segment was deleted" in line
                 async with group.reader("c", on_truncated="skip_to_head") as reader:
                     seen = 0
                     while seen < 40:

@@ -71,6 +71,6 @@ def test_a_server_from_nothing_but_python(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout == "hello\n"
     said = done.stderr.splitlines()
-    assert "fetching 121 files (62 MB) from " in said[0]
+    assert "downloading 121 files (62 MB) from " in said[0]
     assert any(" of 62 MB, " in line for line in said)
     assert said[-1].startswith("[pravega jars] done in ")
