@@ -38,6 +38,8 @@ def variables(server: PravegaServer) -> dict[str, str]:
         "PYTHONUNBUFFERED": "1",
     }
     found.setdefault("JAVA_HOME", str(find_java(17).home))
+    # Spark's Java processes live for seconds: compiling their code well costs more than it saves.
+    found.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     return found
 
 
