@@ -269,7 +269,7 @@ def test_starts_and_ends(config: PravegaConfig, client: PravegaClient, stream: s
     bounded.restart(end_stream_cut="unbounded")
     check(bounded.run(), third)
     at_cut.restart(end_stream_cut=StreamCut(middle.stream, {9: 0}).to_text())
-    with pytest.raises(InvalidStreamCutError, match="no segment"):
+    with pytest.raises(InvalidStreamCutError, match="which does not exist"):
         at_cut.run()
 
 
