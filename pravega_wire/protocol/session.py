@@ -63,11 +63,11 @@ class RequestIds:
         self._sequence = 0
 
     @property
-    def base(self) -> int:
+    def base_request_id(self) -> int:
         """The flow's request id with sequence number 0; append sessions use only this one."""
         return self.flow_id << 32
 
-    def next(self) -> int:
+    def next_request_id(self) -> int:
         """Return a request id that this flow has not used for its last 2^28 requests."""
         self._sequence = (self._sequence + 1) & _SEQUENCE_MASK
         return (self.flow_id << 32) | self._sequence

@@ -190,9 +190,8 @@ def free_ports(count: int, *, first: int | None = None) -> list[int]:
     """
     with ExitStack() as stack:
         sockets = []
-        for index in range(count):
+        for wanted in [first or 0, *[0] * (count - 1)]:
             listener = stack.enter_context(socket.socket())
-            wanted = first if index == 0 and first is not None else 0
             if wanted:
                 # A server that has just ended leaves connections behind, which do not matter to the next one.
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -38,25 +38,15 @@ class FlowHandler(Protocol):
         """Handle the end of the connection: no more replies will arrive."""
 
 
-class Flow:
+class Flow(RequestIds):
     """One user's share of a connection. Close it when it is no longer needed."""
 
-    __slots__ = ("_ids", "connection", "flow_id", "handler")
+    __slots__ = ("connection", "handler")
 
     def __init__(self, connection: Connection, flow_id: int, handler: FlowHandler) -> None:
+        super().__init__(flow_id)
         self.connection = connection
-        self.flow_id = flow_id
         self.handler = handler
-        self._ids = RequestIds(flow_id)
-
-    @property
-    def base_request_id(self) -> int:
-        """See :attr:`RequestIds.base`."""
-        return self._ids.base
-
-    def next_request_id(self) -> int:
-        """See :meth:`RequestIds.next`."""
-        return self._ids.next()
 
     def send(self, command: Command) -> None:
         """Queue a command; see :meth:`Connection.send_parts`."""

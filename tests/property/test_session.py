@@ -179,10 +179,10 @@ def test_the_end_says_whether_a_message_was_cut_off() -> None:
 
 def test_request_ids_are_those_of_the_flow_and_come_round() -> None:
     ids = RequestIds(5)
-    assert ids.base == 5 << 32
-    assert [ids.next() - ids.base for _ in range(3)] == [1, 2, 3]
+    assert ids.base_request_id == 5 << 32
+    assert [ids.next_request_id() - ids.base_request_id for _ in range(3)] == [1, 2, 3]
     ids._sequence = 0x0FFFFFFF
-    assert ids.next() == ids.base
+    assert ids.next_request_id() == ids.base_request_id
 
 
 class Flows(RuleBasedStateMachine):
