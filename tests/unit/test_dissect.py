@@ -1,0 +1,513 @@
+"""The dissector: captures in many forms, damage, pairing, and Wireshark as a second opinion."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from ipaddress import ip_address
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from pravega_wire.dissect import Dissector, Frame, Note, as_json, as_text, dissect
+from pravega_wire.dissect.__main__ import main
+from pravega_wire.dissect.capture import ACK, FIN, RST, SYN, CaptureWriter
+from pravega_wire.errors import CaptureError
+from pravega_wire.protocol import codec
+from pravega_wire.protocol import commands as c
+from tests import tshark
+from tests.tshark import EXCHANGE, by_tshark, by_us, golden, vectors_capture
+
+CLIENT, STORE = ("10.0.0.1", 40000), ("10.0.0.2", 12345)
+WRITER = UUID(int=7)
+HELLO = codec.encode(c.Hello(16, 5))
+TOKEN = "eyJhbGciOiJIUzUxMiJ9.eyJzdWIiOiJzIn0.c2lnbmF0dXJl"
+NANO = 10**9
+
+
+def setup(request_id: int = 1 << 32) -> bytes:
+    return codec.encode(c.SetupAppend(request_id, WRITER, "s/t/0.#epoch.0", TOKEN))
+
+
+def append(number: int, data: bytes = b"x" * 20, request_id: int = 1 << 32) -> bytes:
+    return codec.encode(c.AppendBlockEnd(WRITER, len(data), data, 1, number, request_id))
+
+
+def appended(number: int, request_id: int = 1 << 32) -> bytes:
+    return codec.encode(c.DataAppended(WRITER, number, number - 1, request_id, 100))
+
+
+# --- making captures -----------------------------------------------------------------------------
+
+
+def tcp(source: int, target: int, sequence: int, flags: int, data: bytes) -> bytes:
+    return struct.pack(">HHIIBBHHH", source, target, sequence, 0, 0x50, flags, 65535, 0, 0) + data
+
+
+def ipv4(segment: bytes) -> bytes:
+    head = struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(segment), 0, 0x4000, 64, 6, 0)
+    return head + ip_address(CLIENT[0]).packed + ip_address(STORE[0]).packed + segment
+
+
+def ipv6(segment: bytes) -> bytes:
+    # A header of destination options comes before TCP.
+    head = struct.pack(">IHBB", 0x60000000, 8 + len(segment), 60, 64)
+    options = bytes([6, 0, 1, 4, 0, 0, 0, 0])
+    return head + ip_address("::1").packed + ip_address("::2").packed + options + segment
+
+
+def pcap(link_type: int, packets: list[bytes], order: str = "<", magic: int = 0xA1B2C3D4) -> io.BytesIO:
+    out = struct.pack(order + "IHHiIII", magic, 2, 4, 0, 0, 262144, link_type)
+    for number, packet in enumerate(packets):
+        out += struct.pack(order + "IIII", 5, number, len(packet), len(packet)) + packet
+    return io.BytesIO(out)
+
+
+def pcapng(link_type: int, packets: list[bytes], order: str = "<") -> io.BytesIO:
+    def block(kind: int, body: bytes) -> bytes:
+        body += bytes(-len(body) % 4)
+        return (
+            struct.pack(order + "II", kind, 12 + len(body)) + body + struct.pack(order + "I", 12 + len(body))
+        )
+
+    out = block(0x0A0D0D0A, struct.pack(order + "IHHq", 0x1A2B3C4D, 1, 0, -1))
+    # The interface counts in nanoseconds.
+    resolution = struct.pack(order + "HHBxxx", 9, 1, 9) + struct.pack(order + "HH", 0, 0)
+    out += block(1, struct.pack(order + "HHI", link_type, 0, 0) + resolution)
+    for number, packet in enumerate(packets):
+        time = 5 * NANO + number * 1000
+        head = struct.pack(order + "IIIII", 0, time >> 32, time & 0xFFFFFFFF, len(packet), len(packet))
+        out += block(6, head + packet)
+    return io.BytesIO(out)
+
+
+ISN = 0xFFFFFF00
+"""The sequence numbers begin again at 0 within the captures."""
+
+
+def segments(data: bytes, size: int = 100) -> list[tuple[int, int, bytes]]:
+    """What the client sends: sequence numbers, flags and data."""
+    found = [(ISN, SYN, b"")]
+    for at in range(0, len(data), size):
+        found.append(((ISN + 1 + at) & 0xFFFFFFFF, ACK, data[at : at + size]))
+    return found
+
+
+def packets(parts: list[tuple[int, int, bytes]]) -> list[bytes]:
+    return [tcp(CLIENT[1], STORE[1], *each) for each in parts]
+
+
+SENT = HELLO + setup() + b"".join(append(number) for number in range(1, 30))
+NAMES = ["Hello", "SetupAppend", *["AppendBlockEnd"] * 29]
+
+
+def frames(file: io.BytesIO | Path) -> list[Frame]:
+    return [each for each in dissect(file) if isinstance(each, Frame)]
+
+
+def notes(file: io.BytesIO, *, but: tuple[str, ...] = ("unanswered", "unacknowledged")) -> list[Note]:
+    return [each for each in dissect(file) if isinstance(each, Note) and each.kind not in but]
+
+
+# --- forms of captures ---------------------------------------------------------------------------
+
+LINKS: dict[str, tuple[int, Callable[[bytes], bytes]]] = {
+    "ethernet": (1, lambda each: bytes(12) + b"\x08\x00" + ipv4(each) + bytes(6)),
+    "ethernet-vlan": (1, lambda each: bytes(12) + b"\x81\x00\x00\x05\x08\x00" + ipv4(each)),
+    "ethernet-ipv6": (1, lambda each: bytes(12) + b"\x86\xdd" + ipv6(each)),
+    "loopback": (0, lambda each: b"\x02\x00\x00\x00" + ipv4(each)),
+    "loopback-ipv6": (108, lambda each: b"\x00\x00\x00\x1e" + ipv6(each)),
+    "cooked": (113, lambda each: bytes(14) + b"\x08\x00" + ipv4(each)),
+    "cooked-2": (276, lambda each: b"\x08\x00" + bytes(18) + ipv4(each)),
+    "raw": (101, ipv4),
+}
+
+
+@pytest.mark.parametrize("link", LINKS)
+@pytest.mark.parametrize("form", ["pcap", "pcap-big-endian", "pcap-nano", "pcapng", "pcapng-big-endian"])
+def test_every_form_of_capture(link: str, form: str) -> None:
+    link_type, wrapped = LINKS[link]
+    wrapped_packets = [wrapped(each) for each in packets(segments(SENT))]
+    file = {
+        "pcap": lambda: pcap(link_type, wrapped_packets),
+        "pcap-big-endian": lambda: pcap(link_type, wrapped_packets, ">"),
+        "pcap-nano": lambda: pcap(link_type, wrapped_packets, magic=0xA1B23C4D),
+        "pcapng": lambda: pcapng(link_type, wrapped_packets),
+        "pcapng-big-endian": lambda: pcapng(link_type, wrapped_packets, ">"),
+    }[form]()
+    found = frames(file)
+    assert [each.command for each in found] == NAMES
+    assert all(each.error is None and each.sender == "C" for each in found)
+    assert found[0].time == 5 * NANO + (1 if form == "pcap-nano" else 1000)
+    assert found[0].source[1] == CLIENT[1]
+
+
+def test_what_is_no_capture() -> None:
+    with pytest.raises(CaptureError, match="begins with 6e6f7065"):
+        frames(io.BytesIO(b"nope"))
+    with pytest.raises(CaptureError, match="within its header"):
+        frames(io.BytesIO(bytes.fromhex("d4c3b2a1 0200")))
+
+
+def test_a_capture_that_ends_early_is_read_up_to_there() -> None:
+    whole = pcap(101, [ipv4(each) for each in packets(segments(SENT))]).getvalue()
+    cut = io.BytesIO(whole[:-30])
+    found = [each.command for each in frames(cut)]
+    assert found == NAMES[: len(found)]
+    assert len(found) >= len(NAMES) - 2
+    cut.seek(0)
+    texts = [each.text for each in notes(cut)]
+    assert texts[0] == "the capture file ends within a packet"
+    assert any("middle of a frame" in each or "missing in the capture" in each for each in texts)
+
+
+def test_an_unknown_link_type_and_fragments_are_reported_once() -> None:
+    many = [ipv4(each) for each in packets(segments(SENT))]
+    assert ["link type 147" in each.text for each in notes(pcap(147, many))] == [True]
+    fragments = [each[:6] + b"\x20\x00" + each[8:] for each in many]
+    assert ["fragments" in each.text for each in notes(pcap(101, fragments))] == [True]
+
+
+# --- reassembly ----------------------------------------------------------------------------------
+
+
+def capture_of(parts: list[tuple[int, int, bytes]]) -> io.BytesIO:
+    return pcap(101, [ipv4(each) for each in packets(parts)])
+
+
+def test_segments_in_any_order_and_sent_again() -> None:
+    first, *rest = segments(SENT)
+    for shuffled in (rest[::-1], rest + rest, rest[3:] + rest[:5], [rest[0], *rest[2:], *rest[:2]]):
+        file = capture_of([first, *shuffled])
+        assert [each.command for each in frames(file)] == NAMES
+        file.seek(0)
+        assert notes(file) == []
+
+
+def test_overlapping_segments() -> None:
+    parts = [(ISN, SYN, b"")]
+    for at in range(0, len(SENT), 70):
+        parts.append(((ISN + 1 + at) & 0xFFFFFFFF, ACK, SENT[at : at + 111]))
+    assert [each.command for each in frames(capture_of(parts))] == NAMES
+
+
+def test_missing_bytes_within_one_frame_lose_only_that_frame() -> None:
+    sent = HELLO + setup() + append(1, b"y" * 500) + append(2) + append(3)
+    parts = segments(sent)
+    del parts[4]  # within the data of the long frame
+    found = frames(capture_of(parts))
+    assert [each.command for each in found] == ["Hello", "SetupAppend", *["AppendBlockEnd"] * 3]
+    damaged = found[2]
+    assert damaged.error is not None
+    assert "bytes are missing in the capture" in damaged.error
+    assert damaged.fields["writer_id"] == WRITER
+    assert damaged.raw.startswith(struct.pack(">ii", 4, damaged.length))
+    assert [each.fields["last_event_number"] for each in found[3:]] == [2, 3]
+
+
+def test_after_missing_headers_frames_are_found_again() -> None:
+    parts = segments(SENT)
+    del parts[4:6]
+    file = capture_of(parts)
+    found = frames(file)
+    numbers = [each.fields["last_event_number"] for each in found[2:] if each.error is None]
+    assert numbers == sorted(numbers)
+    assert numbers[-1] == 29
+    assert len(numbers) >= 29 - 5
+    file.seek(0)
+    lost = [each for each in notes(file) if each.kind == "lost"]
+    assert len(lost) == 1
+    assert "from 10.0.0.1:40000 to 10.0.0.2:12345" in lost[0].text
+    assert "200 bytes are missing in the capture" in lost[0].text
+
+
+def test_packets_that_were_cut_off() -> None:
+    """As by ``tcpdump -s``: the headers of the frames are there, and most of the data is not."""
+    sent = HELLO + b"".join(append(number, b"z" * 1000) for number in range(1, 6))
+    parts = segments(HELLO) + [
+        ((ISN + 17 + at) & 0xFFFFFFFF, ACK, sent[16 + at : 16 + at + 1060]) for at in range(0, 5 * 1052, 1052)
+    ]
+    whole = [ipv4(each) for each in packets([(a, b, c_[:1052]) for a, b, c_ in parts])]
+    out = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 120, 101)
+    for packet in whole:
+        out += struct.pack("<IIII", 5, 0, min(120, len(packet)), len(packet)) + packet[:120]
+    found = frames(io.BytesIO(out))
+    assert [each.command for each in found] == ["Hello", *["AppendBlockEnd"] * 5]
+    assert all("of 1044 bytes are missing" in (each.error or "") for each in found[1:])
+
+
+def test_a_capture_that_begins_later() -> None:
+    parts = segments(SENT)[3:]
+    file = capture_of(parts)
+    found = frames(file)
+    assert found[-1].fields["last_event_number"] == 29
+    assert len(found) >= 25
+    assert {each.sender for each in found} == {"C"}
+    file.seek(0)
+    assert "begins after the connection was made" in notes(file)[0].text
+
+
+def test_garbage_between_frames() -> None:
+    sent = HELLO + append(1) + b"\xde\xad\xbe\xef" * 9 + append(2) + append(3)
+    file = capture_of(segments(sent))
+    assert [each.command for each in frames(file)] == ["Hello", *["AppendBlockEnd"] * 3]
+    file.seek(0)
+    (note,) = notes(file)
+    assert note.kind == "lost"
+    assert note.text.startswith("36 bytes")
+    assert "command code -559038737 does not exist" in note.text
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(300), "not the segment store's protocol"),
+        (b"\x16\x03\x01\x02\x00" + bytes(300), "encrypted (TLS)"),
+    ],
+)
+def test_other_protocols_are_left_out(data: bytes, reason: str) -> None:
+    file = capture_of(segments(data))
+    assert frames(file) == []
+    file.seek(0)
+    (note,) = notes(file)
+    assert note.kind == "foreign"
+    assert reason in note.text
+
+
+def test_ports_choose_connections() -> None:
+    file = capture_of(segments(SENT))
+    assert len([each for each in dissect(file, ports=[12345]) if isinstance(each, Frame)]) == len(NAMES)
+    file.seek(0)
+    assert list(dissect(file, ports=[1])) == []
+
+
+def test_ports_that_are_used_again() -> None:
+    again = [((sequence + 12345) & 0xFFFFFFFF, flags, data) for sequence, flags, data in segments(SENT)]
+    found = frames(capture_of(segments(SENT) + again))
+    assert [each.command for each in found] == NAMES * 2
+    assert {each.connection for each in found} == {1, 2}
+
+
+# --- requests and replies ------------------------------------------------------------------------
+
+
+def exchanged(*steps: tuple[str, bytes]) -> Iterator[Frame | Note]:
+    connection = Dissector().connect(CLIENT, STORE)
+    for time, (side, data) in enumerate(steps):
+        yield from connection.feed(CLIENT if side == "C" else STORE, data, time * 1_000_000)
+    yield from connection.end(NANO, "the end")
+
+
+def test_replies_name_their_requests() -> None:
+    read = c.ReadSegment("s/t/0.#epoch.0", 0, 100, TOKEN, 5)
+    other = c.GetStreamSegmentInfo(6, "s/t/0.#epoch.0", TOKEN)
+    found = list(
+        exchanged(
+            ("C", HELLO),
+            ("S", HELLO),
+            ("C", codec.encode(read)),
+            ("C", codec.encode(other)),
+            ("S", codec.encode(c.NoSuchSegment(6, "s/t/0.#epoch.0", "", -1))),
+            ("S", codec.encode(c.SegmentRead("s/t/0.#epoch.0", 0, True, False, b"abc", 5))),
+            ("C", codec.encode(other)),
+        )
+    )
+    replies = {each.number: (each.answers, each.elapsed) for each in found if isinstance(each, Frame)}
+    assert replies == {
+        1: ((), None), 2: ((1,), 1_000_000), 3: ((), None), 4: ((), None), 5: ((4,), 1_000_000),
+        6: ((3,), 3_000_000), 7: ((), None),
+    }  # fmt: skip
+    (note,) = [each for each in found if isinstance(each, Note)]
+    assert (note.kind, note.frame) == ("unanswered", 7)
+    assert note.text == "GetStreamSegmentInfo in frame 7 was not answered before the end"
+
+
+def test_appends_are_paired_by_writer_and_number() -> None:
+    found = list(
+        exchanged(
+            ("C", setup()),
+            ("S", codec.encode(c.AppendSetup(1 << 32, "s/t/0.#epoch.0", WRITER, -(2**63)))),
+            ("C", append(1) + append(2) + append(5) + append(9)),
+            ("S", appended(2)),
+            ("S", appended(5)),
+        )
+    )
+    replies = [each.answers for each in found if isinstance(each, Frame) and each.sender == "S"]
+    assert replies == [(1,), (3, 4), (5,)]
+    (note,) = [each for each in found if isinstance(each, Note)]
+    assert (note.kind, note.frame) == ("unacknowledged", 6)
+    assert "event number 9" in note.text
+
+
+def test_a_refused_session_answers_all_its_appends() -> None:
+    sealed = codec.encode(c.SegmentIsSealed(1 << 32, "s/t/0.#epoch.0", "", 100))
+    found = list(exchanged(("C", append(1) + append(2)), ("S", sealed)))
+    assert [each.answers for each in found if isinstance(each, Frame)] == [(), (), (1, 2)]
+    assert len(found) == 3
+
+
+def test_conditional_appends() -> None:
+    def conditional(number: int) -> bytes:
+        return codec.encode(c.ConditionalAppend(WRITER, number, 0, b"event", 1 << 32))
+
+    failed = codec.encode(c.ConditionalCheckFailed(WRITER, 2, 1 << 32))
+    found = list(exchanged(("C", conditional(1)), ("S", appended(1)), ("C", conditional(2)), ("S", failed)))
+    assert [each.answers for each in found if isinstance(each, Frame)] == [(), (1,), (), (3,)]
+
+
+def test_replies_without_a_request_id_are_paired_by_writer_and_number() -> None:
+    body = WRITER.bytes + struct.pack(">q", 2)
+    reply = struct.pack(">ii", c.DataAppended.CODE, len(body)) + body
+    found = list(exchanged(("C", append(1) + append(2) + append(3)), ("S", reply)))
+    assert [each.answers for each in found if isinstance(each, Frame)] == [(), (), (), (1, 2)]
+
+
+def test_resets_and_ends_of_connections_end_them() -> None:
+    for flags, words in ((RST, "was reset"), (FIN, "the capture ended")):
+        parts = [*segments(HELLO + append(1)), ((ISN + 1 + len(HELLO + append(1))) & 0xFFFFFFFF, flags, b"")]
+        (note, *_) = [
+            each for each in dissect(capture_of(parts)) if isinstance(each, Note) and each.frame == 2
+        ]
+        assert words in note.text
+
+
+# --- what is shown -------------------------------------------------------------------------------
+
+
+def test_no_token_is_shown() -> None:
+    body = setup()[8:]
+    damaged = [
+        setup(),
+        struct.pack(">ii", 1, len(body) - 5) + body[:-5],
+        struct.pack(">ii", 1, len(body)) + body[: -len(TOKEN) - 2] + b"\xff\xff" + TOKEN.encode(),
+        struct.pack(">ii", 1234, len(body)) + body,
+        codec.encode(c.AuthTokenCheckFailed(1, f"the token {TOKEN} has expired", 1)),
+        codec.encode(c.GetSegmentAttribute(1, "s/t/0", WRITER, "not-a-web-token")),
+    ]
+    for frame in damaged:
+        for each in exchanged(("C", HELLO), ("S", HELLO), ("C", frame), ("C", append(1))):
+            for text in (as_text(each, payloads=True), as_json(each, payloads=True)):
+                for secret in (TOKEN, "not-a-web-token", "c2lnbmF0dXJl"):
+                    assert secret not in text
+                    plain = text.replace(" ", "")
+                    assert secret.encode().hex() not in plain
+
+
+def test_payloads_are_shortened() -> None:
+    found = [each for each in exchanged(("C", append(1, b"\xab" * 1000))) if isinstance(each, Frame)]
+    assert "<1000 bytes: " + "ab" * 16 + "...>" in as_text(found[0])
+    assert "<1000 bytes: " + "ab" * 1000 + ">" in as_text(found[0], payloads=True)
+    short, whole = (json.loads(as_json(found[0], payloads=each)) for each in (False, True))
+    assert short["fields"]["data"] == {"length": 1000, "hex": "ab" * 16}
+    assert whole["fields"]["data"] == {"length": 1000, "hex": "ab" * 1000}
+
+
+def test_texts_cannot_move_the_cursor() -> None:
+    reply = codec.encode(c.NoSuchSegment(1, "s/t/\x1b[2J\n", "", -1))
+    found = [each for each in exchanged(("S", reply)) if isinstance(each, Frame)]
+    assert "\x1b" not in as_text(found[0])
+    assert "\n" not in as_text(found[0])
+
+
+def test_a_malformed_frame_has_its_reason_and_the_fields_before() -> None:
+    frame = bytearray(codec.encode(c.ReadTable(3, "s/t/0", "", (c.TableKey(b"key", 1),))))
+    at = frame.index(b"key") - 4
+    frame[at : at + 4] = struct.pack(">i", 77)
+    (found, *_) = exchanged(("C", bytes(frame)))
+    assert isinstance(found, Frame)
+    assert found.fields == {"request_id": 3, "segment": "s/t/0", "delegation_token": ""}
+    assert found.error is not None
+    assert found.error.startswith("field keys (list<KEY>) of ReadTable")
+    assert found.raw == bytes(frame)
+    assert frame.hex(" ", 4)[:60] in as_text(found)
+
+
+def test_bytes_of_a_later_version_are_counted() -> None:
+    reply = codec.encode(c.SegmentCreated(1, "s/t/0"))
+    reply = struct.pack(">ii", 21, len(reply) - 8 + 3) + reply[8:] + b"new"
+    (found,) = exchanged(("S", reply))
+    assert isinstance(found, Frame)
+    assert (found.error, found.unknown) == (None, 3)
+    assert "(and 3 bytes that this version does not know)" in as_text(found)
+
+
+# --- the command ---------------------------------------------------------------------------------
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main([str(EXCHANGE)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) >= 60
+    assert sum("> Hello high_version=16" in each for each in lines) == 2
+    assert main(["--json", str(EXCHANGE)]) == 0
+    assert {json.loads(each)["type"] for each in capsys.readouterr().out.splitlines()} <= {"frame", "note"}
+    nothing = tmp_path / "nothing.pcap"
+    assert main([str(nothing)]) == 1
+    assert str(nothing) in capsys.readouterr().err
+    nothing.write_bytes(b"x")
+    assert main([str(nothing)]) == 1
+    assert "not a capture file" in capsys.readouterr().err
+    both = [str(nothing), "--follow", "1"]
+    for wrong in ([], both, ["--follow", "1"], ["--port", "x"], [str(nothing), "--write", "y"]):
+        with pytest.raises(SystemExit):
+            main(wrong)
+
+
+# --- Wireshark -----------------------------------------------------------------------------------
+
+
+def test_the_wireshark_dissector_is_up_to_date() -> None:
+    script = tshark.ROOT / "scripts" / "gen_wireshark.py"
+    assert subprocess.run([sys.executable, str(script), "--check"], check=False).returncode == 0
+
+
+def test_a_real_exchange_as_wireshark_shows_it() -> None:
+    """What Wireshark said of this capture is kept, so that this test needs no Wireshark."""
+    ours = by_us(EXCHANGE)
+    assert ours == golden("dissect-exchange")
+    commands = {each[1][1] for each in ours}
+    assert {
+        "AppendBlockEnd",
+        "SegmentRead",
+        "ConditionalAppend",
+        "UpdateTableEntries",
+        "SetupAppend",
+    } <= commands
+
+
+def test_every_command_as_wireshark_shows_it() -> None:
+    assert by_us(io.BytesIO(vectors_capture())) == golden("dissect-commands")
+
+
+@pytest.mark.skipif(
+    tshark.TSHARK is None, reason="tshark is not installed: compared with its kept output only"
+)
+def test_wireshark_says_so_today(tmp_path: Path) -> None:
+    """The dissector for Wireshark as it is now gives what was kept; runs where tshark is installed."""
+    commands = tmp_path / "commands.pcap"
+    commands.write_bytes(vectors_capture())
+    assert by_tshark(EXCHANGE) == golden("dissect-exchange")
+    assert by_tshark(commands) == golden("dissect-commands")
+
+
+@pytest.mark.skipif(tshark.TSHARK is None, reason="tshark is not installed")
+def test_wireshark_finds_the_same_frames_malformed(tmp_path: Path) -> None:
+    whole = codec.encode(c.ReadTable(3, "s/t/0", "", (c.TableKey(b"key", 1), c.TableKey(b"", 0))))
+    file = io.BytesIO()
+    writer = CaptureWriter(file)
+    writer.connected(CLIENT, STORE, NANO)
+    writer.sent(CLIENT, STORE, NANO, HELLO)
+    for length in range(8, len(whole)):
+        writer.sent(CLIENT, STORE, NANO, struct.pack(">ii", 78, length - 8) + whole[8:length])
+    capture = tmp_path / "malformed.pcap"
+    capture.write_bytes(file.getvalue())
+    theirs = by_tshark(capture)
+    ours = frames(capture)
+    assert len(ours) == len(theirs) == 1 + len(whole) - 8
+    for one, other in zip(ours, theirs, strict=True):
+        assert (one.error is not None) == any(name == "malformed" for name, _ in other), (one, other)
