@@ -32,6 +32,7 @@ __all__ = [
     "Credentials",
     "PravegaConfig",
     "Setting",
+    "check_registry_uri",
     "config_of",
 ]
 
@@ -174,28 +175,51 @@ def parse_controller_uri(uri: str) -> tuple[str, tuple[Endpoint, ...]]:
 _HOST: Final = re.compile(r"[^\s\x00-\x1f\x7f/?#\[\]\\:]+")
 
 
-def _endpoint(uri: str, part: str) -> Endpoint:
+def _endpoint(uri: str, part: str, name: str = "controller URI") -> Endpoint:
     host, colon, port_text = part.rpartition(":")
     if not colon or not host or not port_text.isascii() or not port_text.isdigit():
         raise InvalidArgumentError(
-            f"controller URI {uri!r}: {part!r} is not of the form host:port (every address needs a port)"
+            f"{name} {uri!r}: {part!r} is not of the form host:port (every address needs a port)"
         )
     port = int(port_text)
     if not 0 < port < 65536:
-        raise InvalidArgumentError(f"controller URI {uri!r}: port {port} is not in the range 1 to 65535")
+        raise InvalidArgumentError(f"{name} {uri!r}: port {port} is not in the range 1 to 65535")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
         try:
             ipaddress.IPv6Address(host)
         except ValueError:
-            raise InvalidArgumentError(f"controller URI {uri!r}: {host!r} is not an IPv6 address") from None
+            raise InvalidArgumentError(f"{name} {uri!r}: {host!r} is not an IPv6 address") from None
     elif ":" in host:
-        raise InvalidArgumentError(
-            f"controller URI {uri!r}: write an IPv6 address in brackets: [{host}]:{port}"
-        )
+        raise InvalidArgumentError(f"{name} {uri!r}: write an IPv6 address in brackets: [{host}]:{port}")
     elif not _HOST.fullmatch(host):
-        raise InvalidArgumentError(f"controller URI {uri!r}: {host!r} is not a valid host name")
+        raise InvalidArgumentError(f"{name} {uri!r}: {host!r} is not a valid host name")
     return host, port
+
+
+def check_registry_uri(uri: object) -> str:
+    """Return the address of a schema registry without a trailing slash.
+
+    :param uri: ``http://host:port`` or ``https://host:port``; a path may follow.
+    :raises InvalidArgumentError: the URI is malformed; the message names the wrong part.
+    """
+    name = "schema registry URI (setting schema_registry_uri)"
+    text = check_text(name, uri).strip().rstrip("/")
+    scheme, separator, rest = text.partition("://")
+    if "@" in rest:
+        # The text before the @ may be a password, so the message does not show it.
+        raise InvalidArgumentError(
+            f"{name} must not contain a user name or password; pass them as credentials"
+        )
+    if not separator or scheme.lower() not in ("http", "https"):
+        raise InvalidArgumentError(f"{name} {uri!r}: it must begin with http:// or https://")
+    if "?" in rest or "#" in rest:
+        raise InvalidArgumentError(f"{name} {uri!r}: it must not contain a query or a fragment")
+    address = rest.partition("/")[0]
+    has_port = bool(re.search(r":[0-9]*$", address)) and not address.endswith("]")
+    default_port = "443" if scheme.lower() == "https" else "80"
+    _endpoint(text, address if has_port else f"{address}:{default_port}", name)
+    return text
 
 
 _TRUE = frozenset({"true", "1", "yes", "on"})
@@ -322,6 +346,15 @@ SETTINGS: Final = (
         "time limit in seconds for one operation, including all retries",
         float,
     ),
+    Setting(
+        "schema_registry_uri",
+        "schema_registry_uri",
+        "pravega.schema-registry.uri",
+        "PRAVEGA_SCHEMA_REGISTRY_URI",
+        "--schema-registry",
+        "none",
+        "http://host:port of the schema registry",
+    ),
 )
 """The table of all settings. A test compares it with the table in ``docs/configuration.md``."""
 
@@ -440,6 +473,8 @@ class PravegaConfig:
     :param controller_deadline: time limit in seconds for a single controller call within an operation,
         including all retries (default 120). A value below ``operation_timeout`` makes an operation fail early
         when no controller responds; a larger one has no effect.
+    :param schema_registry_uri: ``http://host:port`` or ``https://host:port`` of the schema registry
+        (:mod:`pravega_wire.schemas`), or None. The client itself does not use it.
     :raises InvalidArgumentError: a value has the wrong type or form; the message names the setting.
     """
 
@@ -451,6 +486,7 @@ class PravegaConfig:
     max_connections_per_store: int = 10
     controller_deadline: float = 120.0
     operation_timeout: float = 120.0
+    schema_registry_uri: str | None = None
 
     def __post_init__(self) -> None:
         parse_controller_uri(self.controller_uri)
@@ -469,6 +505,8 @@ class PravegaConfig:
         check_count("setting max_connections_per_store", self.max_connections_per_store, highest=INT32_MAX)
         for name in ("controller_deadline", "operation_timeout"):
             check_seconds(f"setting {name}", getattr(self, name))
+        if self.schema_registry_uri is not None:
+            check_registry_uri(self.schema_registry_uri)
 
     # --- constructors ---------------------------------------------------------------------------
 
@@ -484,6 +522,7 @@ class PravegaConfig:
         max_connections_per_store: int | None = None,
         controller_deadline: float | None = None,
         operation_timeout: float | None = None,
+        schema_registry_uri: str | None = None,
         props: Mapping[str, str] | None = None,
         env: Mapping[str, str] | None = None,
     ) -> Self:
@@ -509,6 +548,7 @@ class PravegaConfig:
         :param max_connections_per_store: as in :class:`PravegaConfig`.
         :param controller_deadline: as in :class:`PravegaConfig`.
         :param operation_timeout: as in :class:`PravegaConfig`.
+        :param schema_registry_uri: as in :class:`PravegaConfig`.
         :param props: properties, with the keys of the Java client (``pravega.controller.uri``,
             ``pravega.scope``, ``pravega.client.auth.method``, ...).
         :param env: environment variables; default ``os.environ``. Pass ``{}`` to ignore the environment.
@@ -524,6 +564,7 @@ class PravegaConfig:
             "max_connections_per_store": max_connections_per_store,
             "controller_deadline": controller_deadline,
             "operation_timeout": operation_timeout,
+            "schema_registry_uri": schema_registry_uri,
         }
         values: dict[str, Any] = {name: value for name, value in arguments.items() if value is not None}
         for setting in SETTINGS:
@@ -664,6 +705,10 @@ class PravegaConfig:
     def with_operation_timeout(self, seconds: float) -> Self:
         """Return a copy with another time limit for one operation, in seconds."""
         return replace(self, operation_timeout=seconds)
+
+    def with_schema_registry_uri(self, uri: str | None) -> Self:
+        """Return a copy with another address of the schema registry (None: without one)."""
+        return replace(self, schema_registry_uri=uri)
 
     # --- use ------------------------------------------------------------------------------------
 

@@ -33,13 +33,18 @@ from uuid import UUID
 import trio
 
 __all__ = [
+    "ArchiveDamagedError",
+    "ArchiveError",
+    "ArchiveMismatchError",
     "ArgumentTypeError",
     "AuthError",
     "AuthenticationError",
     "BrokenStreamError",
+    "CaptureError",
     "CheckpointError",
     "CheckpointTimeoutError",
     "ClosedError",
+    "CodecNotRegisteredError",
     "ConcurrentUseError",
     "ConditionalCheckError",
     "ConnectError",
@@ -75,6 +80,13 @@ __all__ = [
     "ReinitializationRequiredError",
     "RetriesExhaustedError",
     "ScaleConflictError",
+    "SchemaFormatError",
+    "SchemaIncompatibleError",
+    "SchemaMalformedError",
+    "SchemaNotFoundError",
+    "SchemaRegistryError",
+    "SchemaRegistryReplyError",
+    "SchemaRegistryUnreachableError",
     "ScopeBrokenError",
     "ScopeNotEmptyError",
     "ScopeNotFoundError",
@@ -109,6 +121,7 @@ __all__ = [
     "UndecidableCutError",
     "UnexpectedReplyError",
     "UnknownCommandError",
+    "UnknownEncodingError",
     "WriterHistoryLostError",
     "WrongHostError",
     "WrongProtocolError",
@@ -290,6 +303,10 @@ class UnknownCommandError(DecodeError):
 
 class EncodeError(ProtocolError):
     """A value does not fit its wire format (for example, a string longer than 65535 bytes)."""
+
+
+class CaptureError(PravegaError, ValueError):
+    """A file that was to be dissected is not a network capture in a known format."""
 
 
 class IncompatibleVersionError(ProtocolError):
@@ -615,6 +632,25 @@ class TransactionOutcomeUnknownError(IngestError, TransactionUnknownError):
     """The server has no record of the transaction for ``item``: whether it was committed is unknown."""
 
 
+class ArchiveError(PravegaError):
+    """An archive of a stream cannot be written, read or restored.
+
+    :ivar path: the file or directory that the error is about.
+    """
+
+    def __init__(self, message: str, *, path: str, **names: Unpack[Names]) -> None:
+        super().__init__(message, **names)
+        self.path = path
+
+
+class ArchiveDamagedError(ArchiveError):
+    """A file of an archive is missing, or is not what the manifest says; ``path`` names it."""
+
+
+class ArchiveMismatchError(ArchiveError):
+    """The stream has other events than the archive of it; ``path`` names the archive's file."""
+
+
 class CorruptedStateError(PravegaError):
     """Stored state (a ledger or a synchronizer record) is invalid: no correct program can have written it."""
 
@@ -662,6 +698,65 @@ class CheckpointTimeoutError(CheckpointError, PravegaTimeoutError):
         self.waiting_for = waiting_for
         self.watched_since = watched_since
         self.withdrawn = withdrawn
+
+
+# --- the schema registry --------------------------------------------------------------------------
+
+
+class SchemaRegistryError(PravegaError):
+    """The schema registry refused a request, could not be reached, or failed.
+
+    :ivar group: the group that the error is about (str), or None.
+    :ivar status: the HTTP status of the answer (int), or None if there was none.
+    """
+
+    def __init__(
+        self, message: str, *, group: str | None = None, status: int | None = None, **names: Unpack[Names]
+    ) -> None:
+        super().__init__(message, **names)
+        self.group = group
+        self.status = status
+
+
+class SchemaRegistryUnreachableError(SchemaRegistryError):
+    """The schema registry could not be reached, or did not answer in time."""
+
+    retriable = True
+
+
+class SchemaRegistryReplyError(SchemaRegistryError):
+    """The schema registry failed, or something else answers at its address."""
+
+
+class SchemaNotFoundError(SchemaRegistryError):
+    """The registry has no such group, schema, version or encoding id."""
+
+
+class SchemaIncompatibleError(SchemaRegistryError):
+    """The compatibility policy of the group does not permit the schema."""
+
+
+class SchemaFormatError(SchemaRegistryError):
+    """The group does not accept schemas of this serialization format, or of another type."""
+
+
+class SchemaMalformedError(SchemaRegistryError):
+    """The registry cannot parse the schema, or its type is not the name of what the schema describes."""
+
+
+class CodecNotRegisteredError(SchemaRegistryError):
+    """The codec is not registered in the group."""
+
+
+class UnknownEncodingError(DecodeError):
+    """The encoding id of an event has not been fetched from the schema registry.
+
+    :ivar encoding_id: the id in the event's header (int).
+    """
+
+    def __init__(self, message: str, *, encoding_id: int, **names: Unpack[Names]) -> None:
+        super().__init__(message, **names)
+        self.encoding_id = encoding_id
 
 
 # --- test servers ---------------------------------------------------------------------------------

@@ -19,15 +19,17 @@ from __future__ import annotations
 
 import json
 import re
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Literal, Protocol, TypeVar, get_args
 
-from pravega_wire.errors import DecodeError, EncodeError, TruncatedInputError
+from pravega_wire.errors import DecodeError, EncodeError, InvalidArgumentError, TruncatedInputError
 
 __all__ = [
     "BytesSerializer",
     "FunctionSerializer",
+    "JavaSerializer",
     "JavaStringSerializer",
     "JsonSerializer",
     "Serializer",
@@ -40,6 +42,40 @@ _ENCODED_SURROGATE: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 _JAVA_STREAM: Final = bytes.fromhex("aced0005")
 _JAVA_STRING: Final = b"\x74"
 _JAVA_LONG_STRING: Final = b"\x7c"
+_JAVA_NULL: Final = b"\x70"
+
+JavaInteger = Literal["Byte", "Short", "Integer", "Long"]
+JavaFloat = Literal["Float", "Double"]
+JavaText = Literal["String", "Character"]
+JavaValue = str | int | float | bool | bytes | None
+
+
+def _java_class(name: str, uid: str, fields: bytes = b"", above: bytes = _JAVA_NULL) -> bytes:
+    """Return the description of a serializable class: name, version, flags, fields, class above it."""
+    data = name.encode()
+    head = b"\x72" + len(data).to_bytes(2, "big") + data + bytes.fromhex(uid)
+    return head + b"\x02" + (fields or b"\0\0") + b"\x78" + above
+
+
+def _java_box(name: str, uid: str, kind: str, above: bytes = _JAVA_NULL) -> bytes:
+    """Return the beginning of an object of a class with the one field ``value``."""
+    field = b"\0\x01" + kind.encode() + b"\0\x05value"
+    return b"\x73" + _java_class(f"java.lang.{name}", uid, field, above)
+
+
+_NUMBER: Final = _java_class("java.lang.Number", "86ac951d0b94e08b")
+_JAVA_BYTES: Final = b"\x75" + _java_class("[B", "acf317f8060854e0")
+_JAVA_BOXES: Final[dict[str, tuple[bytes, struct.Struct]]] = {
+    "Byte": (_java_box("Byte", "9c4e6084ee50f51c", "B", _NUMBER), struct.Struct(">b")),
+    "Short": (_java_box("Short", "684d37133460da52", "S", _NUMBER), struct.Struct(">h")),
+    "Integer": (_java_box("Integer", "12e2a0a4f7818738", "I", _NUMBER), struct.Struct(">i")),
+    "Long": (_java_box("Long", "3b8be490cc8f23df", "J", _NUMBER), struct.Struct(">q")),
+    "Float": (_java_box("Float", "daedc9a2db3cf0ec", "F", _NUMBER), struct.Struct(">f")),
+    "Double": (_java_box("Double", "80b3c24a296bfb04", "D", _NUMBER), struct.Struct(">d")),
+    "Boolean": (_java_box("Boolean", "cd207280d59cfaee", "Z"), struct.Struct(">?")),
+    "Character": (_java_box("Character", "348b47d96b1a2678", "C"), struct.Struct(">H")),
+}
+"""How objects of these classes begin, up to their value, and the value's form."""
 
 
 class Serializer(Protocol[T]):
@@ -132,10 +168,7 @@ class JavaStringSerializer:
 
     def serialize(self, value: str) -> bytes:
         """Return the object stream for a string."""
-        data = _split(value).encode("utf-8", "surrogatepass").replace(b"\0", b"\xc0\x80")
-        if len(data) <= 0xFFFF:
-            return _JAVA_STREAM + _JAVA_STRING + len(data).to_bytes(2, "big") + data
-        return _JAVA_STREAM + _JAVA_LONG_STRING + len(data).to_bytes(8, "big") + data
+        return _java_string_bytes(value)
 
     def deserialize(self, payload: bytes) -> str:
         """Return the string in an object stream; bytes after it are ignored.
@@ -143,27 +176,169 @@ class JavaStringSerializer:
         :raises TruncatedInputError: the payload ends before the end of the string.
         :raises DecodeError: the payload is not an object stream, or contains something other than a string.
         """
-        head = len(_JAVA_STREAM) + 1
-        if payload[: len(_JAVA_STREAM)] != _JAVA_STREAM:
-            raise DecodeError("the payload is not a Java object stream")
-        tag = payload[head - 1 : head]
-        width = {_JAVA_STRING: 2, _JAVA_LONG_STRING: 8}.get(tag)
-        if width is None:
-            raise DecodeError(f"the Java object stream does not contain a string (its tag is {tag.hex()})")
-        start = head + width
-        size = int.from_bytes(payload[head:start], "big")
-        data = payload[start : start + size]
-        if len(payload) < start or len(data) < size:
-            raise TruncatedInputError(
-                f"the payload is truncated: its header announces a string of {size} bytes, but the whole "
-                f"payload has only {len(payload)}"
+        tag = _java_tag(payload)
+        if tag not in (_JAVA_STRING, _JAVA_LONG_STRING):
+            raise DecodeError(
+                f"the Java object stream does not contain a string but {_java_contents(payload)}"
             )
+        return _java_string(payload)
+
+
+def _java_tag(payload: bytes) -> bytes:
+    """Return the byte that says what an object stream contains."""
+    if payload[: len(_JAVA_STREAM)] != _JAVA_STREAM:
+        raise DecodeError("the payload is not a Java object stream")
+    return payload[len(_JAVA_STREAM) : len(_JAVA_STREAM) + 1]
+
+
+def _java_string_bytes(value: str) -> bytes:
+    """Return the object stream for a string."""
+    data = _split(value).encode("utf-8", "surrogatepass").replace(b"\0", b"\xc0\x80")
+    if len(data) <= 0xFFFF:
+        return _JAVA_STREAM + _JAVA_STRING + len(data).to_bytes(2, "big") + data
+    return _JAVA_STREAM + _JAVA_LONG_STRING + len(data).to_bytes(8, "big") + data
+
+
+def _java_string(payload: bytes) -> str:
+    """Return the string in an object stream that contains one."""
+    head = len(_JAVA_STREAM) + 1
+    start = head + (2 if _java_tag(payload) == _JAVA_STRING else 8)
+    size = int.from_bytes(payload[head:start], "big")
+    data = payload[start : start + size]
+    if len(payload) < start or len(data) < size:
+        raise TruncatedInputError(
+            f"the payload is truncated: its header announces a string of {size} bytes, but the whole "
+            f"payload has only {len(payload)}"
+        )
+    try:
+        if not data.isascii() and max(data) >= 0xF0:
+            raise DecodeError("the string is not modified UTF-8: it contains a four-byte character")
+        return _joined(data.replace(b"\xc0\x80", b"\0").decode("utf-8", "surrogatepass"))
+    except UnicodeDecodeError as error:
+        raise DecodeError(f"the string is not modified UTF-8: {error}") from error
+
+
+def _java_contents(payload: bytes) -> str:
+    """Describe what an object stream contains, for a message: the name of its class if it has one."""
+    at = len(_JAVA_STREAM)
+    tag = payload[at : at + 1]
+    kinds = {b"\x73": "an object", b"\x75": "an array", b"\x7e": "an enum constant", b"\x76": "a class"}
+    if tag in kinds and payload[at + 1 : at + 2] == b"\x72":
+        size = int.from_bytes(payload[at + 2 : at + 4], "big")
+        name = payload[at + 4 : at + 4 + size]
+        if len(name) == size > 0:
+            return f"{kinds[tag]} of the class {name.decode('utf-8', 'replace')}"
+    return f"something else (its tag is {tag.hex() or 'missing'})"
+
+
+@dataclass(frozen=True, slots=True)
+class JavaSerializer:
+    """Converts texts, numbers and bytes to Java object streams, in the same way as Java's ``JavaSerializer``.
+
+    It reads ``String``, ``Character``, ``Byte``, ``Short``, ``Integer``, ``Long``, ``Float``, ``Double``,
+    ``Boolean``, ``byte[]`` and null; everything else raises an error that names the class. The arguments say
+    which class is written where Python has one type for several. bool is written as ``Boolean``, bytes as
+    ``byte[]``, None as null.
+
+    Example::
+
+        JavaSerializer().deserialize(payload)  # 7, written by a Java program as an Integer
+        JavaSerializer(integers="Integer").serialize(7)  # in the bytes that Java writes
+
+    :param integers: class of int: ``Byte``, ``Short``, ``Integer`` or ``Long``.
+    :param floats: class of float: ``Float`` or ``Double``.
+    :param texts: class of str: ``String``, or ``Character`` for one UTF-16 unit.
+    :raises InvalidArgumentError: an argument is not the name of such a class.
+    """
+
+    integers: JavaInteger = "Long"
+    floats: JavaFloat = "Double"
+    texts: JavaText = "String"
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("integers", JavaInteger), ("floats", JavaFloat), ("texts", JavaText)):
+            if getattr(self, name) not in get_args(allowed):
+                raise InvalidArgumentError(
+                    f"{name} must be one of {', '.join(get_args(allowed))}, not {getattr(self, name)!r}"
+                )
+
+    def serialize(self, value: JavaValue) -> bytes:
+        """Return the object stream for a value.
+
+        :raises EncodeError: the value has another type, or does not fit its Java class.
+        """
+        if value is None:
+            return _JAVA_STREAM + _JAVA_NULL
+        if isinstance(value, str):
+            return (
+                _java_string_bytes(value)
+                if self.texts == "String"
+                else self._boxed("Character", _unit(value))
+            )
+        if isinstance(value, bool):
+            return self._boxed("Boolean", value)
+        if isinstance(value, int):
+            return self._boxed(self.integers, value)
+        if isinstance(value, float):
+            return self._boxed(self.floats, value)
+        given: object = value
+        if isinstance(given, bytes | bytearray | memoryview):
+            data = bytes(given)
+            return _JAVA_STREAM + _JAVA_BYTES + len(data).to_bytes(4, "big") + data
+        raise EncodeError(
+            f"{type(given).__name__} has no Java class here: str, numbers, bool, bytes, None have"
+        )
+
+    @staticmethod
+    def _boxed(name: str, value: float) -> bytes:
+        head, form = _JAVA_BOXES[name]
         try:
-            if not data.isascii() and max(data) >= 0xF0:
-                raise DecodeError("the string is not modified UTF-8: it contains a four-byte character")
-            return _joined(data.replace(b"\xc0\x80", b"\0").decode("utf-8", "surrogatepass"))
-        except UnicodeDecodeError as error:
-            raise DecodeError(f"the string is not modified UTF-8: {error}") from error
+            return _JAVA_STREAM + head + form.pack(value)
+        except (struct.error, OverflowError) as error:
+            raise EncodeError(f"the value {value!r} does not fit Java's {name}: {error}") from error
+
+    def deserialize(self, payload: bytes) -> Any:
+        """Return the value in an object stream; bytes after it are ignored.
+
+        :raises TruncatedInputError: the payload ends before the end of the value.
+        :raises DecodeError: the payload is not an object stream, or contains an object of another class; the
+            message names it.
+        """
+        tag = _java_tag(payload)
+        if tag in (_JAVA_STRING, _JAVA_LONG_STRING):
+            return _java_string(payload)
+        if tag == _JAVA_NULL:
+            return None
+        content = payload[len(_JAVA_STREAM) :]
+        for name, (head, form) in _JAVA_BOXES.items():
+            if content.startswith(head):
+                data = content[len(head) : len(head) + form.size]
+                if len(data) < form.size:
+                    raise TruncatedInputError(f"the payload ends within the value of a java.lang.{name}")
+                [value] = form.unpack(data)
+                return chr(value) if name == "Character" else value
+        if content.startswith(_JAVA_BYTES):
+            start = len(_JAVA_BYTES) + 4
+            size = int.from_bytes(content[len(_JAVA_BYTES) : start], "big", signed=True)
+            data = content[start : start + max(0, size)]
+            if len(content) < start or len(data) != size:
+                raise TruncatedInputError("the payload ends within the elements of a byte[]")
+            return data
+        if any(head.startswith(content) for head, _ in _JAVA_BOXES.values()) or _JAVA_BYTES.startswith(
+            content
+        ):
+            raise TruncatedInputError("the payload ends within the description of a Java class")
+        raise DecodeError(
+            f"the Java object stream contains {_java_contents(payload)}; only texts, numbers, booleans, "
+            "byte arrays and null are read"
+        )
+
+
+def _unit(text: str) -> int:
+    """Return a text of one UTF-16 unit as a number."""
+    if len(text) != 1 or text > "\uffff":
+        raise EncodeError(f"the text {text[:20]!r} is not one UTF-16 unit, which Java's Character is")
+    return ord(text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,6 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -428,19 +427,25 @@ class ByHand:
                 return list(names_in(each.slice))
         return []
 
-    def hook(self, base: str, name: str) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
-        """The hand-written method that implements a generated one, or None."""
+    def hooks(self, base: str, name: str) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+        """The hand-written methods that implement a generated one, the nearest to ``base`` first."""
         cls = self.classes.get(base)
         if cls is None:
-            return None
+            return
         for each in cls.body:
             if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) and each.name == f"_{name}":
-                return each
+                yield each
         for above in cls.bases:
-            found = self.hook(ast.unparse(above).partition("[")[0], name)
-            if found is not None:
-                return found
-        return None
+            yield from self.hooks(ast.unparse(above).partition("[")[0], name)
+
+    def hook(self, base: str, name: str) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+        """The hand-written method that implements a generated one, or None."""
+        return next(self.hooks(base, name), None)
+
+    def note(self, base: str, name: str) -> str:
+        """What hand-written code says about a generated method: the docstring nearest to ``base``."""
+        said = filter(None, map(ast.get_docstring, self.hooks(base, name)))
+        return inspect.cleandoc(next(said, ""))
 
 
 # --- documentation --------------------------------------------------------------------------------
@@ -736,9 +741,8 @@ class Facade:
 
     # --- bodies ---------------------------------------------------------------------------------
 
-    def doc(self, handle: Handle, method: Method, hook: Any, *, timeout: bool) -> str:
+    def doc(self, handle: Handle, method: Method, note: str, *, timeout: bool) -> str:
         doc = facade_words(method.doc, self.name)
-        note = inspect.cleandoc(ast.get_docstring(hook) or "") if hook is not None else ""
         said, _, limit = note.partition(":param timeout:")
         limit_text: str | None = " ".join(limit.split())
         if not limit_text and timeout:
@@ -778,7 +782,9 @@ class Facade:
             f"{opening}    {prefix}def {name}"
             f"({self.signature(method, method.node, timeout=timeout)}) -> {annotation}:"
         )
-        lines.append(indented(self.doc(handle, method, hook, timeout=timeout), " " * 8))
+        lines.append(
+            indented(self.doc(handle, method, self.by_hand.note(base, name), timeout=timeout), " " * 8)
+        )
         awaiting = "" if self.blocking or not method.is_coroutine else "await "
         if hook is not None:
             if method.is_property:

@@ -36,6 +36,8 @@ _LAST_STREAM_ID: Final = 2**31 - 1
 _FRAME_HEADER_BYTES: Final = 9
 _GOAWAY: Final = 7
 _PREFIX_BYTES: Final = 5
+# For each new stream h2 looks at all open ones: thousands at once would take time in the square of that.
+_MOST_STREAMS: Final = 128
 
 
 @dataclass(slots=True)
@@ -185,7 +187,8 @@ class GrpcConnection:
         """Open queued streams and send bodies, as far as the peer's limits allow."""
         try:
             while self._queue and self._ending is None:
-                if self._h2.open_outbound_streams >= (self._h2.remote_settings.max_concurrent_streams or 1):
+                allowed = self._h2.remote_settings.max_concurrent_streams or 1
+                if len(self._streams) >= _MOST_STREAMS or self._h2.open_outbound_streams >= allowed:
                     break
                 call = self._queue.popleft()
                 call.stream_id = self._h2.get_next_available_stream_id()

@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain, islice, pairwise, repeat
-from operator import length_hint
+from operator import itemgetter, length_hint
 from struct import Struct
 from struct import error as StructError
 from types import GeneratorType
@@ -38,6 +38,12 @@ _BLOCK: Final = 256
 # Payloads of one length that one call unpacks, and the most bytes of them.
 _AT_ONCE: Final = 64
 _AT_ONCE_BYTES: Final = 1 << 16
+# Payloads up to this size are unpacked together with the header after them; so many sizes are kept.
+_WALK_BYTES: Final = 16 * 1024
+_WALK_SIZES: Final = 4096
+_value_of: Final = itemgetter(2)
+# By size of a payload: unpacks it and the eight bytes after it.
+_walk_unpack: Final[dict[int, Callable[[bytes, int], tuple[Any, ...]]]] = {}
 # Positions in larger buffers need eight bytes each.
 _INT32_BYTES: Final = 1 << 31
 
@@ -63,19 +69,70 @@ class EventBatch:
     :param base_offset: segment offset of the buffer's first byte.
     :param begins: where each event begins in the buffer, and where the last one ends; or the size of each
         event with its header, if all have the same size.
-    :ivar buffer: the bytes of the events, headers included, and nothing else.
     :ivar base_offset: segment offset of the buffer's first byte.
     """
 
-    __slots__ = ("_begins", "_count", "base_offset", "buffer")
+    __slots__ = ("_begins", "_buffer", "_count", "base_offset")
 
     def __init__(self, buffer: memoryview, base_offset: int, begins: array[int] | int) -> None:
-        self.buffer = buffer
+        self._buffer = buffer
         self.base_offset = base_offset
-        self._begins = begins
+        self._begins: array[int] | int | None = begins
         self._count = len(buffer) // begins if isinstance(begins, int) else len(begins) - 1
 
+    @classmethod
+    def unsplit(cls, buffer: memoryview, base_offset: int) -> EventBatch:
+        """Make a batch of what is in a buffer that begins with a whole event; for readers.
+
+        Where the events end is found when it is needed. Iteration finds it on the way, which costs less than
+        finding it before.
+
+        :param buffer: bytes of events. The last one may be incomplete or no event: the batch ends before it.
+        :param base_offset: segment offset of the buffer's first byte.
+        """
+        batch = cls.__new__(cls)
+        batch._buffer = buffer
+        batch.base_offset = base_offset
+        batch._begins = None
+        batch._count = -1
+        return batch
+
+    def _split(self) -> array[int] | int:
+        """Find the events, if that was not done yet; return what the constructor takes."""
+        begins = self._begins
+        if begins is None:
+            # Another thread may do the same, with the same result.
+            found, _, _ = parse_events(self._buffer, self.base_offset)
+            begins = found._begins
+            assert begins is not None
+            self._begins = begins
+            self._end_at(len(found._buffer), found._count)
+        return begins
+
+    def _end_at(self, size: int, count: int) -> None:
+        self._buffer = self._buffer[:size]
+        self._count = count
+
+    @property
+    def ends_at(self) -> int | None:
+        """Segment offset after the last event, or None as long as nobody has looked for it; for readers."""
+        return None if self._count < 0 else self.base_offset + len(self._buffer)
+
+    @property
+    def unsplit_buffer(self) -> memoryview:
+        """The buffer, perhaps with more than the events; for :class:`EventRows`."""
+        return self._buffer
+
+    @property
+    def buffer(self) -> memoryview:
+        """The bytes of the events, headers included, and nothing else."""
+        if self._count < 0:
+            self._split()
+        return self._buffer
+
     def __len__(self) -> int:
+        if self._count < 0:
+            self._split()
         return self._count
 
     def __repr__(self) -> str:
@@ -85,8 +142,10 @@ class EventBatch:
         # Each payload is made when it is asked for: the memory of the one before it is still in the
         # processor's cache. The copy keeps the iterator valid where the buffer is reused, and slices of it
         # are bytes at once.
-        data = bytes(self.buffer)
+        data = bytes(self._buffer)
         begins = self._begins
+        if begins is None:
+            return map(_value_of, self.walk(data, repeat(None, len(data))))
         if isinstance(begins, int):
             return self.unpacked(data, begins)
         return (data[begin + _HEADER_BYTES : end] for begin, end in pairwise(begins))
@@ -102,21 +161,20 @@ class EventBatch:
         if isinstance(index, slice):
             return [
                 bytes(self.buffer[begins[each] + _HEADER_BYTES : begins[each + 1]])
-                for each in range(*index.indices(self._count))
+                for each in range(*index.indices(len(self)))
             ]
-        at = range(self._count)[index]
+        at = range(len(self))[index]
         return bytes(self.buffer[begins[at] + _HEADER_BYTES : begins[at + 1]])
 
     @property
     def begins(self) -> Sequence[int]:
         """Positions of the events' headers in the buffer, followed by the end of the last event."""
-        if isinstance(self._begins, int):
-            return range(0, len(self.buffer) + 1, self._begins)
-        return self._begins
+        begins = self._split()
+        return range(0, len(self.buffer) + 1, begins) if isinstance(begins, int) else begins
 
     def to_list(self) -> list[bytes]:
         """Return all payloads, in order."""
-        stride = self._begins
+        stride = self._split()
         if isinstance(stride, int):
             return list(self.unpacked(self.buffer, stride))
         data = bytes(self.buffer)
@@ -134,6 +192,42 @@ class EventBatch:
             chain.from_iterable(_payloads(stride, 1).iter_unpack(rest)),
         )
 
+    def walk(self, data: bytes, left: Iterator[None]) -> Generator[tuple[int, int, bytes], None, None]:
+        """Rows of a batch that was not split, for :class:`EventRows` and iteration.
+
+        A payload and the header after it are unpacked by one call, so finding events costs hardly more than
+        the payloads.
+
+        :param data: the buffer's bytes.
+        :param left: an iterator of at least as many items as there are events, whose length is known: it
+            tells how many rows were given out.
+        """
+        size, all_left = len(data), length_hint(left)
+        unpack = _walk_unpack
+        header = _HEADER_BYTES
+        begin = 0
+        (length,) = _unpack_header(data, 0)
+        for _ in left:
+            try:
+                value, following = unpack[length](data, begin + header)
+            except (KeyError, StructError):
+                # A size that was not seen before, the last event, or the end.
+                at = begin + _HEADER_BYTES
+                end = at + length
+                if length < 0 or end > size:
+                    break
+                value = data[at:end]
+                following = _unpack_header(data, end)[0] if end + _HEADER_BYTES <= size else -1
+                if length <= _WALK_BYTES and length not in _walk_unpack and len(_walk_unpack) < _WALK_SIZES:
+                    _walk_unpack[length] = Struct(f">{length}sQ").unpack_from
+            length += header
+            row = begin, length, value
+            begin += length
+            length = following
+            yield row
+        if self._count < 0:
+            self._end_at(begin, all_left - length_hint(left) - 1)
+
     def memoryviews(self) -> list[memoryview]:
         """Return all payloads as views of the buffer, in order."""
         buffer = self.buffer
@@ -149,14 +243,14 @@ class EventBatch:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        count = self._count
-        if isinstance(self._begins, int):
+        found, count = self._split(), len(self)
+        if isinstance(found, int):
             numbers = _numbers(1 << count.bit_length())
             steps = pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(numbers)])
-            begins = pc.multiply(steps, pa.scalar(self._begins, pa.int64()))
+            begins = pc.multiply(steps, pa.scalar(found, pa.int64()))
         else:
-            kind = pa.int32() if self._begins.itemsize == 4 else pa.int64()
-            begins = pa.Array.from_buffers(kind, count, [None, pa.py_buffer(self._begins)]).cast(pa.int64())
+            kind = pa.int32() if found.itemsize == 4 else pa.int64()
+            begins = pa.Array.from_buffers(kind, count, [None, pa.py_buffer(found)]).cast(pa.int64())
         return pc.add(begins, pa.scalar(self.base_offset, pa.int64()))
 
     def rows(self, deserialize: Callable[[bytes], T] | None = None) -> EventRows[T]:
@@ -169,7 +263,7 @@ class EventBatch:
     def after(self, count: int) -> EventBatch:
         """Return the events after the first ``count``, without copying their bytes."""
         begin = self.begins[count]
-        rest = self._begins
+        rest = self._split()
         if not isinstance(rest, int):
             rest = array(rest.typecode, [each - begin for each in rest[count:]])
         return EventBatch(self.buffer[begin:], self.base_offset + begin, rest)
@@ -182,7 +276,7 @@ class EventBatch:
     @property
     def nbytes(self) -> int:
         """Total size of the payloads, bytes."""
-        return len(self.buffer) - _HEADER_BYTES * self._count
+        return len(self.buffer) - _HEADER_BYTES * len(self)
 
     def to_arrow(self) -> pyarrow.Array:
         """Return all payloads as an Arrow ``binary`` array (needs pyarrow).
@@ -192,10 +286,9 @@ class EventBatch:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        count = self._count
+        begins, count = self._split(), len(self)
         if not count:
             return pa.array([], pa.binary())
-        begins = self._begins
         if isinstance(begins, int):
             begins = _multiples(begins, 1 << count.bit_length())
         elif begins.itemsize > 4:
@@ -217,17 +310,17 @@ class EventRows(Generic[T]):
     :param deserialize: makes the value of a payload; default: the value is the payload. After an exception
         from it the next row is that of the next event.
     :ivar batch: the events.
-    :ivar count: number of events.
     """
 
-    __slots__ = ("_data", "_deserialize", "_left", "_made", "_rows", "batch", "count")
+    __slots__ = ("_all", "_data", "_deserialize", "_left", "_made", "_rows", "batch")
 
     def __init__(self, batch: EventBatch, deserialize: Callable[[bytes], T] | None = None) -> None:
         self.batch = batch
-        self.count = len(batch)
         self._deserialize = deserialize
         self._data = b""
-        self._left: Iterator[int] | None = None
+        # One item for each event; how many there were at first.
+        self._left: Iterator[object] | None = None
+        self._all = 0
         self._made: GeneratorType[tuple[int, int, Any], None, None] | None = None
         self._rows: Iterator[tuple[int, int, Any]] = iter(())
 
@@ -235,11 +328,23 @@ class EventRows(Generic[T]):
     def index(self) -> int:
         """Number of events that were given out."""
         # The iterator knows how many are left: nothing has to be counted for each event.
-        return 0 if self._left is None else self.count - length_hint(self._left)
+        if self._left is None:
+            return 0
+        given = self._all - length_hint(self._left)
+        # At the end of a batch that was not split one more item was taken.
+        return given if self.batch.ends_at is None else min(given, len(self.batch))
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether all events were given out."""
+        return self.index >= len(self.batch)
 
     def offset(self, index: int) -> int:
-        """Return the segment offset at which an event begins."""
-        return self.batch.base_offset + self.batch.begins[index]
+        """Return the segment offset at which an event begins, or the one after the last."""
+        batch = self.batch
+        if batch.ends_at is not None and index == len(batch):
+            return batch.ends_at
+        return batch.base_offset + batch.begins[index]
 
     def take(self, count: int) -> Iterator[tuple[int, int, Any]]:
         """Return up to ``count`` of the next rows.
@@ -250,22 +355,37 @@ class EventRows(Generic[T]):
             # Not earlier: a caller that takes whole batches needs none of this.
             self._start()
         elif self._made is not None and not self._made.gi_suspended:
-            # An exception has ended the generator: from the deserializer, or an interrupt.
-            self._rows = self._made = self._sliced(self.batch.begins[self.index], self._left)
+            # It is at its end, or an exception has ended it: from the deserializer, or an interrupt.
+            if self.batch.ends_at is not None and self.exhausted:
+                return iter(())
+            self._go_on(self.index)
         return islice(self._rows, count)
 
     def _start(self) -> None:
-        begins = self.batch.begins
+        batch = self.batch
+        if batch.ends_at is None and self._deserialize is None:
+            data = bytes(batch.unsplit_buffer)
+            self._all = len(data)
+            self._left = left = repeat(None, self._all)
+            self._rows = self._made = batch.walk(data, left)  # type: ignore[assignment]
+            return
+        begins = batch.begins
         if isinstance(begins, range):
-            self._left = iter(begins[:-1])
-            payloads = self.batch.unpacked(self.batch.buffer, begins.step)
+            self._all = len(batch)
+            self._left = positions = iter(begins[:-1])
+            payloads = batch.unpacked(batch.buffer, begins.step)
             values = payloads if self._deserialize is None else map(self._deserialize, payloads)
             # The values last: where the deserializer raises, the two stay in step.
-            self._rows = zip(self._left, repeat(begins.step), values, strict=False)
+            self._rows = zip(positions, repeat(begins.step), values, strict=False)
         else:
-            self._data = bytes(self.batch.buffer)
-            self._left = iter(list(begins[1:]))
-            self._rows = self._made = self._sliced(0, self._left)
+            self._go_on(0)
+
+    def _go_on(self, index: int) -> None:
+        begins = self.batch.begins
+        self._data = self._data or bytes(self.batch.buffer)
+        self._all = len(self.batch)
+        self._left = ends = iter(list(begins[index + 1 :]))
+        self._rows = self._made = self._sliced(begins[index], ends)
 
     def _sliced(self, begin: int, ends: Iterator[int]) -> GeneratorType[tuple[int, int, Any], None, None]:
         return self._generate(begin, ends)  # type: ignore[return-value]
@@ -300,13 +420,18 @@ def _numbers(count: int) -> array[int]:
 
 
 def parse_events(
-    buffer: Buffer, base_offset: int = 0, *, segment: str | None = None
+    buffer: Buffer,
+    base_offset: int = 0,
+    *,
+    segment: str | None = None,
+    equal: tuple[int, int] | None = None,
 ) -> tuple[EventBatch, int, int]:
     """Split a buffer into whole events.
 
     :param buffer: bytes that begin with an event's header.
     :param base_offset: segment offset of the buffer's first byte.
     :param segment: name for error messages.
+    :param equal: what :func:`_equal_events` has found in the buffer; None: nobody has looked.
     :returns: the events, their total size, and the size of the event after them (8 as long as its header is
         incomplete).
     :raises DecodeError: the first header is not that of an event. An invalid header after valid events ends
@@ -317,7 +442,7 @@ def parse_events(
         view = view.cast("B")
     size = len(view)
     # While all events have one size, that number describes them.
-    stride, at = _equal_events(view, size)
+    stride, at = _equal_events(view, size) if equal is None else equal
     begins: array[int] = array("i" if size < _INT32_BYTES else "q", () if stride else (0,))
     unpack = _unpack_header
     needed = _HEADER_BYTES
@@ -372,12 +497,17 @@ class EventAssembler:
 
     :param offset: segment offset of the first chunk.
     :param segment: name for error messages.
+    :param lazy: return batches whose events are found when they are needed. They must be valid until the next
+        call.
     """
 
-    __slots__ = ("_needed", "_offset", "_rest", "_rest_offset", "_segment")
+    __slots__ = ("_lazy", "_needed", "_offset", "_open", "_rest", "_rest_offset", "_segment")
 
-    def __init__(self, offset: int, segment: str) -> None:
+    def __init__(self, offset: int, segment: str, *, lazy: bool = False) -> None:
         self._segment = segment
+        self._lazy = lazy
+        # A batch whose end is not known yet, and the bytes it is from.
+        self._open: tuple[EventBatch, memoryview] | None = None
         self._offset = offset
         self._rest = bytearray()
         self._rest_offset = offset
@@ -420,8 +550,14 @@ class EventAssembler:
                 ready.append(batch)
                 self._rest = bytearray()
         if chunk:
+            equal = _equal_events(chunk, len(chunk)) if self._lazy else None
+            if equal == (0, 0) and _begins_whole(chunk):
+                batch = EventBatch.unsplit(chunk, base)
+                self._open = batch, chunk
+                ready.append(batch)
+                return ready
             try:
-                batch, consumed, self._needed = parse_events(chunk, base, segment=self._segment)
+                batch, consumed, self._needed = parse_events(chunk, base, segment=self._segment, equal=equal)
             except DecodeError:
                 # If good events precede it, the next call raises.
                 self._rest, self._rest_offset, self._needed = bytearray(chunk), base, _HEADER_BYTES
@@ -439,6 +575,14 @@ class EventAssembler:
 
         :raises DecodeError: parsing stopped at bytes that are not the beginning of an event.
         """
+        if self._open is not None:
+            (batch, chunk), self._open = self._open, None
+            self._rest = bytearray(chunk[len(batch.buffer) :])
+            self._rest_offset = batch.next_offset
+            self._needed = _HEADER_BYTES
+            if len(self._rest) >= _HEADER_BYTES:
+                (length,) = _unpack_header(self._rest, 0)
+                self._needed += 0 if length >> 31 else length
         if len(self._rest) >= self._needed > 0:
             parse_events(bytes(self._rest), self._rest_offset, segment=self._segment)
 
@@ -455,6 +599,11 @@ class EventAssembler:
                 f"the middle of the event that starts at {self._rest_offset}",
                 segment=self._segment,
             )
+
+
+def _begins_whole(view: memoryview) -> bool:
+    """Whether a buffer begins with a whole event."""
+    return len(view) >= _HEADER_BYTES and _HEADER_BYTES + int(_unpack_header(view, 0)[0]) <= len(view)
 
 
 def _equal_events(view: memoryview, size: int) -> tuple[int, int]:

@@ -85,9 +85,12 @@ class Session(Generic[F]):
     :ivar flows: the object of each open flow, by the flow's number.
     :ivar moved: whether bytes were received, or accepted by the peer, in this tick. The caller sets it for
         the latter.
+    :ivar versions: the lowest and the highest wire version of the store; None before its greeting.
     """
 
-    __slots__ = ("_decoder", "_host", "_next_flow_id", "_silence", "_silent_ticks", "flows", "moved")
+    __slots__ = (
+        "_decoder", "_host", "_next_flow_id", "_silence", "_silent_ticks", "flows", "moved", "versions",
+    )  # fmt: skip
 
     def __init__(self, host: str, silence: float, decoder: FrameDecoder | None = None) -> None:
         self._host = host
@@ -97,6 +100,7 @@ class Session(Generic[F]):
         self._silent_ticks = 0
         self.flows: dict[int, F] = {}
         self.moved = True
+        self.versions: tuple[int, int] | None = None
 
     # --- flows ----------------------------------------------------------------------------------
 
@@ -144,6 +148,7 @@ class Session(Generic[F]):
 
     def _check_version(self, hello: Command) -> None:
         assert isinstance(hello, Hello)
+        self.versions = hello.low_version, hello.high_version
         if hello.low_version > WIRE_VERSION_HIGH or hello.high_version < WIRE_VERSION_LOW:
             raise IncompatibleVersionError(
                 f"{self._host} supports wire versions {hello.low_version} to {hello.high_version}, and "

@@ -1,18 +1,23 @@
 """The wire commands as declarative ``construct`` specifications.
 
 They are made from the same field annotations as the fast codec, but by other means: they are the readable
-reference that the codec is tested against. Nothing on the hot path imports this module.
+reference that the codec is tested against, and ``pravega_wire.dissect`` decodes with them, field by field.
+Nothing on the hot path imports this module.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
+from io import BytesIO
 from typing import Any
 from uuid import UUID
 
 from construct import (
     Adapter,
     Bytes,
+    Check,
     Const,
     Construct,
     ConstructError,
@@ -35,7 +40,7 @@ from pravega_wire.errors import DecodeError, EncodeError, PravegaError, UnknownC
 from pravega_wire.protocol import commands as c
 from pravega_wire.protocol.primitives import decode_modified_utf8, encode_modified_utf8
 
-__all__ = ["build_with_spec", "parse_with_spec", "spec_for"]
+__all__ = ["ParsedField", "build_with_spec", "fields_of", "parse_with_spec", "spec_for"]
 
 _UNSET = -(2**63)
 
@@ -131,6 +136,7 @@ _KEY = _Key(
     Struct(
         "total" / Rebuild(Int32sb, this.length + 12),
         "length" / Int32sb,
+        Check(this.length >= 0),
         "data" / If(this.length > 0, Bytes(this.length)),
         "version" / If(this.length > 0, Int64sb),
     )
@@ -250,3 +256,49 @@ def parse_with_spec(frame: bytes) -> c.Command:
         value = found[each.name]
         values[each.name] = each.default if value is None else value
     return kind(**values)
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedField:
+    """One field that was found in the body of a frame.
+
+    :ivar name: name of the field.
+    :ivar kind: its encoding, in the notation of ``docs/protocol/wire.md``, "Field types".
+    :ivar value: its value; the default of an optional field that the body ends before.
+    :ivar start: offset of its first byte in the body.
+    :ivar end: offset after its last byte; equal to ``start`` if the field is missing.
+    """
+
+    name: str
+    kind: str
+    value: Any
+    start: int
+    end: int
+
+
+@cache
+def _fields_of(code: int) -> tuple[c.FieldSpec, ...]:
+    return c.field_specs(c.COMMANDS[code])
+
+
+def fields_of(command: type[c.Command], body: bytes) -> Iterator[ParsedField]:
+    """Decode the body of a command field by field, so that what precedes a damaged field is known as well.
+
+    :raises DecodeError: the next field is malformed, or the body ends within it.
+    """
+    stream = BytesIO(body)
+    for each in _fields_of(command.CODE):
+        start = stream.tell()
+        if each.optional and start >= len(body):
+            yield ParsedField(each.name, each.kind, each.default, start, start)
+            continue
+        try:
+            value = _KINDS[each.kind].parse_stream(stream)
+        except (PravegaError, ConstructError) as error:
+            # Construct's own texts begin with a path that has no meaning here.
+            reason = str(error).rpartition("\n")[2]
+            raise DecodeError(
+                f"field {each.name} ({each.kind}) of {command.__name__}, at byte {start} of {len(body)}: "
+                f"{reason}"
+            ) from error
+        yield ParsedField(each.name, each.kind, value, start, stream.tell())

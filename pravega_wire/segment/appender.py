@@ -240,6 +240,7 @@ class SegmentAppender:
 
     # --- the session ----------------------------------------------------------------------------
 
+    @trio.lowlevel.enable_ki_protection
     async def run(self) -> None:
         """Keep a session with the segment's store until the appender is finished, sealed or failed.
 

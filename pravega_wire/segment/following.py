@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Final
 
 import trio
@@ -9,20 +10,25 @@ import trio
 from pravega_wire.errors import PravegaError, UnexpectedReplyError
 from pravega_wire.protocol import commands as c
 from pravega_wire.segment.failures import error_of
+from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.reader import CHUNK_BYTES, DEPTH, RangeReader
 from pravega_wire.segment.store import SegmentStores, SegmentTarget
 
 __all__ = ["FollowingReader"]
 
+log = logging.getLogger(__name__)
+
 _UNKNOWN_END: Final = 2**63 - 1
 _STEADY_SECONDS: Final = 5.0
+_CHECK_SECONDS: Final = 30.0
 
 
 class FollowingReader(RangeReader):
     """Reads a segment from an offset, and waits at its end for more until the segment is sealed.
 
     One request is in flight while there is room for its data. The store holds it until bytes arrive
-    (``docs/protocol/wire.md``, "Tail reads"), so they are received as soon as they are stored.
+    (``docs/protocol/wire.md``, "Tail reads"), so they are received as soon as they are stored. Twice a minute
+    it asks how long the segment is, in case the store has forgotten a read that it holds.
 
     :param stores: connections to segment stores.
     :param target: the segment.
@@ -66,6 +72,32 @@ class FollowingReader(RangeReader):
             # Waiting on a store that answers is a success: this does not count as another attempt.
             self._backoff.reset(self._flow.connection.silent_for)
         await super()._recover(error)
+
+    async def _wait(self) -> None:
+        """See :class:`RangeReader`."""
+        while not self._arrived.is_set():
+            with trio.move_on_after(_CHECK_SECONDS):
+                await self._arrived.wait()
+                return
+            await self._check_held()
+
+    async def _check_held(self) -> None:
+        """Ask for the bytes again, or end, if the store holds a read that it should have answered."""
+        at = self._next
+        try:
+            info = await SegmentMetadata(self._stores, self.target).info()
+        except PravegaError:
+            # If the store is gone, the connection tells; other errors are those of the next read.
+            return
+        if self._arrived.is_set() or self._next != at or not self._asked:
+            return
+        if info.write_offset > at:
+            log.info("%s has more than %d bytes, but no answer came: asking again", self.target.name, at)
+            self._asked.clear()
+            self._ask_ahead()
+        elif info.is_sealed:
+            log.info("%s was sealed at %d, but no answer came", self.target.name, at)
+            self._end_at(at)
 
     @property
     def at_end(self) -> bool:

@@ -200,6 +200,8 @@ class RangeReader:
         self._backoff.reset()
         last: PravegaError | None = None
         while self.offset < self.end:
+            # Before anything is looked at: answers also come while a token is fetched.
+            self._arrived = trio.Event()
             try:
                 if self._flow is None:
                     left = self._backoff.attempt_left(self._stores.limits.attempt)
@@ -226,7 +228,6 @@ class RangeReader:
                 last = self._failure
                 await self._recover(self._failure)
                 continue
-            self._arrived = trio.Event()
             await self._wait()
         return None
 
@@ -281,8 +282,10 @@ class EventRangeReader:
 
     def __init__(self, reader: RangeReader) -> None:
         self._reader = reader
-        self._assembler = EventAssembler(reader.offset, reader.target.name)
+        self._assembler = EventAssembler(reader.offset, reader.target.name, lazy=True)
         self._ready: list[EventBatch] = []
+        # The last batch that was returned: it is counted later, when its events were found.
+        self._uncounted: EventBatch | None = None
         self._ended = False
         self._closed = False
 
@@ -316,7 +319,13 @@ class EventRangeReader:
     def close_nowait(self) -> None:
         """Do what :meth:`aclose` does, without a checkpoint; for other parts of the client."""
         self._closed = True
+        self._count()
         self._reader.close()
+
+    def _count(self) -> None:
+        batch, self._uncounted = self._uncounted, None
+        if batch is not None:
+            self._reader.counts.read(len(batch), batch.nbytes)
 
     @property
     def at_hand(self) -> bool:
@@ -335,6 +344,7 @@ class EventRangeReader:
         """
         if self._closed:
             raise ClosedError(f"the reader of {self._reader.target.name} is closed")
+        self._count()
         if self._ended:
             await trio.lowlevel.checkpoint()
             return None
@@ -347,6 +357,5 @@ class EventRangeReader:
                 self._ended = True
                 return None
             self._ready = self._assembler.take(chunk)
-        batch = self._ready.pop(0)
-        self._reader.counts.read(len(batch), batch.nbytes)
+        self._uncounted = batch = self._ready.pop(0)
         return batch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from weakref import WeakValueDictionary
 
 import trio
 
@@ -28,6 +29,7 @@ class ClientCore:
     tokens: TokenCache
     nursery: trio.Nursery
     closed: bool = field(default=False)
+    turns: WeakValueDictionary[ScopedStream, trio.Lock] = field(default_factory=WeakValueDictionary)
 
     @property
     def counters(self) -> Counters:
@@ -41,6 +43,10 @@ class ClientCore:
         """
         if self.closed:
             raise ClosedError("the client is closed")
+
+    def turn(self, stream: ScopedStream) -> trio.Lock:
+        """The lock that conditional writers of a stream take when they get in each other's way."""
+        return self.turns.setdefault(stream, trio.Lock())
 
     def token_source(self, stream: ScopedStream, access: Access) -> StreamToken:
         """A source of current delegation tokens for a stream."""

@@ -281,8 +281,11 @@ class EventReader(Generic[T]):
         self._rows: Iterator[tuple[int, int, Any]] = iter(())
         self._stride = 1
         self._looked = 0.0
-        # What read_batch returned, until more is requested.
+        # What read_batch returned, until more is requested; and as long as its end is not known, the batch.
         self._taken: tuple[str, int] | None = None
+        self._whole: tuple[str, EventBatch] | None = None
+        # The feed of a batch that the caller splits while it uses it: no more is parsed before.
+        self._source: _Feed | None = None
         self._next_round = 0.0
         self._round_done = trio.Event()
         self._reading = False
@@ -560,6 +563,9 @@ class EventReader(Generic[T]):
 
     def _note(self) -> None:
         """Pass on to the member how far events were returned."""
+        whole, self._whole = self._whole, None
+        if whole is not None and whole[0] in self._member.offsets:
+            self._member.advance(whole[0], whole[1].next_offset)
         hand = self._hand
         if hand is not None and (index := hand.rows.index) and hand.feed.segment in self._member.offsets:
             self._member.advance(hand.feed.segment, hand.rows.offset(index))
@@ -575,7 +581,7 @@ class EventReader(Generic[T]):
         if index:
             batch = batch.after(index)
         self._taken = segment, batch.base_offset
-        self._member.advance(segment, batch.next_offset)
+        self._whole = segment, batch
         self._drop_hand()
         return SegmentEvents(segment, batch)
 
@@ -649,8 +655,11 @@ class EventReader(Generic[T]):
                 if self._left:
                     # Another task has closed the reader.
                     self._open_link()
-                if self._hand is not None and self._hand.rows.index >= self._hand.rows.count:
+                if self._hand is not None and self._hand.rows.exhausted:
                     self._drop_hand()
+                if self._hand is None and self._source is not None:
+                    self._source.room.set()
+                    self._source = None
                 if self._member.busy or monotonic() >= self._next_round:
                     checkpoint = await self._round(link)
                     # Closed meanwhile, it has left the group: what it would give out may be another's by now.
@@ -697,6 +706,7 @@ class EventReader(Generic[T]):
             self._round_done.set()
         return checkpoint
 
+    @trio.lowlevel.enable_ki_protection
     async def _keep_time(self) -> None:
         """End the events without a look at the clock when a round is due, however fast the caller is."""
         while True:
@@ -746,6 +756,7 @@ class EventReader(Generic[T]):
         feed = self._feeds[segment] = _Feed(segment, reader)
         self._nursery.start_soon(self._pump, feed, name=f"reading {segment}")
 
+    @trio.lowlevel.enable_ki_protection
     async def _pump(self, feed: _Feed) -> None:
         """Read a segment ahead, one batch at a time."""
         with feed.scope:
@@ -776,7 +787,11 @@ class EventReader(Generic[T]):
             self._feeds[segment] = self._feeds.pop(segment)
             if feed.ready:
                 batch = feed.ready.popleft()
-                feed.room.set()
+                if batch.ends_at is None:
+                    # The caller finds its events while it uses them; to parse more, they would be needed now.
+                    self._source = feed
+                else:
+                    feed.room.set()
                 self._hand = _Hand(feed, batch, self._deserialize)
                 return self._hand
             if feed.failure is not None:

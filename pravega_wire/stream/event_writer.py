@@ -194,6 +194,7 @@ class EventWriter(RoutedWriter):
             )
         self._has_noted = True
 
+    @trio.lowlevel.enable_ki_protection
     async def _note_times(self) -> None:
         assert self._note_time_every is not None
         with self._noting:

@@ -52,6 +52,7 @@ from pravega_wire.segment.table import (
 )
 from pravega_wire.serializers import (
     BytesSerializer,
+    JavaSerializer,
     JavaStringSerializer,
     JsonSerializer,
     Serializer,
@@ -88,7 +89,13 @@ _AT_ONCE: Final = 8
 
 _MISSING: Final = object()
 
-_OWN_SERIALIZERS: Final = {BytesSerializer, JavaStringSerializer, JsonSerializer, Utf8Serializer}
+_OWN_SERIALIZERS: Final = {
+    BytesSerializer,
+    JavaSerializer,
+    JavaStringSerializer,
+    JsonSerializer,
+    Utf8Serializer,
+}
 """These run none of the user's code, so they may run in any thread."""
 
 

@@ -230,6 +230,11 @@ class ResumableWriter(EventWriter):
         """
         return min(self._found.numbers)
 
+    @property
+    def stored_anything(self) -> bool:
+        """Whether any event of the sequence was stored when the writer was opened."""
+        return any(self._found.numbers)
+
     def last_stored_of(self, routing_key: str) -> int:
         """The number up to which the events of one key were stored when the writer was opened.
 

@@ -68,6 +68,7 @@ class RevisionedStream(Generic[T]):
     ) -> None:
         self.stream = stream
         self._core = core
+        self._turn = core.turn(stream)
         self._serializer = serializer
         self._target = core.target(stream, segment_id, Access.READ_WRITE)
         self._metadata = SegmentMetadata(core.stores, self._target)

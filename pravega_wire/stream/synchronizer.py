@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
 import trio
 
@@ -87,6 +87,8 @@ class StateFormat(Generic[S, U]):
         """See :class:`Synchronized`."""
         return self.step(state, update)
 
+
+_TURN_SECONDS: Final = 5.0
 
 _Known = tuple[S | None, Revision | None]
 """A state, and the revision up to which it includes everything."""
@@ -347,16 +349,32 @@ class StateSynchronizer(Generic[S, I, U]):
         :raises RetriesExhaustedError: there was no answer. The next fetch shows whether the updates were
             written.
         """
-        while True:
-            state, known = await self._current()
-            updates, payload = await self._run(self._generated, generate, state)
-            if not updates:
-                return state
-            written = await self._write(payload, known)
-            if written is not None:
-                await self._advance(partial(self._after_updates, updates=updates, revision=written))
-                state, _ = await self._current()
-                return state
+        has_turn = False
+        try:
+            while True:
+                state, known = await self._current()
+                updates, payload = await self._run(self._generated, generate, state)
+                if not updates:
+                    return state
+                written = await self._write(payload, known)
+                if written is not None:
+                    await self._advance(partial(self._after_updates, updates=updates, revision=written))
+                    state, _ = await self._current()
+                    return state
+                has_turn = has_turn or await self._take_turn()
+        finally:
+            if has_turn:
+                self._log._turn.release()
+
+    async def _take_turn(self) -> bool:
+        """Wait for those of this client that lost as well; of hundreds at once, all but one would lose again.
+
+        It is only polite, so nobody waits long: a function of the user may wait for another update.
+        """
+        with trio.move_on_after(_TURN_SECONDS):
+            await self._log._turn.acquire()
+            return True
+        return False
 
     def _generated(
         self, generate: Callable[[S], Sequence[U] | None], state: S

@@ -148,6 +148,7 @@ class RangesReader:
 
     # --- tasks ----------------------------------------------------------------------------------
 
+    @trio.lowlevel.enable_ki_protection
     async def _read_all(self) -> None:
         try:
             with self._scope:
@@ -163,6 +164,7 @@ class RangesReader:
         finally:
             self._done.set()
 
+    @trio.lowlevel.enable_ki_protection
     async def _read_some(self, waiting: deque[deque[SegmentRange]], scope: trio.CancelScope) -> None:
         try:
             while waiting:

@@ -187,6 +187,7 @@ class Transaction:
 
     # --- lease ----------------------------------------------------------------------------------
 
+    @trio.lowlevel.enable_ki_protection
     async def _keep_alive(self) -> None:
         lease = self.lease_ms / 1000
         period = lease / max(1.0, math.sqrt(lease))

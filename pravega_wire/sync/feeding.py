@@ -185,11 +185,13 @@ class Placing:
     """Calls a partitioner in the caller's thread. The writer gets keys that carry their positions.
 
     :ivar for_writer: the partitioner to give to the writer.
+    :ivar as_given: whether the writer gets the caller's own keys.
     """
 
     def __init__(self, partitioner: Partitioner) -> None:
         self._partitioner = None if partitioner is routing_key_position else partitioner
         self._known: dict[str, _PlacedKey] = {}
+        self.as_given = self._partitioner is None
         self.for_writer: Partitioner = partitioner if self._partitioner is None else _position_of
 
     def key(self, key: str | None) -> str | None:

@@ -92,6 +92,7 @@ class Outbox(Generic[A]):
     :param write: the writer's ``write_events``.
     :param counts: the writer's number of events and of bytes so far, the bytes without headers.
     :param acknowledgement: turns a promise into the acknowledgement that callers get.
+    :ivar full: a promise to wait for before the next event, or None as long as there is room.
     """
 
     def __init__(
@@ -110,6 +111,7 @@ class Outbox(Generic[A]):
         self._events: list[bytes] = []
         self._keys: list[str | None] = []
         self._bytes = 0
+        self.full: Promise | None = None
         self._promise = Promise(self._hurry)
         self._ack = acknowledgement(self._promise)
         # The events being handed to the writer: their number and bytes, and the writer's counts before them.
@@ -123,17 +125,19 @@ class Outbox(Generic[A]):
 
     # --- in the threads that write --------------------------------------------------------------
 
-    def put(self, event: bytes, key: str | None) -> tuple[A, Promise | None] | None:
-        """Accept an event.
+    def put(self, event: bytes, key: str | None) -> A | None:
+        """Accept an event. If :attr:`full` is set afterwards, the caller waits for it.
 
-        :returns: its acknowledgement, and a promise to wait for if there is too much. None if the writer has
-            to be called instead, because of the kind of event or the state of the client.
+        :returns: its acknowledgement. None if the writer has to be called instead, because of the kind of
+            event or the state of the client.
         :raises PravegaError: the writer has not accepted earlier events.
         """
-        self._check()
+        # No calls of functions in Python: each would be a twentieth of what an event costs.
+        if self._failure is not None:
+            self._check()
         if (
             type(event) is not bytes
-            or len(event) > MAX_EVENT_BYTES
+            or (size := len(event)) > MAX_EVENT_BYTES
             or not (key is None or isinstance(key, str))
             or self._forks != _forks
             or not self._portal.open
@@ -142,14 +146,15 @@ class Outbox(Generic[A]):
         with self._lock:
             self._events.append(event)
             self._keys.append(key)
-            self._bytes += len(event) + HEADER_BYTES
+            self._bytes = held = self._bytes + size + HEADER_BYTES
             ack = self._ack
-            full = self._promise if self._bytes > _FULL_BYTES else None
-            begin = not self._scheduled
+            if held > _FULL_BYTES:
+                self.full = self._promise
+            if self._scheduled:
+                return ack
             self._scheduled = True
-        if begin:
-            self._portal.soon(self._begin)
-        return ack, full
+        self._portal.soon(self._begin)
+        return ack
 
     def _check(self) -> None:
         if self._failure is not None:
@@ -202,7 +207,7 @@ class Outbox(Generic[A]):
         except BaseException:
             error = ClosedError("the client was closed before this event was sent")
             with self._lock:
-                self._events, self._keys, self._bytes = [], [], 0
+                self._events, self._keys, self._bytes, self.full = [], [], 0, None
                 self._scheduled = False
                 self._failure = self._failure or error
             self._promise.fail(error)
@@ -212,7 +217,7 @@ class Outbox(Generic[A]):
         with self._lock:
             events, keys, promise = self._events, self._keys, self._promise
             size = self._bytes - HEADER_BYTES * len(events)
-            self._events, self._keys, self._bytes = [], [], 0
+            self._events, self._keys, self._bytes, self.full = [], [], 0, None
             self._promise = Promise(self._hurry)
             self._ack = self._acknowledgement(self._promise)
             self._given = (len(events), size, *self._counts())

@@ -414,7 +414,8 @@ class Portal:
         self._stop: trio.Event | None = None
         self._held: list[Held[Any]] = []
         self._calls: set[AnyCall] = set()
-        self._closing = False
+        # Whether calls are still accepted. Looked at for each event, so it is no property.
+        self.open = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
         self._token = self._started.result()
@@ -431,8 +432,12 @@ class Portal:
         self._stop = trio.Event()
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
+            self.open = True
             self._started.set_result(trio.lowlevel.current_trio_token())
-            await self._stop.wait()
+            try:
+                await self._stop.wait()
+            finally:
+                self.open = False
             nursery.cancel_scope.cancel()
 
     @property
@@ -543,7 +548,7 @@ class Portal:
     async def begin(self, held: Held[Any]) -> None:
         """Start the task of a context manager; in the portal's thread."""
         assert self._nursery is not None
-        if self._closing:
+        if not self.open:
             raise ClosedError("the client is closed")
         self._held.append(held)
         held.begun = True
@@ -555,17 +560,12 @@ class Portal:
     ) -> None:
         """Start the task of a call, unless the portal is closing; in the portal's thread."""
         assert self._nursery is not None
-        if self._closing or self._stop is None or self._stop.is_set():
+        if not self.open:
             call.fail(ClosedError("the client is closed"))
             return
         for each in calls:
             each.add(call)
         self._nursery.start_soon(task)
-
-    @property
-    def open(self) -> bool:
-        """Whether calls are still accepted."""
-        return not self._closing and self._stop is not None and not self._stop.is_set()
 
     @property
     def calls(self) -> set[AnyCall]:
@@ -580,7 +580,7 @@ class Portal:
     async def refuse_more(self) -> None:
         """Accept no more calls and context managers, and cancel every call; in the portal's thread."""
         # A context manager of another thread is held by now, or will be rejected.
-        self._closing = True
+        self.open = False
         for call in self._calls:
             call.cancel(ClosedError("the call was cancelled because the client was closed"))
         # This call is one of them. The checkpoint lets the others run up to their cancellation.
@@ -610,12 +610,14 @@ class Portal:
     def stop(self) -> None:
         """End all tasks and the thread; in the portal's thread."""
         assert self._stop is not None
+        self.open = False
         self._stop.set()
 
     def close(self) -> None:
         """End the thread. Calls that have not ended raise :class:`ClosedError`."""
         if os.getpid() != self._pid or self._stop is None:
             return
+        self.open = False
         try:
             self._token.run_sync_soon(self._stop.set)
         except trio.RunFinishedError:

@@ -7,17 +7,18 @@ Example::
     with standalone() as server:
         print(server.controller_uri)
 
-For pytest there are the fixtures ``pravega_server``, ``pravega_cluster``, ``pravega_scope`` and
-``fault_proxy``; the installation of this package registers them. From the shell, use ``pravega-wire-server
-standalone``.
+For pytest there are the fixtures ``pravega_server``, ``pravega_cluster``, ``pravega_scope``,
+``pravega_schema_registry`` and ``fault_proxy``; the installation of this package registers them. From the
+shell, use ``pravega-wire-server standalone``.
 """
 
 from pravega_wire import _public
-from pravega_wire.testing.jars import client_classpath, server_classpath
+from pravega_wire.testing.jars import client_classpath, schema_serializers_classpath, server_classpath
 from pravega_wire.testing.java import JavaRuntime, compile_java, find_java
 from pravega_wire.testing.processes import ServerProcess
 from pravega_wire.testing.proxy import FaultProxy
 from pravega_wire.testing.running import PravegaCluster, PravegaServer
+from pravega_wire.testing.schema_registry import SchemaRegistryServer, schema_registry
 from pravega_wire.testing.server import cluster, standalone
 
 __all__ = [
@@ -25,11 +26,14 @@ __all__ = [
     "JavaRuntime",
     "PravegaCluster",
     "PravegaServer",
+    "SchemaRegistryServer",
     "ServerProcess",
     "client_classpath",
     "cluster",
     "compile_java",
     "find_java",
+    "schema_registry",
+    "schema_serializers_classpath",
     "server_classpath",
     "standalone",
 ]

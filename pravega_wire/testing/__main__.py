@@ -46,6 +46,9 @@ def command_line() -> argparse.ArgumentParser:
         type=int,
         help=f"port of the controller on 127.0.0.1 (default {USUAL_PORT}, or a free port if that is in use)",
     )
+    one.add_argument(
+        "--schema-registry", action="store_true", help="start a schema registry beside it, on a free port"
+    )
     many = commands.add_parser("cluster", help="start separate processes that keep data on disk")
     many.add_argument("--stores", type=int, default=2, help="number of segment stores (default 2)")
     many.add_argument("--memory", default="1g", help="heap size of each process (default 1g)")
@@ -74,7 +77,9 @@ def main(argv: list[str] | None = None) -> int:
             port = arguments.port
             if port is None and is_free(USUAL_PORT):
                 port = USUAL_PORT
-            with standalone(kind=kind, memory=arguments.memory, port=port) as server:
+            with standalone(
+                kind=kind, memory=arguments.memory, port=port, schema_registry=arguments.schema_registry
+            ) as server:
                 return _serve(server)
         _say("starting ...")
         with cluster(segment_stores=arguments.stores, memory=arguments.memory) as server:
@@ -102,6 +107,8 @@ def _say_why(uri: str | None) -> None:
 def _serve(server: PravegaServer) -> int:
     """Print the server's address, and wait until the server ends or the user presses Ctrl-C."""
     print(server.controller_uri, flush=True)
+    if server.schema_registry_uri is not None:
+        _say(f"schema registry:\n  export PRAVEGA_SCHEMA_REGISTRY_URI={server.schema_registry_uri}")
     if server.kind == "address":
         _say("ready; Ctrl-C ends this command, not the server")
     else:

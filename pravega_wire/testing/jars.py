@@ -1,6 +1,7 @@
 """The published jars of the server, its Java client and a compiler, downloaded once into a cache.
 
 ``jars.lock`` names each file exactly, with its checksum and size; nothing is resolved at run time.
+``schema-registry.lock`` does the same for the schema registry, whose jars are downloaded when it is used.
 :mod:`~pravega_wire.testing.maven` finds the repository, :mod:`~pravega_wire.testing.download` downloads the
 files.
 """
@@ -19,16 +20,38 @@ from pravega_wire.errors import ServerStartError
 from pravega_wire.testing.download import download, say, sha256_of
 from pravega_wire.testing.maven import Jar, local_repository, read_settings, repository
 
-__all__ = ["cache_directory", "client_classpath", "compiler_jar", "fetch", "is_fetched", "server_classpath"]
+__all__ = [
+    "cache_directory",
+    "client_classpath",
+    "compiler_jar",
+    "fetch",
+    "fetch_schema_registry",
+    "is_fetched",
+    "schema_registry_classpath",
+    "schema_serializers_classpath",
+    "server_classpath",
+]
 
 _LOCK_FILE = Path(__file__).with_name("jars.lock")
+_SCHEMA_REGISTRY_LOCK_FILE = Path(__file__).with_name("schema-registry.lock")
 
 
 @lru_cache(maxsize=1)
 def locked_jars() -> tuple[Jar, ...]:
-    """Parse the lines of ``jars.lock``: ``group:artifact:version[:classifier] sha256 size uses``."""
+    """Return the files that ``jars.lock`` names."""
+    return _parse(_LOCK_FILE)
+
+
+@lru_cache(maxsize=1)
+def schema_registry_jars() -> tuple[Jar, ...]:
+    """Return the files that ``schema-registry.lock`` names."""
+    return _parse(_SCHEMA_REGISTRY_LOCK_FILE)
+
+
+def _parse(lock_file: Path) -> tuple[Jar, ...]:
+    """Parse the lines of a lock file: ``group:artifact:version[:classifier] sha256 size uses``."""
     jars = []
-    for line in _LOCK_FILE.read_text().splitlines():
+    for line in lock_file.read_text().splitlines():
         if not line or line.startswith("#"):
             continue
         coordinates, sha256, size, uses = line.split()
@@ -80,6 +103,24 @@ def client_classpath() -> list[Path]:
     return _paths("client")
 
 
+def schema_registry_classpath() -> list[Path]:
+    """Return the jars of the schema registry's server, and download them if necessary.
+
+    :raises ServerStartError: the jars cannot be downloaded.
+    """
+    return _schema_paths("registry") + _paths("server")
+
+
+def schema_serializers_classpath() -> list[Path]:
+    """Return the jars of the Java client and of the schema registry's serializers for it."""
+    return _schema_paths("serializers") + client_classpath()
+
+
+def _schema_paths(use: str) -> list[Path]:
+    directory = fetch_schema_registry()
+    return [directory / jar.file_name for jar in schema_registry_jars() if use in jar.uses]
+
+
 def compiler_jar() -> Path:
     """Return the jar of the Eclipse compiler for Java."""
     return _paths("compiler")[0]
@@ -99,13 +140,26 @@ def fetch() -> Path:
     :raises ServerStartError: a file could not be downloaded, or its checksum differs from that in
         ``jars.lock``.
     """
+    return _fetched(locked_jars())
+
+
+@lru_cache(maxsize=1)
+def fetch_schema_registry() -> Path:
+    """Do the same for the jars that only the schema registry needs.
+
+    :raises ServerStartError: as in :func:`fetch`.
+    """
+    return _fetched(schema_registry_jars())
+
+
+def _fetched(jars: Sequence[Jar]) -> Path:
     directory = _directory()
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        if not _missing(directory):
+        if not _missing(directory, jars):
             return directory
         with _locked(directory):
-            missing = _missing(directory)  # another process may just have downloaded them
+            missing = _missing(directory, jars)  # another process may just have downloaded them
             missing = _from_maven(directory, missing)
             if missing:
                 _fetch_missing(directory, missing)
@@ -119,17 +173,17 @@ def fetch() -> Path:
 
 def is_fetched() -> bool:
     """Return True if all jars are in the cache."""
-    return not _missing(_directory())
+    return not _missing(_directory(), locked_jars())
 
 
 def _directory() -> Path:
     return cache_directory() / "jars-0.13.0"
 
 
-def _missing(directory: Path) -> list[Jar]:
+def _missing(directory: Path, jars: Sequence[Jar]) -> list[Jar]:
     """Return the jars that are missing or incomplete; a server with an incomplete jar fails with obscure
     errors."""
-    return [jar for jar in locked_jars() if sha256_of(directory / jar.file_name) != jar.sha256]
+    return [jar for jar in jars if sha256_of(directory / jar.file_name) != jar.sha256]
 
 
 @contextmanager

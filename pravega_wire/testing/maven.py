@@ -35,7 +35,7 @@ class Jar:
     :ivar classifier: classifier, or "".
     :ivar sha256: checksum.
     :ivar size: size in bytes.
-    :ivar uses: what needs the file: ``server``, ``client``, ``compiler``.
+    :ivar uses: what needs the file: ``server``, ``client``, ``compiler``, ``registry``, ``serializers``.
     """
 
     group: str

@@ -14,6 +14,7 @@ from pravega_wire.errors import ServerStartError
 if TYPE_CHECKING:
     from pravega_wire.testing.proxy import FaultProxy
     from pravega_wire.testing.running import PravegaCluster, PravegaServer
+    from pravega_wire.testing.schema_registry import SchemaRegistryServer
 
 S = TypeVar("S")
 
@@ -82,6 +83,22 @@ def pravega_cluster(request: pytest.FixtureRequest) -> Iterator[PravegaCluster]:
     from pravega_wire.testing.server import cluster
 
     yield from _started(request, cluster())
+
+
+@pytest.fixture(scope="session")
+def pravega_schema_registry(request: pytest.FixtureRequest) -> Iterator[SchemaRegistryServer]:
+    """Provide a schema registry, which keeps its schemas in memory, for the whole test session.
+
+    Example::
+
+        import httpx
+
+        def test_ping(pravega_schema_registry):
+            assert httpx.get(f"{pravega_schema_registry.uri}/ping").is_success
+    """
+    from pravega_wire.testing.schema_registry import schema_registry
+
+    yield from _started(request, schema_registry())
 
 
 @pytest.fixture

@@ -39,6 +39,7 @@ class PravegaServer:
     :ivar username: user name of the server's account, or None.
     :ivar password: password of that account, or None.
     :ivar trust_store: PEM file with the server's certificate authority, or None.
+    :ivar schema_registry_uri: address of the schema registry beside it, or None.
     """
 
     kind: Kind
@@ -48,6 +49,7 @@ class PravegaServer:
     username: str | None = None
     password: str | None = field(default=None, repr=False)
     trust_store: Path | None = None
+    schema_registry_uri: str | None = None
 
     def config(self, scope: str | None = None) -> PravegaConfig:
         """Return the connection settings for this server, including credentials and trust store.
@@ -63,6 +65,7 @@ class PravegaServer:
             if self.username is None
             else Credentials.basic(self.username, self.password or ""),
             trust_store=None if self.trust_store is None else str(self.trust_store),
+            schema_registry_uri=self.schema_registry_uri,
         )
 
     @property

@@ -3,39 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 
 from pravega_wire.errors import ServerStartError
 from pravega_wire.testing.containers import container_server, image_is_there
-from pravega_wire.testing.jars import server_classpath
-from pravega_wire.testing.java import find_java
-from pravega_wire.testing.processes import (
-    ServerProcess,
-    data_directory,
-    free_ports,
-    new_log_dir,
-    release_log_dir,
-)
+from pravega_wire.testing.launching import java_process
+from pravega_wire.testing.processes import data_directory, free_ports, new_log_dir, release_log_dir
 from pravega_wire.testing.running import Kind, PravegaCluster, PravegaServer, wait_ready
+from pravega_wire.testing.schema_registry import schema_registry as run_schema_registry
 from pravega_wire.testing.security import make_account, make_security
 from pravega_wire.transport.stream import endings
 
 __all__ = ["choose_kind", "cluster", "standalone"]
 
-_OPENS = [
-    f"--add-opens=java.base/{package}=ALL-UNNAMED"
-    for package in ("java.lang", "java.nio", "sun.nio.ch", "java.util", "java.util.concurrent")
-]
 _ADDRESS_SECONDS = 20.0
-
-_LOGBACK = """<configuration>
-<appender name="F" class="ch.qos.logback.core.FileAppender"><file>{file}</file>
-<encoder><pattern>%d %-5level [%thread] %logger{{30}} %msg%n</pattern></encoder></appender>
-<root level="{level}"><appender-ref ref="F"/></root></configuration>
-"""
 
 
 def choose_kind(kind: Kind | None) -> Kind:
@@ -80,41 +63,6 @@ def _running(server: PravegaServer) -> Iterator[None]:
             release_log_dir(server.log_dir)
 
 
-def java_process(
-    name: str,
-    main_class: str,
-    properties: dict[str, object],
-    *,
-    address: tuple[str, int],
-    log_dir: Path,
-    data: Path,
-    memory: str,
-    direct_memory: str,
-    level: str = "WARN",
-    environment: dict[str, str] | None = None,
-) -> ServerProcess:
-    """Return a server process that has not been started."""
-    log = log_dir / f"{name}.log"
-    logback = log_dir / f"{name}-logback.xml"
-    logback.write_text(_LOGBACK.format(file=log, level=level))
-    command = [
-        str(find_java().executable),
-        f"-Xmx{memory}",
-        f"-XX:MaxDirectMemorySize={direct_memory}",
-        # Otherwise a server that has run out of memory keeps running without responding.
-        "-XX:+ExitOnOutOfMemoryError",
-        *_OPENS,
-        f"-Dlogback.configurationFile={logback}",
-        # Servers put journals, ZooKeeper's data and native libraries there, and do not delete them.
-        f"-Djava.io.tmpdir={data}",
-        *(f"-D{key}={value}" for key, value in properties.items()),
-        "-cp",
-        os.pathsep.join(map(str, server_classpath())),
-        main_class,
-    ]
-    return ServerProcess(name, command, address, log, environment or {})
-
-
 @contextmanager
 def standalone(
     *,
@@ -124,6 +72,7 @@ def standalone(
     tls: bool = False,
     auth: bool = False,
     port: int | None = None,
+    schema_registry: bool = False,
 ) -> Iterator[PravegaServer]:
     """Run a complete Pravega in one process until the context ends.
 
@@ -150,8 +99,21 @@ def standalone(
         contains. Only servers from the published jars support it.
     :param port: port on which the controller listens on 127.0.0.1; default: a free port. No effect on a
         server at an address.
+    :param schema_registry: whether to run a schema registry beside it, whose address
+        :meth:`PravegaServer.config` contains.
     :raises ServerStartError: the server could not be started; the message says what to do.
     """
+    if schema_registry:
+        with (
+            standalone(
+                kind=kind, memory=memory, cache_bytes=cache_bytes, tls=tls, auth=auth, port=port
+            ) as server,
+            run_schema_registry() as registry,
+        ):
+            server.schema_registry_uri = registry.uri
+            server.processes.append(registry.process)
+            yield server
+        return
     chosen = choose_kind(kind)
     if (tls or auth) and chosen != "jars":
         if kind is not None:
@@ -237,6 +199,7 @@ def cluster(
     memory: str = "1g",
     auth: bool = False,
     token_seconds: int = 600,
+    published: Callable[[int], int] | None = None,
 ) -> Iterator[PravegaCluster]:
     """Run a Pravega cluster until the context ends: ZooKeeper with a bookie, controllers and segment stores.
 
@@ -260,6 +223,8 @@ def cluster(
     :param auth: whether to require authentication, with a new account that :meth:`PravegaServer.config`
         contains.
     :param token_seconds: lifetime of delegation tokens in seconds, with ``auth``.
+    :param published: called with the port of each segment store; returns the port of 127.0.0.1 at which
+        clients are told to reach it, such as that of a proxy. Default: its own.
     :raises ServerStartError: the cluster could not be started; the message says what to do.
     """
     chosen = kind or "jars"
@@ -332,7 +297,9 @@ def cluster(
                         "bookkeeper.ack.quorum.size": 1,
                         "bookkeeper.write.quorum.size": 1,
                         "pravegaservice.service.listener.port": port,
-                        "pravegaservice.service.published.port": port,
+                        "pravegaservice.service.published.port": port
+                        if published is None
+                        else published(port),
                         "pravegaservice.service.published.host.nameOrIp": "127.0.0.1",
                         "pravegaservice.dataLog.impl.name": "BOOKKEEPER",
                         "pravegaservice.storage.impl.name": "FILESYSTEM",

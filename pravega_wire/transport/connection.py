@@ -92,6 +92,11 @@ class Connection:
         self.failure: PravegaError | None = None
 
     @property
+    def versions(self) -> tuple[int, int] | None:
+        """The lowest and the highest wire version of the store; None before its greeting."""
+        return self._session.versions
+
+    @property
     def host(self) -> str:
         """``host:port`` of the store."""
         return self._stream.host
@@ -199,6 +204,7 @@ class Connection:
         """Wait until the queue is short enough again or the connection has ended."""
         await self._writable.wait()
 
+    @trio.lowlevel.enable_ki_protection
     async def _write_loop(self) -> None:
         while True:
             await self._out_ready.wait()
@@ -217,6 +223,7 @@ class Connection:
 
     # --- receiving ------------------------------------------------------------------------------
 
+    @trio.lowlevel.enable_ki_protection
     async def _read_loop(self) -> None:
         session = self._session
         receive_into = self._stream.receive_into
@@ -230,6 +237,7 @@ class Connection:
                 if flow is None or not flow.handler.on_reply(reply):
                     session.check_unclaimed(reply)
 
+    @trio.lowlevel.enable_ki_protection
     async def _keepalive_loop(self) -> None:
         session = self._session
         while True:
@@ -243,6 +251,7 @@ class Connection:
 
     # --- life -----------------------------------------------------------------------------------
 
+    @trio.lowlevel.enable_ki_protection
     async def run(self) -> None:
         """Serve the connection until it ends; return after every flow was notified.
 

@@ -131,6 +131,7 @@ class GrpcChannel:
             raise self._failure
         return waiter.result
 
+    @trio.lowlevel.enable_ki_protection
     async def run(self) -> None:
         """Serve the connection until it ends. Cancelling this closes it."""
         error: PravegaError = ClosedError(f"connection to {self.host} was closed", host=self.host)
@@ -161,6 +162,7 @@ class GrpcChannel:
             with trio.CancelScope(shield=True):
                 await self._stream.aclose()
 
+    @trio.lowlevel.enable_ki_protection
     async def _read_loop(self) -> None:
         while True:
             data = await self._stream.receive(_RECEIVE_BYTES)
@@ -177,6 +179,7 @@ class GrpcChannel:
                     waiter.done.set()
             self._wake.set()
 
+    @trio.lowlevel.enable_ki_protection
     async def _write_loop(self) -> None:
         while True:
             await self._wake.wait()
@@ -185,6 +188,7 @@ class GrpcChannel:
             if data:
                 await self._stream.send_all(data)
 
+    @trio.lowlevel.enable_ki_protection
     async def _ping_loop(self) -> None:
         # Ticks are counted instead of seconds: a process that was suspended for a while did not listen
         # either.

@@ -43,7 +43,8 @@ from pravega_wire.testing import FaultProxy, PravegaServer
 from pravega_wire.types import ScopedStream
 
 LIMIT = 4.0
-GRACE = 1.0
+GRACE = 3.5
+"""For a busy machine. Less than the limit, so that an operation that begins it anew is noticed."""
 
 HELLO = codec.encode(Hello(high_version=16, low_version=5))
 SETTINGS = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
@@ -209,7 +210,7 @@ async def test_a_controller_that_does_not_answer(greeting: bytes) -> None:
         for name, error in ended.items():
             assert isinstance(error, RetriesExhaustedError | PravegaTimeoutError), name
             # The time that has really passed is in the message, and who was silent.
-            told = re.search(r"(?:after|within) ([\d.]+) s", error.message)
+            told = re.search(r"(?:after|within|attempts in) ([\d.]+) s", error.message)
             assert told is not None, error.message
             assert LIMIT - 0.1 <= float(told[1]) <= LIMIT + GRACE, error.message
             assert f"127.0.0.1:{port}" in error.message or name == "wait_committed", error.message

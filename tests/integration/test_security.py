@@ -12,8 +12,18 @@ from uuid import uuid4
 import pytest
 import trio
 
-from pravega_wire import Credentials, KeyValueTableConfiguration, PravegaConfig, TxnStatus, open_client
+from pravega_wire import (
+    Credentials,
+    KeyValueTableConfiguration,
+    PravegaConfig,
+    ScopedStream,
+    TxnStatus,
+    open_client,
+)
 from pravega_wire import sync as blocking
+from pravega_wire.cli.settings import resolve
+from pravega_wire.cli.work.health import examine
+from pravega_wire.cli.work.transactions import open_transactions
 from pravega_wire.errors import AuthError, InvalidArgumentError, TlsError, WrongProtocolError
 from pravega_wire.testing import PravegaServer, standalone
 
@@ -78,6 +88,21 @@ def test_key_value_tables_with_tokens(config: PravegaConfig) -> None:
         assert {entry.key.primary: entry.value for entry in table.entries()} == {
             key: value for key, value in items.items() if key != b"0000"
         }
+
+
+async def test_an_administrator_sees_open_transactions(config: PravegaConfig) -> None:
+    """The controller's own tables want a token as well."""
+    async with open_client(config) as client:
+        stream = ScopedStream(str(config.default_scope), "s")
+        await client.create_scope(stream.scope)
+        await client.create_stream(stream)
+        async with client.begin_transaction(stream) as transaction:
+            (found,) = await open_transactions(client, stream)
+            assert (found.id, found.status) == (transaction.txn_id, TxnStatus.OPEN)
+            await transaction.abort()
+        findings = [each async for each in examine(client, resolve({}, environment={}), [stream], [])]
+    state = {each.check: each.state for each in findings}
+    assert state["credentials"] == state["clock"] == state[f"transactions of {stream}"] == "ok"
 
 
 def test_the_wrong_password_is_named(config: PravegaConfig) -> None:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ import trio.testing
 from pravega_wire import (
     PravegaConfig,
     Revision,
+    RevisionedStream,
     StateFormat,
     StateSynchronizer,
     VersionedSerializer,
@@ -436,3 +438,62 @@ async def test_a_sealed_stream_and_rubbish_are_named(config: PravegaConfig) -> N
             await writer.write_event(b"\0\0\0\7nothing that belongs here")
         with pytest.raises(CorruptedStateError, match=r"rubbish.*kind 1 or 2"):
             await (await client.state_synchronizer("rubbish", COUNTER)).fetch_updates()
+
+
+async def test_many_writers_of_one_client_take_turns(
+    config: PravegaConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks = 40
+    attempts = 0
+    write = RevisionedStream.write_conditionally
+
+    async def counted(self: RevisionedStream[bytes], latest: Revision, value: bytes) -> Revision | None:
+        nonlocal attempts
+        attempts += 1
+        return await write(self, latest, value)
+
+    monkeypatch.setattr(RevisionedStream, "write_conditionally", counted)
+    async with open_client(config) as client, AsyncExitStack() as stack:
+        await client.create_stream("crowd", 1)
+        every = [
+            await stack.enter_async_context(client.state_synchronizer("crowd", COUNTER)) for _ in range(tasks)
+        ]
+        for shared in every:
+            await shared.initialize(Counter(0))
+        attempts = 0
+        async with trio.open_nursery() as nursery:
+            for shared in every:
+                nursery.start_soon(shared.update, lambda state: [Add(1)])
+        state = await every[0].fetch_updates()
+        assert state is not None
+        assert state.total == tasks
+    # Each may lose the first time, and once more after its turn has come. (Without turns all but one lose
+    # each time: about 800.)
+    assert attempts <= 4 * tasks
+
+
+async def test_a_function_that_waits_for_another_update_gets_it(config: PravegaConfig) -> None:
+    """However late: turns are polite, and nobody waits for ever for one."""
+
+    def both() -> Counter | None:
+        with blocking.open_client(config) as client:
+            client.create_stream("nested", 1)
+            with (
+                client.state_synchronizer("nested", COUNTER) as outer,
+                client.state_synchronizer("nested", COUNTER) as inner,
+            ):
+                outer.initialize(Counter(0))
+                inner.fetch_updates()
+                rest = [1, 1]
+
+                def generate(state: Counter) -> list[Update]:
+                    if rest:
+                        rest.pop()
+                        inner.update(lambda state: [Add(10)])
+                    return [Add(1)]
+
+                return outer.update(generate)
+
+    state = await trio.to_thread.run_sync(both)
+    assert state is not None
+    assert state.total == 21

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from pravega_wire import PravegaConfig
 from pravega_wire.sync import PravegaClient, open_client
-from pravega_wire.testing import PravegaServer
+from pravega_wire.testing import PravegaServer, SchemaRegistryServer, schema_serializers_classpath
 from tests.interop.java_peer import JavaPeer, start_java_peer
 
 
@@ -16,6 +17,21 @@ from tests.interop.java_peer import JavaPeer, start_java_peer
 def java_peer(pravega_server: PravegaServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaPeer]:
     """The Java client, connected to the session's server."""
     with start_java_peer(pravega_server.controller_uri, tmp_path_factory.mktemp("java-peer")) as peer:
+        yield peer
+
+
+@pytest.fixture(scope="session")
+def schema_peer(
+    pravega_schema_registry: SchemaRegistryServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[JavaPeer]:
+    """Java's schema serializers, connected to the session's schema registry."""
+    with start_java_peer(
+        pravega_schema_registry.uri,
+        tmp_path_factory.mktemp("schema-peer"),
+        program="SchemaPeer",
+        sources=[Path(__file__).parent / "java" / "schemas" / "SchemaPeer.java"],
+        classpath=schema_serializers_classpath(),
+    ) as peer:
         yield peer
 
 

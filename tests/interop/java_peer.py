@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import base64
 import os
+import signal
 import subprocess
+import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from pravega_wire.testing import client_classpath, compile_java, find_java
+
+SECONDS_UNTIL_IT_HANGS = 240
+"""Unless a test says otherwise. No test's result depends on it."""
 
 SOURCES = sorted((Path(__file__).parent / "java").glob("*.java"))
 
@@ -41,11 +46,15 @@ def _b64(data: bytes) -> str:
 
 
 class JavaPeer:
-    """Blocking calls into one warm virtual machine."""
+    """Blocking calls into one warm virtual machine.
+
+    :ivar patience: seconds after which a call is taken to hang, and the program is ended.
+    """
 
     def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
         self._process = process
         self._log = log
+        self.patience = SECONDS_UNTIL_IT_HANGS
 
     def call(self, *words: object, lines: Iterable[str] = ()) -> list[list[str]]:
         """Send a command and the lines that follow it; returns the columns of each data line.
@@ -62,15 +71,29 @@ class JavaPeer:
         """The data lines up to the next "OK"."""
         assert self._process.stdout is not None
         data: list[list[str]] = []
-        for line in self._process.stdout:
-            columns = line.rstrip("\n").split("\t")
-            if columns[0] == "OK":
-                return data
-            if columns[0] == "ERR":
-                raise JavaPeerError(columns[1], columns[2])
-            data.append(columns[1:])
-        tail = self._log.read_text(errors="replace")[-2000:]
+        last: list[str] = []
+        watch = threading.Timer(self.patience, self._end)
+        watch.start()
+        try:
+            for line in self._process.stdout:
+                columns = line.rstrip("\n").split("\t")
+                if columns[0] == "OK":
+                    return data
+                if columns[0] == "ERR":
+                    raise JavaPeerError(columns[1], columns[2])
+                data.append(columns[1:])
+                last = [*last[-400:], line]
+        finally:
+            watch.cancel()
+        tail = "".join(last) + self._log.read_text(errors="replace")[-2000:]
         raise JavaPeerError("exit", f"the Java program has ended:\n{tail}")
+
+    def _end(self) -> None:
+        """Print what the program's threads do, and end it."""
+        self._process.send_signal(signal.SIGQUIT)
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(5)
+        self._process.kill()
 
     def value(self, *words: object) -> str:
         """A command that answers with one value."""
@@ -131,7 +154,8 @@ class JavaPeer:
 
     def __exit__(self, *exc: object) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.close()
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
         try:
             self._process.wait(20)
         except subprocess.TimeoutExpired:
@@ -188,11 +212,16 @@ def _event(row: list[str]) -> JavaEvent:
     return JavaEvent(int(row[0]), int(row[1]), base64.b64decode(row[2]))
 
 
-def java_command(directory: Path, program: str) -> list[str]:
+def java_command(
+    directory: Path,
+    program: str,
+    sources: Sequence[Path] = SOURCES,
+    classpath: Sequence[Path] | None = None,
+) -> list[str]:
     """Compile the programs into ``directory``; returns the command that runs one."""
-    classpath = client_classpath()
+    classpath = client_classpath() if classpath is None else classpath
     if not (directory / "classes").exists():
-        compile_java(SOURCES, directory / "classes", classpath)
+        compile_java(sources, directory / "classes", classpath)
     logback = directory / "logback.xml"
     logback.write_text('<configuration><root level="OFF"/></configuration>')
     return [
@@ -208,13 +237,18 @@ def java_command(directory: Path, program: str) -> list[str]:
 
 @contextmanager
 def start_java_peer(
-    controller_uri: str, directory: Path, *more: str, program: str = "InteropPeer"
+    uri: str,
+    directory: Path,
+    *more: str,
+    program: str = "InteropPeer",
+    sources: Sequence[Path] = SOURCES,
+    classpath: Sequence[Path] | None = None,
 ) -> Iterator[JavaPeer]:
     """Run a program, and end it with the context."""
     log = directory / "java-peer.log"
     with log.open("wb") as errors:
         process = subprocess.Popen(
-            [*java_command(directory, program), controller_uri, *more],
+            [*java_command(directory, program, sources, classpath), uri, *more],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,

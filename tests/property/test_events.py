@@ -10,7 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pravega_wire.errors import DecodeError, TruncatedInputError
-from pravega_wire.protocol.events import EVENT_HEADER, EventAssembler, EventRows, frame_event, parse_events
+from pravega_wire.protocol.events import (
+    EVENT_HEADER,
+    EventAssembler,
+    EventBatch,
+    EventRows,
+    frame_event,
+    parse_events,
+)
 from pravega_wire.protocol.frames import FrameDecoder
 
 SEGMENT = "s/t/0.#epoch.0"
@@ -75,11 +82,14 @@ def test_a_buffer_is_split_as_one_event_after_the_other_is(data: bytes, base: in
 
 @settings(deadline=None)
 @given(
-    data=framed(), sizes=st.lists(st.integers(1, 3000), min_size=1, max_size=8), base=st.integers(0, 2**40)
+    data=framed(),
+    sizes=st.lists(st.integers(1, 3000), min_size=1, max_size=8),
+    base=st.integers(0, 2**40),
+    use=st.sampled_from(["eager", "measured", "iterated", "iterated in part", "as rows", "later"]),
 )
-def test_chunks_make_the_same_events_and_errors(data: bytes, sizes: list[int], base: int) -> None:
+def test_chunks_make_the_same_events_and_errors(data: bytes, sizes: list[int], base: int, use: str) -> None:
     events, end, _, wrong = naive(data)
-    assembler = EventAssembler(base, SEGMENT)
+    assembler = EventAssembler(base, SEGMENT, lazy=use != "eager")
     found: list[tuple[int, bytes]] = []
 
     def read() -> None:
@@ -89,10 +99,13 @@ def test_chunks_make_the_same_events_and_errors(data: bytes, sizes: list[int], b
             at += len(chunk)
             number += 1
             for batch in assembler.take(chunk):
-                assert len(batch) > 0
-                found.extend(zip(batch.offsets(), batch, strict=True))
+                if use == "later":
+                    waiting.append(batch)
+                else:
+                    found.extend(used(batch, use))
         assembler.end()
 
+    waiting: list[EventBatch] = []
     if wrong:
         with pytest.raises(DecodeError, match=f"offset {base + end} "):
             read()
@@ -101,7 +114,42 @@ def test_chunks_make_the_same_events_and_errors(data: bytes, sizes: list[int], b
             read()
     else:
         read()
+    for batch in waiting:
+        found.extend(used(batch, "iterated"))
     assert found == [(base + at, payload) for at, payload in events]
+
+
+def used(batch: EventBatch, use: str) -> list[tuple[int, bytes]]:
+    """The offsets and payloads of a batch, found in one of the ways in which a program may use it."""
+    if use == "iterated":
+        payloads = list(batch)
+    elif use == "iterated in part":
+        # What is asked for in between does not disturb the iteration.
+        iterator = iter(batch)
+        payloads = [next(iterator)]
+        assert batch.next_offset == batch.base_offset + len(batch.buffer)
+        payloads += iterator
+    elif use == "as rows":
+        rows: EventRows[bytes] = batch.rows()
+        payloads, offsets = [], []
+        while True:
+            more = list(rows.take(3))
+            payloads += [value for _, _, value in more]
+            offsets += [batch.base_offset + begin for begin, _, _ in more]
+            assert rows.index == len(payloads)
+            assert all(length == 8 + len(value) for _, length, value in more)
+            if not more:
+                break
+        assert rows.exhausted
+        assert rows.offset(rows.index) == batch.next_offset
+        assert offsets == batch.offsets()
+    else:
+        assert len(batch) > 0
+        payloads = list(batch)
+    assert len(batch) == len(payloads)
+    assert batch.nbytes == sum(map(len, payloads))
+    assert batch.to_list() == payloads
+    return list(zip(batch.offsets(), payloads, strict=True))
 
 
 class Refused(Exception):
@@ -114,14 +162,18 @@ class Refused(Exception):
     takes=st.lists(st.integers(1, 40), min_size=1),
     bad=st.sets(st.integers(0, 70)),
     skipped=st.integers(0, 3),
+    more=st.sampled_from([None, b"", b"\0\0\0", b"\0" * 7 + b"\7only", b"\0\0\0\1\0\0\0\0 no event"]),
 )
 def test_rows_are_given_out_in_order(
-    lengths: list[int], takes: list[int], bad: set[int], skipped: int
+    lengths: list[int], takes: list[int], bad: set[int], skipped: int, more: bytes | None
 ) -> None:
     payloads = [bytes([number]) * length for number, length in enumerate(lengths)]
-    whole, _, _ = parse_events(b"".join(map(frame_event, payloads)), 1000)
+    data = b"".join(map(frame_event, payloads))
+    whole, _, _ = parse_events(data, 1000)
     skipped = min(skipped, len(payloads))
     batch, payloads = whole.after(skipped), payloads[skipped:]
+    if more is not None and payloads:
+        batch = EventBatch.unsplit(memoryview(data[batch.base_offset - 1000 :] + more), batch.base_offset)
     calls: Iterator[int] = iter(range(len(payloads)))
 
     def deserialize(payload: bytes) -> bytearray:
@@ -130,10 +182,10 @@ def test_rows_are_given_out_in_order(
         return bytearray(payload)
 
     rows = batch.rows(deserialize if bad else None)
-    assert (rows.index, rows.count) == (0, len(payloads))
+    assert rows.index == 0
     found: list[tuple[int, bytes] | None] = []
     number = 0
-    while rows.index < rows.count:
+    while not rows.exhausted:
         try:
             before = rows.index
             for begin, length, value in rows.take(takes[number % len(takes)]):
@@ -147,11 +199,14 @@ def test_rows_are_given_out_in_order(
         number += 1
     expected = list(zip(batch.offsets(), payloads, strict=True))
     assert found == [None if number in bad else each for number, each in enumerate(expected)]
+    assert rows.index == len(batch) == len(payloads)
 
 
-def test_rows_continue_after_an_interrupt() -> None:
+@pytest.mark.parametrize("split", [True, False])
+def test_rows_continue_after_an_interrupt(split: bool) -> None:
     payloads = [bytes(length) for length in range(20)]
-    batch, _, _ = parse_events(b"".join(map(frame_event, payloads)))
+    data = b"".join(map(frame_event, payloads))
+    batch = parse_events(data)[0] if split else EventBatch.unsplit(memoryview(data), 0)
     rows: EventRows[bytes] = batch.rows()
     taken = rows.take(16)
     assert [next(taken)[2] for _ in range(3)] == payloads[:3]

@@ -111,6 +111,12 @@ TEXTS: dict[str, tuple[str, str, str, object]] = {
         2.5,
     ),
     "operation_timeout": ("pravega.client.operation-timeout", "PRAVEGA_OPERATION_TIMEOUT", "7", 7.0),
+    "schema_registry_uri": (
+        "pravega.schema-registry.uri",
+        "PRAVEGA_SCHEMA_REGISTRY_URI",
+        "http://registry:9092",
+        "http://registry:9092",
+    ),
 }
 
 
@@ -420,3 +426,39 @@ def test_what_open_client_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     found = config_of("tcp://a:1", "demo")
     assert (found.endpoints, found.default_scope, found.operation_timeout) == ((("a", 1),), "demo", 7.0)
     assert config_of("tcp://a:1").default_scope == "environment"
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "http://registry",
+        "https://registry:9092",
+        "http://registry:9092/path",
+        "http://[::1]:9092",
+        "http://[::1]",
+    ],
+)
+def test_addresses_of_a_schema_registry(uri: str) -> None:
+    assert PravegaConfig(schema_registry_uri=uri).schema_registry_uri == uri
+
+
+@pytest.mark.parametrize(
+    ("uri", "words"),
+    [
+        ("registry:9092", "must begin with http"),
+        ("tcp://registry:9092", "must begin with http"),
+        ("http://", "schema registry URI"),
+        ("http://registry:0", "port 0"),
+        ("http://registry:70000", "port 70000"),
+        ("http://reg istry:80", "not a valid host name"),
+        ("http://registry:80/?a=b", "query"),
+        ("http://:secret@registry:80", "credentials"),
+        (9092, "must be a non-empty string"),
+        ("", "schema_registry_uri"),
+    ],
+)
+def test_addresses_that_no_schema_registry_has(uri: object, words: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=words) as caught:
+        PravegaConfig(schema_registry_uri=uri)  # type: ignore[arg-type]  # that is tested
+    assert "schema_registry_uri" in str(caught.value)
+    assert "secret" not in str(caught.value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import struct
 
@@ -19,6 +20,7 @@ from pravega_wire.protocol.commands import (
     Command,
     Hello,
     KeepAlive,
+    SegmentSealed,
 )
 from pravega_wire.transport.connection import Connection
 from pravega_wire.transport.stream import NetworkStream, connect
@@ -140,6 +142,33 @@ async def test_a_peer_that_dies_in_the_middle_of_a_message_is_lost(reset: bool) 
     [error] = user.lost
     assert isinstance(error, ConnectionLostError)
     assert error.retriable
+
+
+def test_ctrl_c_while_the_connection_works_interrupts_the_caller_only() -> None:
+    """Else the connection would be lost first, and its users would take Ctrl-C for a lost connection."""
+    seen: list[PravegaError | BaseException | None] = []
+
+    class Interrupted(User):
+        def on_reply(self, reply: Command) -> bool:
+            signal.raise_signal(signal.SIGINT)
+            return True
+
+    async def main() -> None:
+        connection, peer = pair(1 << 20)
+        async with peer, trio.open_nursery() as nursery:
+            nursery.start_soon(connection.run)
+            flow = connection.open_flow(Interrupted())
+            await peer.send_all(HELLO + codec.encode(SegmentSealed(flow.flow_id << 32, "s/t/0")))
+            try:
+                await trio.sleep_forever()
+            except KeyboardInterrupt as error:
+                seen.extend([connection.failure, error])
+            connection.close()
+
+    trio.run(main)
+    [failure, interrupt] = seen
+    assert failure is None
+    assert isinstance(interrupt, KeyboardInterrupt)
 
 
 @pytest.mark.parametrize("cancelled", [False, True])

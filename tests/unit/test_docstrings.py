@@ -22,8 +22,12 @@ MODULES = (
     "pravega_wire.metrics",
     "pravega_wire.telemetry",
     "pravega_wire.ingest",
+    "pravega_wire.archive",
+    "pravega_wire.archive.blocking",
+    "pravega_wire.dissect",
     "pravega_wire.testing",
     "spark_adapter",
+    "spark_adapter.schemas",
     "spark_adapter.telemetry",
 )
 
@@ -44,6 +48,8 @@ WITH_EXAMPLES = (
     "spark_adapter.read_df",
     "spark_adapter.read_rdd",
     "spark_adapter.ForeachBatchSink",
+    "spark_adapter.schemas.from_pravega",
+    "spark_adapter.schemas.to_pravega",
     "pravega_wire.testing.plugin.pravega_server",
     "pravega_wire.testing.plugin.pravega_cluster",
     "pravega_wire.testing.plugin.pravega_scope",

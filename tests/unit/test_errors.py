@@ -29,6 +29,7 @@ NAMES: dict[str, Any] = {
     "host": "h:1",
 }
 VALUES: dict[str, Any] = {
+    "path": "archive/manifest.json",
     "size": 9_000_000,
     "limit": 8_388_608,
     "length": 3,
@@ -41,6 +42,8 @@ VALUES: dict[str, Any] = {
     "offset": 10,
     "found": (None, b"entry"),
     "item": "trips.csv",
+    "group": "readings",
+    "encoding_id": 7,
     "checkpoint": "daily",
     "waiting_for": {"r1": datetime(2026, 1, 2, tzinfo=UTC), "r2": None},
     "watched_since": datetime(2026, 1, 1, tzinfo=UTC),

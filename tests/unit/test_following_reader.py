@@ -38,6 +38,12 @@ class Store:
         self.requests: list[c.ReadSegment] = []
         self.asked = trio.Event()
         self.token = self._token
+        self.info: c.StreamSegmentInfo | None = None
+
+    async def call(self, *args: object, **names: object) -> c.StreamSegmentInfo:
+        if self.info is None:
+            raise ConnectionLostError("nobody there")
+        return self.info
 
     async def _token(self) -> str:
         return ""
@@ -73,6 +79,14 @@ class Store:
         return self.requests[-1]
 
 
+def a_byte(request: c.ReadSegment) -> c.SegmentRead:
+    """The answer to a read at the beginning of the segment: one byte."""
+    return c.SegmentRead(
+        segment=Store.name, offset=0, at_tail=True, end_of_segment=False, data=b"x",
+        request_id=request.request_id,
+    )  # fmt: skip
+
+
 def run(times: list[float], *, back: bool) -> list[bytes | PravegaError]:
     """What a reader gets whose connection is lost at these times, seconds, and that then gets a byte."""
     got: list[bytes | PravegaError] = []
@@ -101,12 +115,7 @@ def run(times: list[float], *, back: bool) -> list[bytes | PravegaError]:
                 if got or not back:
                     return
             request = await store.next_request()
-            reader.on_reply(
-                c.SegmentRead(
-                    segment=store.name, offset=0, at_tail=True, end_of_segment=False, data=b"x",
-                    request_id=request.request_id,
-                )
-            )  # fmt: skip
+            reader.on_reply(a_byte(request))
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
     return got
@@ -120,3 +129,82 @@ def test_failures_far_apart_are_not_one_outage(times: list[float]) -> None:
 def test_an_outage_ends_after_the_operation_timeout() -> None:
     [error] = run([1000.0], back=False)
     assert isinstance(error, RetriesExhaustedError)
+
+
+def info_of(*, length: int, sealed: bool) -> c.StreamSegmentInfo:
+    return c.StreamSegmentInfo(
+        request_id=1, segment_name=Store.name, exists=True, is_sealed=sealed, is_deleted=False,
+        last_modified=0, write_offset=length, start_offset=0,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+def test_a_read_that_the_store_has_forgotten_does_not_wait_for_ever(sealed: bool) -> None:
+    async def main() -> None:
+        store = Store()
+        reader = FollowingReader(cast("Any", store), cast("Any", store), 0)
+        got: list[memoryview | None] = []
+
+        async def read() -> None:
+            got.append(await reader.receive())
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(read)
+            await store.next_request()
+            await trio.sleep(1000)
+            # Nothing has come, and the store cannot be asked, or has nothing: it is still one request.
+            store.info = info_of(length=0, sealed=False)
+            await trio.sleep(1000)
+            assert len(store.requests) == 1
+            store.info = info_of(length=0 if sealed else 1, sealed=sealed)
+            if not sealed:
+                request = await store.next_request()
+                data = c.SegmentRead(
+                    segment=store.name, offset=0, at_tail=True, end_of_segment=False, data=b"x",
+                    request_id=request.request_id,
+                )  # fmt: skip
+                assert reader.on_reply(data)
+        assert (got == [None], reader.sealed) == (sealed, sealed)
+        if not sealed:
+            assert got == [b"x"]
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def test_a_segment_that_is_sealed_while_a_token_is_fetched_ends() -> None:
+    """The answer comes in the pause between two chunks, in which nobody waits for it."""
+
+    async def main() -> None:
+        store = Store()
+        reader = FollowingReader(cast("Any", store), cast("Any", store), 0)
+        fetching, fetched = trio.Event(), trio.Event()
+
+        async def token() -> str:
+            fetching.set()
+            await fetched.wait()
+            return ""
+
+        ends: list[memoryview | None] = []
+
+        async def read() -> None:
+            assert await reader.receive() == b"x"
+            store.token = token
+            ends.append(await reader.receive())
+
+        with trio.fail_after(1e6):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(read)
+                first = await store.next_request()
+                reader.on_reply(a_byte(first))
+                last = await store.next_request()
+                await fetching.wait()
+                reader.on_reply(
+                    c.SegmentIsSealed(
+                        request_id=last.request_id, segment=store.name, server_stack_trace="", offset=1
+                    )
+                )
+                fetched.set()
+        assert ends == [None]
+        assert reader.sealed
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))

@@ -12,6 +12,7 @@ import grpc
 import h2.config
 import h2.connection
 import h2.events
+import h2.settings
 import pytest
 import trio
 from h2.errors import ErrorCodes
@@ -438,3 +439,31 @@ def test_any_bytes_end_in_a_protocol_error_or_nothing(data: bytes, valid: int) -
     except ProtocolError:
         return
     connection.data_to_send()
+
+
+def test_thousands_of_calls_take_turns() -> None:
+    connection = GrpcConnection("localhost:9090", secure=False)
+    server = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False))
+    server.local_settings = h2.settings.Settings(
+        client=False, initial_values={h2.settings.SettingCodes.MAX_CONCURRENT_STREAMS: 10_000}
+    )
+    server.initiate_connection()
+    connection.receive_data(server.data_to_send())
+    calls = {connection.start_call("/echo.Echo/echo", b"%d" % number) for number in range(1000)}
+    finished: set[int] = set()
+    most = 0
+    while finished < calls:
+        ended = [
+            event.stream_id
+            for event in server.receive_data(connection.data_to_send())
+            if isinstance(event, h2.events.StreamEnded)
+        ]
+        assert ended
+        most = max(most, server.open_inbound_streams)
+        for stream_id in ended:
+            server.send_headers(stream_id, [(":status", "200")])
+            server.send_data(stream_id, bytes(5))
+            server.send_headers(stream_id, [("grpc-status", "0")], end_stream=True)
+        finished |= {result.call_id for result in connection.receive_data(server.data_to_send())}
+    # h2 would look at all of them for each new one.
+    assert 1 < most <= 128

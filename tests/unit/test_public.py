@@ -23,8 +23,11 @@ from pravega_wire import (
     PravegaConfig,
     SegmentRange,
     aio,
+    archive,
+    dissect,
     ingest,
     open_client,
+    schemas,
     sync,
     testing,
 )
@@ -39,7 +42,7 @@ PAGE = (ROOT / "docs" / "public.md").read_text(encoding="utf-8")
 SECTIONS = dict(re.findall(r"^## `([\w.]+)`\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE))
 WITHOUT_NAMES = {"pravega_wire.protocol.commands"}
 """Its names have a page of their own."""
-PACKAGES = (pravega_wire, sync, aio, ingest, testing)
+PACKAGES = (pravega_wire, sync, aio, archive, dissect, ingest, schemas, testing)
 CLASSES = [
     pytest.param(package, value, id=f"{package.__name__}.{name}")
     for package in PACKAGES

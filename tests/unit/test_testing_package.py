@@ -505,6 +505,14 @@ def test_the_lock_file_names_every_file_once() -> None:
     assert {jar.version for jar in locked if jar.group == "io.pravega"} == {"0.13.0"}
 
 
+def test_the_lock_file_of_the_schema_registry_adds_to_the_other() -> None:
+    registry = jars.schema_registry_jars()
+    assert all(len(jar.sha256) == 64 and int(jar.sha256, 16) >= 0 and jar.size > 500 for jar in registry)
+    assert {use for jar in registry for use in jar.uses} == {"registry", "serializers"}
+    assert {jar.version for jar in registry if jar.group == "io.pravega"} == {"0.6.0"}
+    assert not {jar.file_name for jar in registry} & {jar.file_name for jar in jars.locked_jars()}
+
+
 def test_a_directory_of_jars(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PRAVEGA_WIRE_JARS", str(tmp_path))
     with pytest.raises(ServerStartError, match=f"PRAVEGA_WIRE_JARS={tmp_path} contains no jars"):

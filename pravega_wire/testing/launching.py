@@ -1,0 +1,63 @@
+"""The command line of a server that runs on Java."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from pravega_wire.testing.jars import server_classpath
+from pravega_wire.testing.java import find_java
+from pravega_wire.testing.processes import ServerProcess
+
+__all__ = ["java_process"]
+
+_OPENS = [
+    f"--add-opens=java.base/{package}=ALL-UNNAMED"
+    for package in ("java.lang", "java.nio", "sun.nio.ch", "java.util", "java.util.concurrent")
+]
+
+_LOGBACK = """<configuration>
+<appender name="F" class="ch.qos.logback.core.FileAppender"><file>{file}</file>
+<encoder><pattern>%d %-5level [%thread] %logger{{30}} %msg%n</pattern></encoder></appender>
+<root level="{level}"><appender-ref ref="F"/></root></configuration>
+"""
+
+
+def java_process(
+    name: str,
+    main_class: str,
+    properties: dict[str, object],
+    *,
+    address: tuple[str, int],
+    log_dir: Path,
+    data: Path,
+    memory: str,
+    direct_memory: str,
+    level: str = "WARN",
+    environment: dict[str, str] | None = None,
+    classpath: Sequence[Path] | None = None,
+) -> ServerProcess:
+    """Return a server process that has not been started.
+
+    :param classpath: jars of the server; default: those of Pravega.
+    """
+    log = log_dir / f"{name}.log"
+    logback = log_dir / f"{name}-logback.xml"
+    logback.write_text(_LOGBACK.format(file=log, level=level))
+    command = [
+        str(find_java().executable),
+        f"-Xmx{memory}",
+        f"-XX:MaxDirectMemorySize={direct_memory}",
+        # Otherwise a server that has run out of memory keeps running without responding.
+        "-XX:+ExitOnOutOfMemoryError",
+        *_OPENS,
+        f"-Dlogback.configurationFile={logback}",
+        # Servers put journals, ZooKeeper's data and native libraries there, and do not delete them.
+        f"-Djava.io.tmpdir={data}",
+        *(f"-D{key}={value}" for key, value in properties.items()),
+        "-cp",
+        os.pathsep.join(map(str, server_classpath() if classpath is None else classpath)),
+        main_class,
+    ]
+    return ServerProcess(name, command, address, log, environment or {})
