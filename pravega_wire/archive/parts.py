@@ -1,0 +1,336 @@
+"""Archives that several processes write and restore: what one of them does, and what begins and ends it all.
+
+:mod:`spark_adapter.archives` calls this, on the driver and in tasks. All functions block.
+
+A process that writes events of an archive does so in the directory ``work``, under names that nobody else
+uses, and then writes a record of each whole file there. The process that began the archive moves the files
+that cover all segments to the directory ``events``, and writes the manifest. What is left in ``work`` does
+not matter.
+
+Not public.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from shutil import rmtree
+from typing import Final
+from uuid import uuid4
+
+import trio
+
+from pravega_wire.archive import manifest as manifests
+from pravega_wire.archive import verifying, writing
+from pravega_wire.archive.manifest import (
+    EVENTS,
+    MANIFEST,
+    TEMPORARY,
+    WORK,
+    ArchivedFile,
+    ArchivedSegment,
+    Manifest,
+    load,
+    locked,
+    sync_to_disk,
+    write_whole,
+)
+from pravega_wire.archive.parquet import PartWriter, need_arrow
+from pravega_wire.archive.restoring import KeyFunction, Restored, Restoring
+from pravega_wire.archive.stages import Observer, Stage, nothing
+from pravega_wire.archive.verifying import complete_manifest
+from pravega_wire.archive.writing import DEFAULT_PART_BYTES
+from pravega_wire.cuts import Bound, OnTruncated
+from pravega_wire.errors import ArchiveError
+from pravega_wire.stream.client import StreamName
+from pravega_wire.sync.client import PravegaClient
+from pravega_wire.types import SegmentRange
+
+__all__ = [
+    "DEFAULT_PART_BYTES",
+    "ArchivedFile",
+    "ArchivedSegment",
+    "KeyFunction",
+    "Manifest",
+    "Observer",
+    "Restored",
+    "Restoring",
+    "Stage",
+    "archiving",
+    "begin_epoch",
+    "check_shared",
+    "collect",
+    "complete_manifest",
+    "end_epoch",
+    "left_to_write",
+    "need_arrow",
+    "nothing",
+    "restore_segment",
+    "restoring_from",
+    "verify_file",
+    "write_range",
+]
+
+log = logging.getLogger(__name__)
+
+_RECORD: Final = ".json"
+
+
+def check_shared(directory: Path, archive: Manifest) -> None:
+    """Check that this process sees the directory of the archive.
+
+    :raises ArchiveError: it does not: the directory is not shared.
+    """
+    found = load(directory)
+    if found is None or found.id != archive.id:
+        what = f"no {MANIFEST}" if found is None else "another archive"
+        raise ArchiveError(
+            f"a worker sees {what} in {directory}: archives on Spark need a directory on a file system that "
+            "the driver and all workers share under the same path",
+            path=str(directory),
+        )
+
+
+# --- archiving -----------------------------------------------------------------------------------
+
+
+@contextmanager
+def archiving(
+    client: PravegaClient,
+    stream: StreamName,
+    directory: Path,
+    *,
+    start: Bound,
+    end: Bound,
+    on_truncated: OnTruncated,
+    part_bytes: int,
+    observer: Observer,
+) -> Iterator[Manifest]:
+    """Begin an archive, or continue one, and hold its lock.
+
+    Yields the manifest; see :func:`pravega_wire.archive.archive_stream` for arguments and errors.
+    """
+    with ExitStack() as held:
+        call = partial(
+            writing.begin,
+            client._twin,
+            stream,
+            directory,
+            held,
+            start=start,
+            end=end,
+            on_truncated=on_truncated,
+            part_bytes=part_bytes,
+            observer=observer,
+        )
+        archive = client._call(None, call)
+        work = directory / WORK
+        if archive.complete:
+            _remove(work)
+        else:
+            work.mkdir(exist_ok=True)
+            for each in work.glob(f".*{TEMPORARY}"):
+                each.unlink(missing_ok=True)
+        yield archive
+
+
+def left_to_write(directory: Path, archive: Manifest) -> list[SegmentRange]:
+    """Return what no whole file has yet, in the order of segments and offsets."""
+    return _covered(directory, archive)[1]
+
+
+def write_range(
+    client: PravegaClient, directory: Path, archive: Manifest, left: SegmentRange, observer: Observer
+) -> int:
+    """Write the events of a range to files in ``work``, with a record of each. Returns the number of files.
+
+    :raises ArchiveError: the directory is not shared, or the archive was completed meanwhile.
+    :raises DataLossError: the range was truncated.
+    """
+    check_shared(directory, archive)
+    work = directory / WORK
+    count = 0
+
+    def new_part(at: int) -> PartWriter:
+        # Another attempt at the same task may write the same events now: it must not touch this file.
+        name = f"{writing.file_prefix(left.segment_id)}-offset-{at:019}-{uuid4().hex[:12]}.parquet"
+        return PartWriter(work, name, left.segment_id, str(archive.id), at)
+
+    async def finished(part: PartWriter) -> None:
+        nonlocal count
+        file = await trio.to_thread.run_sync(part.finish)
+        observer(Stage.WRITTEN, file.name)
+        await trio.to_thread.run_sync(part.rename)
+        observer(Stage.RENAMED, file.name)
+        record = json.dumps({"segment_id": left.segment_id, **asdict(file)})
+        await trio.to_thread.run_sync(write_whole, work / (file.name + _RECORD), record)
+        observer(Stage.RECORDED, file.name)
+        count += 1
+
+    call = partial(writing.write_parts, client._twin, left, archive.part_bytes, new_part, finished, observer)
+    try:
+        client._call(None, call)
+    except FileNotFoundError as error:
+        raise ArchiveError(
+            f"{work} is gone: another process has completed the archive, or has removed the directory",
+            path=str(work),
+        ) from error
+    return count
+
+
+def collect(directory: Path, archive: Manifest, observer: Observer) -> Manifest:
+    """Make the archive complete with the files in ``work``.
+
+    :raises ArchiveError: files are missing that tasks have written: the directory is not shared.
+    """
+    covered, left = _covered(directory, archive)
+    if left:
+        raise ArchiveError(
+            f"{directory} lacks files that tasks have written, for example of {left[0]}: archives on Spark "
+            "need a directory on a file system that the driver and all workers share under the same path",
+            path=str(directory),
+        )
+    for files in covered.values():
+        for each in files:
+            path = directory / WORK / each.name
+            if path.exists():
+                path.replace(directory / EVENTS / each.name)
+    sync_to_disk(directory / EVENTS)
+    archive = replace(
+        archive,
+        complete=True,
+        segments=tuple(
+            replace(each, files=(*each.files, *covered.get(each.segment_id, ()))) for each in archive.segments
+        ),
+    )
+    observer(Stage.COLLECTED, EVENTS)
+    writing.clean(directory, archive)
+    manifests.save(directory, archive)
+    observer(Stage.COMPLETE, MANIFEST)
+    _remove(directory / WORK)
+    return archive
+
+
+def _covered(directory: Path, archive: Manifest) -> tuple[dict[int, list[ArchivedFile]], list[SegmentRange]]:
+    """The whole files that follow those of the manifest, by segment, and what they leave out."""
+    records: dict[int, list[ArchivedFile]] = {}
+    for path in (directory / WORK).glob(f"*{_RECORD}"):
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+            segment_id = int(values.pop("segment_id"))
+            file = ArchivedFile(**values)
+        except (ValueError, TypeError, LookupError, AttributeError, OSError) as error:
+            log.warning("%s is not the record of a file, and is left out: %s", path, error)
+            continue
+        if _is_there(directory, file):
+            records.setdefault(segment_id, []).append(file)
+    covered: dict[int, list[ArchivedFile]] = {}
+    left = []
+    for segment in archive.segments:
+        at = segment.archived_to
+        chosen = covered.setdefault(segment.segment_id, [])
+        for file in _ordered(records.get(segment.segment_id, ())):
+            # Attempts at the same task write the same events to different files.
+            if file.start_offset < at or file.end_offset > segment.end_offset:
+                continue
+            if file.start_offset > at:
+                left.append(SegmentRange(archive.stream, segment.segment_id, at, file.start_offset))
+            chosen.append(file)
+            at = file.end_offset
+        if at < segment.end_offset:
+            left.append(SegmentRange(archive.stream, segment.segment_id, at, segment.end_offset))
+    return covered, left
+
+
+def _ordered(files: Iterable[ArchivedFile]) -> list[ArchivedFile]:
+    return sorted(files, key=lambda each: (each.start_offset, -each.end_offset, each.name))
+
+
+def _is_there(directory: Path, file: ArchivedFile) -> bool:
+    # A process that was killed may have moved it already.
+    for folder in (WORK, EVENTS):
+        try:
+            return (directory / folder / file.name).stat().st_size == file.file_bytes
+        except OSError:
+            continue
+    return False
+
+
+def _remove(work: Path) -> None:
+    # A task that was given up may still be writing: what it leaves is removed by the next call.
+    rmtree(work, ignore_errors=True)
+    if work.exists():
+        log.warning("%s could not be removed; it is not part of the archive", work)
+
+
+# --- verifying and restoring ---------------------------------------------------------------------
+
+
+def verify_file(
+    client: PravegaClient,
+    directory: Path,
+    archive: Manifest,
+    segment_id: int,
+    file: ArchivedFile,
+    *,
+    compare: bool,
+) -> None:
+    """Check one file; see :func:`pravega_wire.archive.verify_archive`."""
+    check_shared(directory, archive)
+    client._call(
+        None,
+        verifying.verify_file,
+        directory,
+        archive.stream,
+        segment_id,
+        file,
+        client._twin if compare else None,
+    )
+
+
+@contextmanager
+def restoring_from(
+    client: PravegaClient,
+    directory: Path,
+    stream: StreamName,
+    *,
+    by_key: bool,
+    append: bool,
+    observer: Observer,
+) -> Iterator[tuple[Restoring, int]]:
+    """Begin to restore an archive, or continue, and hold its lock.
+
+    Yields what is restored, and the number of epochs that are complete. See
+    :func:`pravega_wire.archive.restore_stream` for errors.
+    """
+    archive = complete_manifest(directory)
+    with locked(directory):
+        found = Restoring(archive, directory, client.config.resolve(stream), by_key)
+        yield found, client._call(None, found.begin, client._twin, append, observer)
+
+
+def begin_epoch(client: PravegaClient, found: Restoring, index: int, observer: Observer) -> None:
+    """See :meth:`Restoring.begin_epoch`; ``index`` counts the epochs from 0."""
+    client._call(None, found.begin_epoch, client._twin, found.epochs[index][0].epoch, observer)
+
+
+def end_epoch(client: PravegaClient, found: Restoring, index: int, observer: Observer) -> None:
+    """See :meth:`Restoring.end_epoch`."""
+    client._call(None, found.end_epoch, client._twin, index, observer)
+
+
+def restore_segment(
+    client: PravegaClient,
+    found: Restoring,
+    segment: ArchivedSegment,
+    routing_key: KeyFunction | None,
+    observer: Observer,
+) -> int:
+    """Write the events of a segment that are not stored; return their number."""
+    check_shared(found.directory, found.manifest)
+    return int(client._call(None, found.write, client._twin, segment, routing_key, observer))

@@ -1,0 +1,290 @@
+"""Avro: schemas, values and bytes, by ``fastavro``.
+
+``fastavro`` follows nested data with the machine's stack, and makes lists as long as the data says. Data of a
+schema that permits unlimited nesting, or list items without bytes, is therefore checked first
+(:class:`_Shape`).
+
+Not public.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pravega_wire.errors import (
+    DecodeError,
+    EncodeError,
+    InvalidArgumentError,
+    MissingExtraError,
+    TruncatedInputError,
+)
+from pravega_wire.schemas.model import SchemaInfo, SerializationFormat
+
+__all__ = ["AvroReader", "AvroSchema", "AvroWriter"]
+
+_MOST_NESTED: Final = 200
+_MOST_EMPTY_ITEMS: Final = 100_000
+_NO_BYTES: Final = "null"
+
+
+def _fastavro() -> Any:
+    try:
+        import fastavro
+    except ImportError as error:
+        raise MissingExtraError(
+            "Avro needs the package fastavro: pip install 'pravega-wire[schemas]'"
+        ) from error
+    return fastavro
+
+
+class AvroSchema:
+    """An Avro schema.
+
+    Example::
+
+        AvroSchema({
+            "type": "record",
+            "name": "Reading",
+            "fields": [{"name": "device", "type": "int"}, {"name": "celsius", "type": "double"}],
+        })
+
+    :param schema: the schema as a mapping or list, or as JSON text.
+    :raises InvalidArgumentError: it is not an Avro schema.
+    """
+
+    format = SerializationFormat.AVRO
+
+    def __init__(self, schema: Mapping[str, Any] | list[Any] | str) -> None:
+        try:
+            text = schema if isinstance(schema, str) else json.dumps(schema, separators=(",", ":"))
+            parsed = _parsed(text)
+        except (DecodeError, TypeError, ValueError, RecursionError) as error:
+            raise InvalidArgumentError(f"this is not an Avro schema: {error}") from error
+        self.info = SchemaInfo(_type_of(parsed), SerializationFormat.AVRO, text.encode())
+
+    def __repr__(self) -> str:
+        return f"AvroSchema({self.info.type!r})"
+
+
+def _type_of(parsed: Any) -> str:
+    if isinstance(parsed, str):
+        return parsed
+    if isinstance(parsed, list):
+        return "union"
+    return str(parsed.get("name", parsed["type"]))
+
+
+def _parsed(text: str) -> Any:
+    fastavro = _fastavro()
+    try:
+        return fastavro.parse_schema(json.loads(text))
+    except (
+        fastavro.schema.SchemaParseException,
+        fastavro.schema.UnknownType,
+        KeyError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        RecursionError,
+    ) as error:
+        raise DecodeError(f"the Avro schema cannot be parsed: {type(error).__name__}: {error}") from error
+
+
+def _parsed_info(info: SchemaInfo) -> Any:
+    try:
+        return _parsed(info.data.decode())
+    except UnicodeDecodeError as error:
+        raise DecodeError(f"the Avro schema {info.type} is not UTF-8: {error}") from error
+
+
+class AvroWriter:
+    """Writes values of one schema."""
+
+    def __init__(self, info: SchemaInfo) -> None:
+        self._fastavro = _fastavro()
+        self._type = info.type
+        self._schema = _parsed_info(info)
+
+    def encode(self, value: object) -> bytes:
+        """Return a value's bytes.
+
+        :raises EncodeError: the value does not fit the schema.
+        """
+        out = io.BytesIO()
+        try:
+            # The writer alone would write a number that is too large for its type.
+            self._fastavro.validate(value, self._schema)
+            self._fastavro.schemaless_writer(out, self._schema, value)
+        except Exception as error:
+            # fastavro raises the errors of whatever it did with the value.
+            raise EncodeError(
+                f"the value does not fit the Avro schema {self._type}: {type(error).__name__}: {error}"
+            ) from error
+        return out.getvalue()
+
+
+class AvroReader:
+    """Reads values that were written with one schema, as values of the same or another one."""
+
+    def __init__(self, writer: SchemaInfo, reader: SchemaInfo | None) -> None:
+        self._fastavro = _fastavro()
+        self._type = writer.type
+        self._writer = _parsed_info(writer)
+        self._reader = None if reader is None or reader.data == writer.data else _parsed_info(reader)
+        try:
+            self._shape: _Shape | None = _Shape(self._writer)
+            if self._shape.is_bounded:
+                self._shape = None
+        except RecursionError as error:
+            raise DecodeError(f"the Avro schema {writer.type} is nested too deeply") from error
+
+    def decode(self, data: bytes, *, padded: bool) -> Any:
+        """Return the value.
+
+        :param padded: whether zero bytes may follow it.
+        :raises DecodeError: the bytes are not a value of the writer's schema, or it does not fit the
+            reader's.
+        """
+        if self._shape is not None:
+            self._shape.check(data)
+        source = io.BytesIO(data)
+        try:
+            value = self._fastavro.schemaless_reader(source, self._writer, self._reader)
+        except EOFError as error:
+            raise TruncatedInputError(f"the event ends before its Avro value {self._type} does") from error
+        except Exception as error:
+            # fastavro raises the errors of whatever it did with the bytes.
+            raise DecodeError(
+                f"the event is not an Avro value {self._type}: {type(error).__name__}: {error}"
+            ) from error
+        rest = data[source.tell() :]
+        if rest and not (padded and not rest.strip(b"\0")):
+            raise DecodeError(f"{len(rest)} bytes follow the Avro value {self._type} in its event")
+        return value
+
+
+class _Shape:
+    """How values of a schema lie in bytes; it follows them without making them."""
+
+    def __init__(self, schema: Any) -> None:
+        self._named: dict[str, Any] = {}
+        self._schema = schema
+        self.is_bounded = True
+        self._open: set[str] = set()
+        self._empty_names: set[str] = set()
+        self._survey(schema)
+
+    def _survey(self, schema: Any) -> bool:
+        """Collect the named types; return whether a value may have no bytes."""
+        if isinstance(schema, list):
+            for each in schema:
+                self._survey(each)
+            return False
+        if isinstance(schema, str):
+            if schema in self._open:
+                self.is_bounded = False
+            return schema == _NO_BYTES or schema in self._empty_names
+        kind = schema["type"]
+        if kind in ("record", "error"):
+            self._named[schema["name"]] = schema
+            self._open.add(schema["name"])
+            empty = [self._survey(each["type"]) for each in schema["fields"]]
+            self._open.discard(schema["name"])
+            if all(empty):
+                self._empty_names.add(schema["name"])
+            return all(empty)
+        if kind in ("enum", "fixed"):
+            self._named[schema["name"]] = schema
+            if kind == "fixed" and schema["size"] == 0:
+                self._empty_names.add(schema["name"])
+                return True
+            return False
+        if kind == "array":
+            if self._survey(schema["items"]):
+                self.is_bounded = False
+            return False
+        if kind == "map":
+            self._survey(schema["values"])
+            return False
+        return self._survey(kind)
+
+    def check(self, data: bytes) -> None:
+        """Follow one value.
+
+        :raises DecodeError: it is nested too deeply, or has too many items without bytes.
+        :raises TruncatedInputError: the data ends within it.
+        """
+        self._follow(self._schema, data, 0, 0)
+
+    def _follow(self, schema: Any, data: bytes, at: int, depth: int) -> int:
+        if depth > _MOST_NESTED:
+            raise DecodeError(f"the event's Avro value is nested more than {_MOST_NESTED} levels deep")
+        if isinstance(schema, list):
+            branch, at = _long(data, at)
+            if not 0 <= branch < len(schema):
+                raise DecodeError(f"the event's Avro value has branch {branch} of a union of {len(schema)}")
+            return self._follow(schema[branch], data, at, depth + 1)
+        kind = schema if isinstance(schema, str) else schema["type"]
+        if isinstance(kind, dict | list):
+            return self._follow(kind, data, at, depth)
+        if kind in self._named and isinstance(schema, str):
+            return self._follow(self._named[kind], data, at, depth + 1)
+        if kind in ("record", "error"):
+            for each in schema["fields"]:
+                at = self._follow(each["type"], data, at, depth + 1)
+            return at
+        if kind in ("array", "map"):
+            return self._follow_blocks(schema, kind, data, at, depth)
+        if kind in ("bytes", "string"):
+            size, at = _long(data, at)
+            return _skip(data, at, size)
+        if kind in ("int", "long", "enum"):
+            return _long(data, at)[1]
+        sizes = {"null": 0, "boolean": 1, "float": 4, "double": 8}
+        return _skip(data, at, schema["size"] if kind == "fixed" else sizes[kind])
+
+    def _follow_blocks(self, schema: Any, kind: str, data: bytes, at: int, depth: int) -> int:
+        items = schema["items"] if kind == "array" else schema["values"]
+        empty = 0
+        while True:
+            count, at = _long(data, at)
+            if count == 0:
+                return at
+            if count < 0:
+                count = -count
+                _, at = _long(data, at)
+            for _ in range(count):
+                before = at
+                if kind == "map":
+                    size, at = _long(data, at)
+                    at = _skip(data, at, size)
+                at = self._follow(items, data, at, depth + 1)
+                empty += at == before
+                if empty > _MOST_EMPTY_ITEMS:
+                    raise DecodeError(
+                        f"the event's Avro value has more than {_MOST_EMPTY_ITEMS} items without bytes"
+                    )
+
+
+def _long(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        if at >= len(data):
+            raise TruncatedInputError("the event ends within a number of its Avro value")
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value >> 1 ^ -(value & 1), at
+        shift += 7
+        if shift > 63:
+            raise DecodeError("the event's Avro value has a number of more than 64 bits")
+
+
+def _skip(data: bytes, at: int, size: int) -> int:
+    if size < 0 or at + size > len(data):
+        raise TruncatedInputError(f"the event ends within {size} bytes of its Avro value")
+    return at + size

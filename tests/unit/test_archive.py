@@ -1,0 +1,238 @@
+"""Manifests, key ranges and files of archives, without a server."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from uuid import UUID
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pravega_wire import ScopedStream, StreamCut
+from pravega_wire.archive import ArchivedFile, ArchivedLayout, ArchivedSegment, Manifest, verify_archive
+from pravega_wire.archive.manifest import Ranged, load, locked, neighbours, partition, save
+from pravega_wire.archive.parquet import PartWriter, checked_file, row_groups
+from pravega_wire.errors import ArchiveDamagedError, ArchiveError
+from pravega_wire.naming import segment_id
+from pravega_wire.protocol.events import EventBatch, frame_event, parse_events
+
+STREAM = ScopedStream("s", "t")
+
+
+def part(directory: Path, events: list[bytes], start: int = 0, limit: int = 2**30) -> list[ArchivedFile]:
+    """The files that these events are written to."""
+    data = b"".join(map(frame_event, events))
+    batch, end, _ = parse_events(memoryview(data), start)
+    assert end == len(data)
+    files: list[ArchivedFile] = []
+    rest: EventBatch | None = batch
+    while rest is not None:
+        at = files[-1].end_offset if files else start
+        writer = PartWriter(directory, f"part-{len(files)}.parquet", 0, "id", at)
+        rest = writer.add(rest, limit)
+        files.append(writer.finish())
+        writer.rename()
+    return files
+
+
+def manifest_of(files: tuple[ArchivedFile, ...], end: int, *, complete: bool = True) -> Manifest:
+    segment = ArchivedSegment(0, 0, 0, 0.0, 1.0, 0, end, (), (), files)
+    return Manifest(
+        UUID(int=5),
+        STREAM,
+        StreamCut(STREAM, {0: 0}),
+        StreamCut(STREAM, {0: end}),
+        100,
+        complete,
+        (ArchivedLayout(0, ((0.0, 1.0),)),),
+        (segment,),
+    )
+
+
+EVENTS = [b"", b"one", b"x" * 70, b"\0\xff"] * 5
+
+
+def archive(directory: Path, *, complete: bool = True) -> Manifest:
+    (directory / "events").mkdir(exist_ok=True)
+    files = part(directory / "events", EVENTS, limit=150)
+    assert len(files) > 2
+    manifest = manifest_of(tuple(files), files[-1].end_offset, complete=complete)
+    save(directory, manifest)
+    return manifest
+
+
+def test_files_hold_the_events(tmp_path: Path) -> None:
+    files = part(tmp_path, EVENTS, start=1000, limit=150)
+    found = []
+    for each in files:
+        assert each.end_offset - each.start_offset <= 150
+        assert checked_file(tmp_path, each).is_file()
+        for group in row_groups(tmp_path, 0, each):
+            found += group.events.to_pylist()
+    assert found == EVENTS
+    assert sum(each.payload_bytes for each in files) == sum(map(len, EVENTS))
+    assert (files[0].start_offset, files[-1].end_offset) == (1000, 1000 + sum(map(len, EVENTS)) + 8 * 20)
+
+
+def test_an_event_above_the_limit_has_a_file_of_its_own(tmp_path: Path) -> None:
+    assert [each.events for each in part(tmp_path, [b"a", b"b" * 500, b"c"], limit=100)] == [1, 1, 1]
+
+
+def test_the_manifest_is_its_text(tmp_path: Path) -> None:
+    manifest = archive(tmp_path)
+    assert load(tmp_path) == manifest
+    assert Manifest.from_json(manifest.to_json()) == manifest
+    values = json.loads(manifest.to_json())
+    assert (values["state"], values["stream"], values["events"]) == ("complete", "s/t", len(EVENTS))
+    assert StreamCut.from_text(values["end"]["text"]) == manifest.end
+
+
+async def test_verifying(tmp_path: Path) -> None:
+    with pytest.raises(ArchiveDamagedError, match=r"manifest\.json is missing"):
+        await verify_archive(tmp_path)
+    archive(tmp_path, complete=False)
+    with pytest.raises(ArchiveError, match="is not complete"):
+        await verify_archive(tmp_path)
+    archive(tmp_path)
+    assert (await verify_archive(tmp_path)).events == len(EVENTS)
+
+
+@pytest.mark.parametrize("change", ["events", "end_offset", "payload_bytes", "name", "sha256", "file_bytes"])
+async def test_a_manifest_that_does_not_fit_its_files(tmp_path: Path, change: str) -> None:
+    manifest = archive(tmp_path)
+    values = json.loads(manifest.to_json())
+    file = values["segments"][0]["files"][1]
+    file[change] = {"name": "../x", "sha256": "00"}.get(change, 7)
+    (tmp_path / "manifest.json").write_text(json.dumps(values))
+    with pytest.raises(ArchiveDamagedError):
+        await verify_archive(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", "[" * 100_000, '{"format": "other"}', '{"format": "pravega-wire archive"}', "\0"]
+)
+def test_what_is_no_manifest(tmp_path: Path, text: str) -> None:
+    (tmp_path / "manifest.json").write_text(text)
+    with pytest.raises(ArchiveDamagedError, match=r"manifest\.json cannot be read") as caught:
+        load(tmp_path)
+    assert caught.value.path == str(tmp_path / "manifest.json")
+
+
+@given(st.data())
+def test_a_damaged_manifest_never_raises_anything_else(data: st.DataObject) -> None:
+    text = manifest_of((ArchivedFile("a", 0, 9, 1, 1, 3, "x"),), 9).to_json()
+    at = data.draw(st.integers(0, len(text) - 1))
+    changed = text[:at] + data.draw(st.text(max_size=3)) + text[at + data.draw(st.integers(0, 40)) :]
+    with TemporaryDirectory() as directory:
+        (Path(directory) / "manifest.json").write_text(changed)
+        try:
+            load(Path(directory))
+        except ArchiveDamagedError:
+            pass
+
+
+@pytest.mark.parametrize("columns", [{"event": [b"a"]}, None])
+def test_files_that_are_something_else(tmp_path: Path, columns: dict[str, list[bytes]] | None) -> None:
+    path = tmp_path / "a.parquet"
+    if columns is None:
+        path.write_bytes(b"PAR1" + bytes(100) + b"PAR1")
+    else:
+        pq.write_table(pa.table(columns), path)
+    with pytest.raises(ArchiveDamagedError, match=r"a\.parquet"):
+        list(row_groups(tmp_path, 0, ArchivedFile("a.parquet", 0, 9, 1, 1, 3, "x")))
+
+
+def test_events_that_do_not_follow_each_other(tmp_path: Path) -> None:
+    (file,) = part(tmp_path, [b"a", b"b"])
+    for wrong in (replace(file, start_offset=5), replace(file, events=1), replace(file, end_offset=1)):
+        with pytest.raises(ArchiveDamagedError):
+            list(row_groups(tmp_path, 0, wrong))
+    with pytest.raises(ArchiveDamagedError, match="other segments"):
+        list(row_groups(tmp_path, 1, file))
+
+
+def test_one_process_at_a_time(tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from pravega_wire.archive.manifest import locked\n"
+        "with locked(Path(sys.argv[1])): pass"
+    )
+    with locked(tmp_path):
+        with pytest.raises(ArchiveError, match="another process"):
+            with locked(tmp_path):
+                raise AssertionError
+        done = subprocess.run(
+            [sys.executable, "-c", program, str(tmp_path)], capture_output=True, check=False
+        )
+        assert b"another process writes or restores" in done.stderr
+    assert subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False).returncode == 0
+
+
+# --- key ranges ----------------------------------------------------------------------------------
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[list[Ranged]]:
+    """The segments of each epoch of a stream, split and merged at random."""
+    number = 0
+    epochs: list[list[Ranged]] = []
+    for epoch in range(draw(st.integers(1, 6))):
+        last = epochs[-1] if epochs else []
+        if not last:
+            new = [(0.0, 1.0)]
+            kept: list[Ranged] = []
+        else:
+            first = draw(st.integers(0, len(last) - 1))
+            count = draw(st.integers(1, len(last) - first))
+            low, high = last[first].low, last[first + count - 1].high
+            cuts = sorted({low, high, *(low + (high - low) * draw(st.integers(1, 7)) / 8 for _ in range(2))})
+            new = list(pairwise(cuts))
+            kept = last[:first] + last[first + count :]
+        made = []
+        for one, other in new:
+            made.append(Ranged(segment_id(epoch, number), one, other))
+            number += 1
+        epochs.append(sorted(kept + made, key=lambda each: each.low))
+    return epochs
+
+
+@given(histories())
+def test_partitions_are_the_epochs(history: list[list[Ranged]]) -> None:
+    every = {each.segment_id: each for epoch in history for each in epoch}
+    for number, epoch in enumerate(history):
+        assert partition(every.values(), number) == tuple((each.low, each.high) for each in epoch)
+
+
+@given(histories(), st.data())
+def test_neighbours_keep_the_order(history: list[list[Ranged]], data: st.DataObject) -> None:
+    """Whatever segments have events: of two that overlap, the older is before the other on a chain."""
+    every = sorted({each for epoch in history for each in epoch}, key=lambda each: each.segment_id)
+    chosen = [each for each in every if data.draw(st.booleans())]
+    before, after = neighbours(chosen)
+    by_id = {each.segment_id: each for each in chosen}
+    for each in chosen:
+        reached, waiting = set(), [each.segment_id]
+        while waiting:
+            for one in before[waiting.pop()]:
+                assert one < each.segment_id
+                if one not in reached:
+                    reached.add(one)
+                    waiting.append(one)
+        overlapping = {
+            one.segment_id
+            for one in chosen
+            if one.segment_id < each.segment_id and one.low < each.high and each.low < one.high
+        }
+        assert overlapping <= reached
+        for one in after[each.segment_id]:
+            assert each.segment_id in before[one]
+            assert by_id[one].low < each.high
+            assert each.low < by_id[one].high
