@@ -1,28 +1,30 @@
-"""Definitions shared by all commands: exit codes, connection arguments, output."""
+"""Definitions shared by all commands that need nothing but the standard library: exit codes, plain output."""
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import TextIO
 
-from pravega_wire.config import PravegaConfig
 from pravega_wire.errors import (
+    ArchiveDamagedError,
+    CaptureError,
+    DecodeError,
     FencedError,
     IngestedSourceChangedError,
     IngestedStreamGoneError,
     IngestError,
     InvalidArgumentError,
+    MissingExtraError,
+    NotFoundError,
     PravegaError,
     StreamSealedError,
     TransactionOutcomeUnknownError,
+    TransactionUnknownError,
 )
 
-__all__ = ["Command", "Exit", "add_connection", "connection", "exit_code", "flush", "say", "warn"]
+__all__ = ["EXIT_CODES", "AbsentError", "Exit", "exit_code", "flush", "let_go", "say", "warn"]
 
 
 class Exit(IntEnum):
@@ -39,37 +41,20 @@ class Exit(IntEnum):
     UNDECIDED = 4
     """Continuing would lose or repeat data: a person has to decide."""
     NOTHING = 5
-    """No file matches."""
+    """What the command is about does not exist: no file matches, no such scope, stream, group, table, key."""
     INTERRUPTED = 130
     """The user interrupted the command."""
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
-    """One command.
-
-    :ivar name: name of the command.
-    :ivar help: short description, for the list of commands.
-    :ivar description: description, for the command's own ``--help``.
-    :ivar arguments: adds the command's arguments to its parser.
-    :ivar run: runs the command and returns the exit code.
-    """
-
-    name: str
-    help: str
-    description: str
-    arguments: Callable[[argparse.ArgumentParser], None]
-    run: Callable[[argparse.Namespace], Awaitable[Exit]]
+EXIT_CODES = (
+    "exit codes: 0 done; 1 the server or the network failed, or doctor found a problem; 2 wrong arguments "
+    "or input, or a sealed stream; 3 another process is doing the same work; 4 a person has to decide; 5 "
+    "no file matches, or what was named does not exist; 130 interrupted"
+)
 
 
-def add_connection(parser: argparse.ArgumentParser) -> None:
-    """Add the connection arguments to a parser."""
-    PravegaConfig.add_arguments(parser)
-
-
-def connection(arguments: argparse.Namespace) -> PravegaConfig:
-    """Return the connection settings from the arguments of :func:`add_connection` and the environment."""
-    return PravegaConfig.from_namespace(arguments)
+class AbsentError(PravegaError):
+    """What a command was asked for does not exist, and the server has no error for that."""
 
 
 def exit_code(error: PravegaError) -> Exit:
@@ -80,8 +65,19 @@ def exit_code(error: PravegaError) -> Exit:
         error, IngestedSourceChangedError | IngestedStreamGoneError | TransactionOutcomeUnknownError
     ):
         return Exit.UNDECIDED
-    if isinstance(error, InvalidArgumentError | IngestError | StreamSealedError):
+    if isinstance(
+        error,
+        InvalidArgumentError
+        | IngestError
+        | StreamSealedError
+        | MissingExtraError
+        | CaptureError
+        | DecodeError
+        | ArchiveDamagedError,
+    ):
         return Exit.USAGE
+    if isinstance(error, NotFoundError | AbsentError | TransactionUnknownError):
+        return Exit.NOTHING
     return Exit.FAILED
 
 
@@ -101,6 +97,16 @@ def flush() -> None:
         _write(stream, "")
 
 
+def let_go(stream: TextIO) -> None:
+    """Send an output whose reader has gone away to nowhere.
+
+    Otherwise, writing the rest of its buffer would fail again when the interpreter ends.
+    """
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, stream.fileno())
+    os.close(null)
+
+
 def _write(stream: TextIO | None, text: str) -> None:
     if stream is None:
         # The process was started with this descriptor closed.
@@ -109,7 +115,4 @@ def _write(stream: TextIO | None, text: str) -> None:
         stream.write(text)
         stream.flush()
     except BrokenPipeError:
-        # Writing the rest of the buffer would fail again when the interpreter ends.
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, stream.fileno())
-        os.close(null)
+        let_go(stream)

@@ -2,92 +2,46 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
-import time
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal
 
-from pravega_wire.cli.common import Command, Exit, add_connection, connection, say, warn
+import click
+
+from pravega_wire.cli.common import Exit, say, warn
+from pravega_wire.cli.frame import Session, WireCommand, passed
+from pravega_wire.cli.output import is_terminal
+from pravega_wire.cli.values import counted, size_text
 from pravega_wire.errors import InvalidArgumentError
 from pravega_wire.ingest.engine import Progress
 from pravega_wire.ingest.files import FileIngester, LeftOut
 from pravega_wire.ingest.samples import Parse, byte_lines, csv_rows
-from pravega_wire.stream.client import open_client
+from pravega_wire.stream.client import PravegaClient
 
 __all__ = ["COMMAND"]
 
-_EVERY_SECONDS = 0.2
+
+@dataclass(frozen=True, slots=True)
+class _Arguments:
+    folder: Path
+    stream: str
+    sync: str
+    glob: str
+    format: str | None
+    key_column: str | None
+    json: bool
+    delimiter: str
+    encoding: str
+    keep_empty: bool
+    exact_lines: bool
+    segments: int
+    ignore_changes: bool
+    if_unknown: Literal["raise", "committed", "aborted"]
+    quiet: bool
 
 
-def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="folder with the files")
-    parser.add_argument(
-        "--stream", required=True, metavar="SCOPE/STREAM", help="stream to write the events to"
-    )
-    parser.add_argument(
-        "--sync",
-        required=True,
-        metavar="SCOPE/STREAM",
-        help="stream in which the progress is recorded; use a different one for each folder",
-    )
-    parser.add_argument(
-        "--glob",
-        default="*",
-        metavar="PATTERN",
-        help="pattern for the names of the files (default: all files)",
-    )
-    what = parser.add_argument_group("events")
-    what.add_argument(
-        "--format",
-        choices=("csv", "lines"),
-        help="csv: one event for each row after the header; lines: one event for each line (default: csv if "
-        "the pattern ends in .csv or --key-column is given, otherwise lines)",
-    )
-    what.add_argument("--key-column", metavar="NAME", help="CSV column with the routing key")
-    what.add_argument(
-        "--json", action="store_true", help="convert CSV rows to JSON objects (default: keep them unchanged)"
-    )
-    what.add_argument(
-        "--delimiter", default=",", metavar="CHAR", help="delimiter between CSV fields (default: a comma)"
-    )
-    what.add_argument("--encoding", default="utf-8-sig", help="encoding of CSV files (default: UTF-8)")
-    what.add_argument(
-        "--keep-empty",
-        action="store_true",
-        help="write an event for each empty line too (default: skip them)",
-    )
-    what.add_argument(
-        "--exact-lines",
-        action="store_true",
-        help="keep all bytes between line feeds (default: remove a carriage return before the line feed, "
-        "and a UTF-8 byte order mark at the start of a file)",
-    )
-    how = parser.add_argument_group("streams and recovery")
-    how.add_argument(
-        "--segments",
-        type=int,
-        default=10,
-        metavar="N",
-        help="number of segments of the stream, if it is created (default: 10)",
-    )
-    how.add_argument(
-        "--ignore-changes",
-        action="store_true",
-        help="continue after the last ingested file name even if ingested files have changed or no longer "
-        "exist; new files with names before it are not ingested",
-    )
-    how.add_argument(
-        "--if-unknown",
-        choices=("raise", "committed", "aborted"),
-        default="raise",
-        help="what to assume about the last transaction if the server has no record of it; raise stops with "
-        "an error (default)",
-    )
-    parser.add_argument("--quiet", action="store_true", help="do not show progress")
-    add_connection(parser)
-
-
-def _parse(arguments: argparse.Namespace) -> Parse:
+def _parse(arguments: _Arguments) -> Parse:
     chosen = arguments.format
     if chosen is None:
         chosen = "csv" if arguments.key_column or arguments.glob.lower().endswith(".csv") else "lines"
@@ -106,28 +60,58 @@ def _parse(arguments: argparse.Namespace) -> Parse:
 
 
 class _Show:
-    """Shows progress on standard error: one changing line on a terminal, otherwise a line for each file."""
+    """Shows progress on standard error: a bar with rate and time left on a terminal, otherwise a line for
+    each
+    file."""
 
     def __init__(self) -> None:
-        self._terminal = sys.stderr is not None and sys.stderr.isatty()
+        self._terminal = is_terminal(sys.stderr)
         self._files = 0
-        self._last = 0.0
+        self._bar: Any = None
 
     def __call__(self, progress: Progress) -> None:
-        now = time.monotonic()
-        new_file = progress.done != self._files
         if self._terminal:
-            if new_file or now - self._last >= _EVERY_SECONDS:
-                warn(f"\r\x1b[K{_sentence(progress)}", end="")
-                self._last = now
-        elif new_file:
+            self._draw(progress)
+        elif progress.done != self._files:
             warn(_sentence(progress))
         self._files = progress.done
 
+    def _draw(self, progress: Progress) -> None:
+        if self._bar is None:
+            self._bar = _bar()
+            # Time left is estimated from the files of this run.
+            self._bar.add_task("", total=progress.total - progress.skipped, what="")
+            self._bar.start()
+        what = f"{counted(progress.events, 'event')}, {size_text(progress.bytes)}"
+        self._bar.update(0, completed=progress.done, what=what)
+
     def end(self) -> None:
-        """Clear the changing line."""
-        if self._terminal and self._last:
-            warn("\r\x1b[K", end="")
+        """Remove the bar."""
+        if self._bar is not None:
+            self._bar.stop()
+
+
+def _bar() -> Any:
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    return Progress(
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("files"),
+        TextColumn("{task.fields[what]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
 
 
 def _sentence(progress: Progress) -> str:
@@ -141,39 +125,99 @@ def _left_out(thing: LeftOut) -> None:
     warn(f"skipped: {thing.name} is {thing.why}")
 
 
-async def _run(arguments: argparse.Namespace) -> Exit:
+async def _ingest(client: PravegaClient, arguments: _Arguments, parse: Parse) -> Progress:
     show = _Show()
-    parse = _parse(arguments)
-    config = connection(arguments)
     try:
-        async with open_client(config) as client:
-            ingester = FileIngester(
-                client,
-                arguments.stream,
-                arguments.sync,
-                parse=parse,
-                on_changed="ignore" if arguments.ignore_changes else "raise",
-                if_unknown=arguments.if_unknown,
-                segments=arguments.segments,
-                progress=None if arguments.quiet else show,
-                left_out=_left_out,
-            )
-            result = await ingester.run(arguments.folder, arguments.glob)
+        ingester = FileIngester(
+            client,
+            arguments.stream,
+            arguments.sync,
+            parse=parse,
+            on_changed="ignore" if arguments.ignore_changes else "raise",
+            if_unknown=arguments.if_unknown,
+            segments=arguments.segments,
+            progress=None if arguments.quiet else show,
+            left_out=_left_out,
+        )
+        return await ingester.run(arguments.folder, arguments.glob)
     finally:
         show.end()
+
+
+@click.command(
+    cls=WireCommand,
+    name="ingest",
+    help="Write the events in the files of a folder to a stream, in the order of the file names. Each file "
+    "is one transaction. Run the command again after any failure: every event still ends up in the stream "
+    "exactly once.",
+    examples=(
+        "pravega-wire ingest files --stream demo/readings --sync demo/readings-sync",
+        "# rows of CSV files, in order for each station",
+        "pravega-wire ingest files --glob '*.csv' --key-column station \\",
+        "  --stream demo/readings --sync demo/readings-sync",
+    ),
+)
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--stream", required=True, metavar="SCOPE/STREAM", help="stream to write the events to")
+@click.option(
+    "--sync",
+    required=True,
+    metavar="SCOPE/STREAM",
+    help="stream in which the progress is recorded; use a different one for each folder",
+)
+@click.option(
+    "--glob", default="*", metavar="PATTERN", help="pattern for the names of the files (default: all files)"
+)
+@click.option(
+    "--format",
+    type=click.Choice(["csv", "lines"]),
+    help="csv: one event for each row after the header; lines: one event for each line (default: csv if "
+    "the pattern ends in .csv or --key-column is given, otherwise lines)",
+)
+@click.option("--key-column", metavar="NAME", help="CSV column with the routing key")
+@click.option("--json", is_flag=True, help="convert CSV rows to JSON objects (default: keep them unchanged)")
+@click.option(
+    "--delimiter", default=",", metavar="CHAR", help="delimiter between CSV fields (default: a comma)"
+)
+@click.option("--encoding", default="utf-8-sig", help="encoding of CSV files (default: UTF-8)")
+@click.option(
+    "--keep-empty", is_flag=True, help="write an event for each empty line too (default: skip them)"
+)
+@click.option(
+    "--exact-lines",
+    is_flag=True,
+    help="keep all bytes between line feeds (default: remove a carriage return before the line feed, and a "
+    "UTF-8 byte order mark at the start of a file)",
+)
+@click.option(
+    "--segments",
+    type=int,
+    default=10,
+    metavar="N",
+    help="number of segments of the stream, if it is created (default: 10)",
+)
+@click.option(
+    "--ignore-changes",
+    is_flag=True,
+    help="continue after the last ingested file name even if ingested files have changed or no longer "
+    "exist; new files with names before it are not ingested",
+)
+@click.option(
+    "--if-unknown",
+    type=click.Choice(["raise", "committed", "aborted"]),
+    default="raise",
+    help="what to assume about the last transaction if the server has no record of it; raise stops with an "
+    "error (default)",
+)
+@click.option("--quiet", is_flag=True, help="do not show progress")
+@passed
+def COMMAND(session: Session, **given: Any) -> Exit:
+    """See ``help``."""
+    arguments = _Arguments(**given)
+    parse = _parse(arguments)
+    result = session.call(lambda client: _ingest(client, arguments, parse))
     if not result.total:
         warn(f"error: no file in {arguments.folder} matches {arguments.glob!r}")
         return Exit.NOTHING
     say(_sentence(result))
     return Exit.DONE
-
-
-COMMAND = Command(
-    name="ingest",
-    help="write the files of a folder to a stream, each exactly once",
-    description="Write the events in the files of a folder to a stream, in the order of the file names. Each "
-    "file is one transaction. Run the command again after any failure: every event still ends up in the "
-    "stream exactly once.",
-    arguments=_arguments,
-    run=_run,
-)

@@ -1,0 +1,136 @@
+"""The command ``archive``: streams to Parquet files and back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pravega_wire.cli.common import warn
+from pravega_wire.cli.frame import SIZE, STREAM, Session, WireGroup, passed
+
+if TYPE_CHECKING:
+    from pravega_wire.archive import Stage
+
+__all__ = ["COMMAND"]
+
+_DIRECTORY = click.Path(file_okay=False, path_type=Path)
+
+
+@click.group(
+    cls=WireGroup,
+    help="Keep the events of streams in Parquet files. After a failure, repeat the same command: it goes on "
+    "where it was.",
+)
+def COMMAND() -> None:
+    """See ``help``."""
+
+
+def _progress(stage: Stage, about: str) -> None:
+    from pravega_wire.archive import Stage
+
+    if stage in (Stage.RECORDED, Stage.RESTORED):
+        warn(f"{about}: {stage.value}")
+
+
+@COMMAND.command(
+    "create",
+    help="Write the events between two cuts of a stream to files in DIRECTORY.",
+    examples=("pravega-wire archive create demo/readings readings-2026",),
+)
+@click.argument("name", metavar="STREAM", type=STREAM)
+@click.argument("directory", metavar="DIRECTORY", type=_DIRECTORY)
+@click.option("--start", default="earliest", show_default=True, metavar="CUT", help="cut to start from")
+@click.option("--end", default="latest", show_default=True, metavar="CUT", help="cut to end at")
+@click.option("--skip-truncated", is_flag=True, help="archive what is left if data between the cuts is gone")
+@click.option(
+    "--part-size", type=SIZE, metavar="SIZE", help="size of a file's part of a segment, such as 64MB"
+)
+@passed
+def create(
+    session: Session,
+    name: str,
+    directory: Path,
+    start: str,
+    end: str,
+    skip_truncated: bool,
+    part_size: int | None,
+) -> None:
+    """See ``help``."""
+    from pravega_wire.archive import archive_stream
+
+    more: dict[str, Any] = {} if part_size is None else {"part_bytes": part_size}
+    manifest = session.call(
+        lambda client: archive_stream(
+            client,
+            name,
+            directory,
+            start=start,
+            end=end,
+            on_truncated="skip_to_head" if skip_truncated else "raise",
+            observer=_progress,
+            **more,
+        )
+    )
+    session.out.did(
+        f"{directory} holds {manifest.events} events of {manifest.stream}",
+        {"directory": str(directory), "stream": str(manifest.stream), "events": manifest.events},
+    )
+
+
+@COMMAND.command(
+    "restore",
+    help="Write the events of an archive to a stream, each exactly once. STREAM is created if it does not "
+    "exist.",
+    examples=("pravega-wire archive restore readings-2026 demo/readings-again",),
+)
+@click.argument("directory", metavar="DIRECTORY", type=_DIRECTORY)
+@click.argument("name", metavar="STREAM", type=STREAM)
+@click.option("--append", is_flag=True, help="allow a stream that has events already")
+@passed
+def restore(session: Session, directory: Path, name: str, append: bool) -> None:
+    """See ``help``."""
+    from pravega_wire.archive import restore_stream
+
+    restored = session.call(
+        lambda client: restore_stream(client, directory, name, append=append, observer=_progress)
+    )
+    session.out.did(
+        f"{restored.stream} holds {restored.events} events of {directory}",
+        {"directory": str(directory), "stream": str(restored.stream), "events": restored.events},
+    )
+
+
+@COMMAND.command(
+    "verify",
+    help="Check the files of an archive. With --compare, also read the stream and compare all events.",
+    examples=(
+        "pravega-wire archive verify readings-2026",
+        "pravega-wire archive verify readings-2026 --compare",
+    ),
+)
+@click.argument("directory", metavar="DIRECTORY", type=_DIRECTORY)
+@click.option("--compare", is_flag=True, help="also compare with the stream it was made from")
+@passed
+def verify(session: Session, directory: Path, compare: bool) -> None:
+    """See ``help``."""
+    import trio
+
+    from pravega_wire.archive import verify_archive
+
+    if compare:
+        manifest = session.call(lambda client: verify_archive(directory, client))
+        text = f"{directory} and {manifest.stream} have the same {manifest.events} events"
+    else:
+        manifest = trio.run(verify_archive, directory)
+        text = f"{directory} is whole: {manifest.events} events of {manifest.stream}"
+    session.out.did(
+        text,
+        {
+            "directory": str(directory),
+            "stream": str(manifest.stream),
+            "events": manifest.events,
+            "compared": compare,
+        },
+    )

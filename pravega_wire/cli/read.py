@@ -1,0 +1,205 @@
+"""The command ``read``: read the events of a stream, or follow it."""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pravega_wire.cli.common import warn
+from pravega_wire.cli.frame import DURATION, GROUP, STREAM, Session, WireCommand, passed
+from pravega_wire.cli.output import is_terminal
+from pravega_wire.cli.values import counted
+from pravega_wire.cli.work import points, reading
+from pravega_wire.errors import InvalidArgumentError
+from pravega_wire.stream.client import PravegaClient
+from pravega_wire.types import ScopedStream, StreamCut
+
+__all__ = ["COMMAND"]
+
+_SUFFIXES = {".parquet": "parquet", ".arrow": "arrow", ".feather": "arrow", ".jsonl": "json", ".json": "json"}
+
+
+@click.command(
+    cls=WireCommand,
+    name="read",
+    help="Print the events of a stream, each on a line. It ends at the position that is the tail when it "
+    f"begins, or goes on with --follow. POSITION is {points.HELP}.",
+    examples=(
+        "pravega-wire read demo/readings",
+        "# new events only, until Ctrl-C, with their places",
+        "pravega-wire read demo/readings --from tail --follow --json",
+        "# continue where the last run of this group ended",
+        "pravega-wire read demo/readings --group nightly",
+        "pravega-wire read demo/readings --output readings.parquet",
+    ),
+)
+@click.argument("name", metavar="STREAM", type=STREAM)
+@click.option("--from", "start", metavar="POSITION", help="where to begin (default: head)")
+@click.option("--to", "end", metavar="POSITION", help="where to end (default: the tail when it begins)")
+@click.option("--follow", "-f", is_flag=True, help="wait for more events at the tail")
+@click.option("--limit", "-n", type=int, metavar="N", help="end after N events")
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(reading.FORMATS),
+    help="raw: the bytes of each event and a line feed (default); json: an object with the event, its "
+    "segment, offset and pointer; hex; arrow and parquet: for files",
+)
+@click.option("--no-newline", is_flag=True, help="with raw: nothing between events")
+@click.option(
+    "--output",
+    "-o",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="write to this file; .parquet, .arrow, .feather and .jsonl choose the format",
+)
+@click.option(
+    "--skip-truncated", is_flag=True, help="continue at the head if data was truncated (default: an error)"
+)
+@click.option(
+    "--group",
+    metavar="GROUP",
+    type=GROUP,
+    help="read as a member of this reader group, which remembers where it is; it is created if it does not "
+    "exist",
+)
+@click.option("--reader", metavar="NAME", help="with --group: name of the reader (default: host and process)")
+@click.option(
+    "--idle",
+    type=DURATION,
+    default="5s",
+    show_default=True,
+    metavar="TIME",
+    help="with --group, without --follow: end after this time without an event",
+)
+@passed
+def COMMAND(
+    session: Session,
+    name: str,
+    start: str | None,
+    end: str | None,
+    follow: bool,
+    limit: int | None,
+    format_: str | None,
+    no_newline: bool,
+    output: Path | None,
+    skip_truncated: bool,
+    group: str | None,
+    reader: str | None,
+    idle: float,
+) -> None:
+    """See ``help``."""
+    if follow and end is not None:
+        raise InvalidArgumentError("--follow goes on for ever, --to ends: choose one")
+    if group is None and reader is not None:
+        raise InvalidArgumentError("--reader needs --group")
+    if group is not None and (end is not None or skip_truncated):
+        raise InvalidArgumentError("--to and --skip-truncated do not go with --group")
+    chosen = _format(format_, output, as_json=session.out.as_json)
+    first = points.parse_point(start or "head")
+    last = None if end is None else points.parse_point(end)
+    with ExitStack() as stack:
+        written = reading.Written(_sink(session, stack, chosen, output, joined=no_newline), limit)
+
+        async def work(client: PravegaClient) -> None:
+            stream = client.config.resolve(name)
+            if group is not None:
+                begin = None if start is None else await points.resolve(client, stream, first)
+                await _in_group(client, stream, group, reader, begin, written, None if follow else idle)
+                return
+            cut = await points.resolve(client, stream, first)
+            until = await client.tail(stream) if last is None else await points.resolve(client, stream, last)
+            if follow:
+                if skip_truncated:
+                    cut = (await client.stream_layout(stream)).join(cut, await client.head(stream))
+                await reading.follow(client, cut, written)
+                return
+            ranges = await client.segment_ranges(
+                stream, cut, until, on_truncated="skip_to_head" if skip_truncated else "raise"
+            )
+            total = sum(each.length for each in ranges)
+            visible = output is not None or not is_terminal(_stdout())
+            with ExitStack() as bar:
+                advance = (
+                    _nothing if not visible else bar.enter_context(session.out.progress("reading", total))
+                )
+                await reading.between(client, ranges, written, advance)
+
+        session.call(work)
+    if output is not None:
+        session.out.did(
+            f"{counted(written.events, 'event')}, {counted(written.bytes, 'byte')} written to {output}",
+            {"file": str(output), "events": written.events, "bytes": written.bytes},
+        )
+
+
+def _nothing(amount: int) -> None:
+    """Progress that nobody watches."""
+
+
+def _stdout() -> Any:
+    import sys
+
+    return sys.stdout
+
+
+def _format(given: str | None, output: Path | None, *, as_json: bool) -> str:
+    """Return the format of the output."""
+    if as_json and output is None and given not in (None, "json"):
+        raise InvalidArgumentError(f"--json prints events as json, --format as {given}: choose one")
+    found = given
+    if found is None and output is not None:
+        found = _SUFFIXES.get(output.suffix.lower())
+    if found is None:
+        found = "json" if as_json and output is None else "raw"
+    if found in ("arrow", "parquet") and output is None:
+        raise InvalidArgumentError(f"the format {found} needs a file: --output FILE")
+    return found
+
+
+def _sink(
+    session: Session, stack: ExitStack, chosen: str, output: Path | None, *, joined: bool
+) -> reading.Sink:
+    if output is None:
+        return reading.TextSink(session.out.raw, reading.show(chosen, joined=joined))
+    if chosen in ("arrow", "parquet"):
+        return stack.enter_context(reading.FileSink(output, chosen))
+    file = stack.enter_context(output.open("wb"))
+    return reading.TextSink(file.write, reading.show(chosen, joined=joined))
+
+
+async def _in_group(
+    client: PravegaClient,
+    stream: ScopedStream,
+    group: str,
+    reader: str | None,
+    start: StreamCut | None,
+    written: reading.Written,
+    idle: float | None,
+) -> None:
+    named = client.config.resolve(group) if "/" in group or client.config.default_scope else None
+    name = ScopedStream(stream.scope, group) if named is None else named
+    if await client.reader_group_exists(name):
+        if start is not None:
+            raise InvalidArgumentError(
+                f"reader group {name} exists already and continues where it is: --from is for a new one; "
+                "move it with: pravega-wire group reset"
+            )
+    else:
+        # A stream that does not exist must not leave a group behind.
+        await client.stream_configuration(stream)
+        await client.create_reader_group(name, [stream if start is None else start])
+        warn(f"reader group {name} was created")
+    async with client.reader_group(name) as opened:
+        if stream not in opened.streams:
+            raise InvalidArgumentError(
+                f"reader group {name} does not read stream {stream}, but "
+                f"{', '.join(map(str, opened.streams))}"
+            )
+        async with opened.reader(reader or f"{socket.gethostname()}-{os.getpid()}") as member:
+            await reading.from_group(member, written, idle)

@@ -1,0 +1,116 @@
+"""The command ``txn``: list, look at and abort transactions."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+from uuid import UUID
+
+import click
+
+from pravega_wire.cli.common import AbsentError
+from pravega_wire.cli.frame import STREAM, Session, WireGroup, confirm, passed, yes_option
+from pravega_wire.cli.output import Column
+from pravega_wire.cli.values import duration_text
+from pravega_wire.cli.work import transactions
+from pravega_wire.controller.types import TxnStatus
+from pravega_wire.stream.client import PravegaClient
+
+__all__ = ["COMMAND"]
+
+
+@click.group(
+    cls=WireGroup,
+    help="List, look at and abort transactions. Neither events nor positions tell about open transactions: "
+    "what is in them becomes visible when they are committed.",
+)
+def COMMAND() -> None:
+    """See ``help``."""
+
+
+@COMMAND.command(
+    "list",
+    help="List the open transactions of a stream: when they began, and how long their leases last. This "
+    "reads the controller's own tables: an administrator may, and everybody where authorization is off. "
+    "With --completed it lists the outcomes that the controller still remembers.",
+    examples=("pravega-wire txn list demo/readings", "pravega-wire txn list demo/readings --completed"),
+)
+@click.argument("name", metavar="STREAM", type=STREAM)
+@click.option("--completed", is_flag=True, help="list completed transactions instead of open ones")
+@passed
+def list_(session: Session, name: str, completed: bool) -> None:
+    """See ``help``."""
+    stream = session.resolved.config.resolve(name)
+    if completed:
+        outcomes = session.call(lambda client: client.completed_transactions(stream))
+        session.out.rows(
+            [{"transaction": str(each), "status": status} for each, status in outcomes.items()],
+            [Column("transaction", "TRANSACTION"), Column("status", "STATUS")],
+        )
+        return
+
+    async def work(client: PravegaClient) -> list[transactions.OpenTransaction]:
+        await client.stream_configuration(stream)
+        return await transactions.open_transactions(client, stream)
+
+    found = session.call(work)
+    now = time.time() * 1000
+    session.out.rows(
+        [_row(each, now) for each in found],
+        [
+            Column("transaction", "TRANSACTION"),
+            Column("status", "STATUS"),
+            Column("began", "BEGAN", "time"),
+            Column("age", "AGE"),
+            Column("lease", "LEASE LEFT"),
+        ],
+    )
+
+
+def _row(each: transactions.OpenTransaction, now: float) -> dict[str, Any]:
+    return {
+        "transaction": str(each.id),
+        "status": each.status,
+        "began": each.began,
+        "lease_until": each.lease_until,
+        "ends_by": each.ends_by,
+        "age": duration_text(max(0.0, (now - each.began) / 1000)),
+        "lease": duration_text((each.lease_until - now) / 1000),
+    }
+
+
+@COMMAND.command(
+    "status",
+    help="Print the state of a transaction: open, committing, committed, aborting or aborted.",
+    examples=("pravega-wire txn status demo/readings 00000000-0000-0000-0000-00000000002a",),
+)
+@click.argument("name", metavar="STREAM", type=STREAM)
+@click.argument("transaction", type=click.UUID, metavar="ID")
+@passed
+def status(session: Session, name: str, transaction: UUID) -> None:
+    """See ``help``."""
+    found = session.call(lambda client: client.transaction_status(name, transaction))
+    if found is TxnStatus.UNKNOWN:
+        raise AbsentError(f"the controller has no record of transaction {transaction} on stream {name}")
+    session.out.did(found.name.lower(), {"transaction": str(transaction), "status": found})
+
+
+@COMMAND.command(
+    "abort",
+    help="Abort open transactions: their events are discarded, and what wrote them fails.",
+    examples=("pravega-wire txn abort demo/readings 00000000-0000-0000-0000-00000000002a --yes",),
+)
+@click.argument("name", metavar="STREAM", type=STREAM)
+@click.argument("ids", type=click.UUID, metavar="ID...", nargs=-1, required=True)
+@yes_option
+@passed
+def abort(session: Session, name: str, ids: tuple[UUID, ...], yes: bool) -> None:
+    """See ``help``."""
+    confirm(f"Abort transaction {', '.join(map(str, ids))} on stream {name}?", yes=yes)
+
+    async def work(client: PravegaClient) -> None:
+        for each in ids:
+            await client.abort_transaction(name, each)
+            session.out.did(f"transaction {each} is aborted", {"transaction": str(each), "aborted": True})
+
+    session.call(work)

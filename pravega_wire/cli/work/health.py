@@ -1,0 +1,383 @@
+"""Looking for what is wrong: with the way to a cluster, with its stores, transactions and sinks."""
+
+from __future__ import annotations
+
+import base64
+import importlib
+import json
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Final, Literal
+from uuid import UUID
+
+import trio
+
+from pravega_wire.cli.settings import Resolved
+from pravega_wire.cli.values import duration_text
+from pravega_wire.cli.work.transactions import (
+    OpenTransaction,
+    UnlistableError,
+    open_transactions,
+    stores_of,
+)
+from pravega_wire.controller.tokens import Access, expiry_of
+from pravega_wire.controller.types import TxnStatus
+from pravega_wire.errors import AuthError, PravegaError
+from pravega_wire.protocol import commands as c
+from pravega_wire.stream.client import PravegaClient
+from pravega_wire.types import Endpoint, ScopedStream
+
+__all__ = [
+    "LEDGER_SUFFIX", "Finding", "examine", "issued_at", "judge_clock", "judge_transactions", "next_action",
+]  # fmt: skip
+
+LEDGER_SUFFIX: Final = "-spark-ledger"
+
+_HELLO_SECONDS: Final = 10.0
+_LISTING_SECONDS: Final = 2.0
+_CLOCK_SECONDS: Final = 5.0
+_COMMITTING_SECONDS: Final = 60.0
+
+State = Literal["ok", "warning", "problem", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was found in one check.
+
+    :ivar check: what was looked at.
+    :ivar state: the verdict. ``unknown``: it cannot be told from here.
+    :ivar finding: a sentence.
+    """
+
+    check: str
+    state: State
+    finding: str
+
+
+async def examine(
+    client: PravegaClient,
+    resolved: Resolved,
+    streams: Sequence[ScopedStream],
+    ledgers: Sequence[ScopedStream],
+) -> AsyncIterator[Finding]:
+    """Make all checks, one after the other; later ones that cannot work are left out.
+
+    :param client: a client.
+    :param resolved: its settings.
+    :param streams: streams whose transactions are looked at; without any, those of the default scope.
+    :param ledgers: ledgers of exactly-once sinks, besides those that are found by their names.
+    """
+    config = resolved.config
+    source = next(each.source for each in resolved.found if each.setting == "controller")
+    yield Finding("settings", "ok", f"controller {config.controller_uri} (from: {source})")
+    started = trio.current_time()
+    try:
+        scopes = await client.list_scopes()
+    except AuthError as error:
+        yield Finding("controller", "ok", "answers")
+        yield Finding("credentials", "problem", error.message)
+        return
+    except PravegaError as error:
+        yield Finding("controller", "problem", error.message)
+        return
+    took = duration_text(trio.current_time() - started)
+    yield Finding("controller", "ok", f"answered in {took}; {len(scopes)} scopes are visible")
+    yield await _servers(client)
+    found = list(streams)
+    if not found and config.default_scope is not None:
+        try:
+            found = await client.list_streams(config.default_scope)
+        except PravegaError as error:
+            yield Finding("scope", "problem", error.message)
+    async for finding in _token(client, found):
+        yield finding
+    stores = await stores_of(client, found[0] if found else None)
+    for each in stores:
+        yield await _store(client, each)
+    yield Finding(
+        "versions",
+        "unknown",
+        "controller and stores do not tell their releases, only versions of the wire protocol",
+    )
+    async for finding in _transactions(client, found, stores):
+        yield finding
+    known = [*ledgers, *(each for each in found if each.name.endswith(LEDGER_SUFFIX) and each not in ledgers)]
+    async for finding in _ledgers(client, known):
+        yield finding
+
+
+async def _servers(client: PravegaClient) -> Finding:
+    # A standalone server answers this with errors, which would be retried for long.
+    with trio.move_on_after(_LISTING_SECONDS):
+        try:
+            servers = await client._core.controller.get_controller_server_list()
+        except PravegaError as error:
+            return Finding("controllers", "unknown", error.message)
+        names = ", ".join(sorted(f"{each.host}:{each.port}" for each in servers))
+        return Finding("controllers", "ok", f"{len(servers)}: {names}")
+    return Finding("controllers", "unknown", "this server does not list its controllers")
+
+
+async def _token(client: PravegaClient, streams: Sequence[ScopedStream]) -> AsyncIterator[Finding]:
+    """Check that the controller issues delegation tokens, and compare clocks by them."""
+    credentials = "credentials are set" if client.config.credentials is not None else "no credentials are set"
+    if not streams:
+        yield Finding(
+            "credentials", "unknown", f"{credentials}; name a stream (or --scope) to check its token"
+        )
+        return
+    stream = streams[0]
+    try:
+        token = await client._core.controller.get_delegation_token(stream.scope, stream.name, Access.READ)
+    except PravegaError as error:
+        yield Finding("credentials", "problem", f"no token for stream {stream}: {error.message}")
+        return
+    if not token:
+        yield Finding("credentials", "ok", f"{credentials}; authorization is off: tokens are empty")
+        yield Finding("clock", "unknown", "the server's clock appears in no answer without authorization")
+        return
+    now = time.time()
+    expiry = expiry_of(token)
+    held = "does not expire" if expiry is None else f"holds for {duration_text(expiry - now)}"
+    yield Finding("credentials", "ok", f"{credentials}; a new token for stream {stream} {held}")
+    yield judge_clock(issued_at(token), expiry, now)
+
+
+def issued_at(token: str) -> float | None:
+    """Return when a JSON Web Token was issued (seconds since 1970); None if it does not tell."""
+    parts = token.split(".")
+    if len(parts) != 3:
+        return None
+    try:
+        claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+        return float(claims["iat"])
+    except (ValueError, TypeError, LookupError, RecursionError):
+        return None
+
+
+def judge_clock(issued: float | None, expiry: float | None, now: float) -> Finding:
+    """Return the verdict about the clocks, from the times in a token that was just issued.
+
+    :param issued: when it was issued by the controller's clock, in whole seconds since 1970.
+    :param expiry: when it expires.
+    :param now: the present moment by this machine's clock.
+    """
+    if issued is None:
+        return Finding("clock", "unknown", "the token does not tell when it was issued")
+    ahead = now - issued
+    if expiry is not None and expiry <= now:
+        return Finding(
+            "clock",
+            "problem",
+            f"a new token has expired by this machine's clock, which is {duration_text(ahead)} ahead of the "
+            "controller's",
+        )
+    if abs(ahead) > _CLOCK_SECONDS:
+        side = "ahead of" if ahead > 0 else "behind"
+        return Finding(
+            "clock", "warning", f"this machine's clock is {duration_text(abs(ahead))} {side} the controller's"
+        )
+    return Finding("clock", "ok", f"at most {_CLOCK_SECONDS:g} s from the controller's")
+
+
+class _Greeted:
+    """Waits for the first answer of a store."""
+
+    def __init__(self) -> None:
+        self.done = trio.Event()
+        self.error: PravegaError | None = None
+
+    def on_reply(self, reply: c.Command) -> bool:
+        self.done.set()
+        return True
+
+    def on_lost(self, error: PravegaError) -> None:
+        self.error = error
+        self.done.set()
+
+
+async def _store(client: PravegaClient, endpoint: Endpoint) -> Finding:
+    """Ask a store for a segment that cannot exist: any answer will do."""
+    name = f"store {endpoint[0]}:{endpoint[1]}"
+    greeted = _Greeted()
+    started = trio.current_time()
+    try:
+        with trio.fail_after(_HELLO_SECONDS):
+            flow = await client._core.stores.pool.flow(endpoint, greeted)
+            try:
+                flow.send(
+                    c.GetStreamSegmentInfo(
+                        request_id=flow.next_request_id(),
+                        segment_name="_pravega-wire/doctor/0.#epoch.0",
+                        delegation_token="",
+                    )
+                )
+                await greeted.done.wait()
+                versions = flow.connection.versions
+            finally:
+                flow.close()
+    except trio.TooSlowError:
+        return Finding(name, "problem", f"no answer within {_HELLO_SECONDS:g} s")
+    except PravegaError as error:
+        return Finding(name, "problem", error.message)
+    if greeted.error is not None:
+        return Finding(name, "problem", greeted.error.message)
+    spoken = "" if versions is None else f"; it speaks wire versions {versions[0]} to {versions[1]}"
+    return Finding(name, "ok", f"answered in {duration_text(trio.current_time() - started)}{spoken}")
+
+
+# --- transactions -----------------------------------------------------------------------------------
+
+
+def judge_transactions(stream: ScopedStream, found: Sequence[OpenTransaction], now: float) -> Finding:
+    """Return the verdict about the open transactions of a stream.
+
+    :param stream: the stream.
+    :param found: its open transactions.
+    :param now: the present moment, in milliseconds since 1970.
+    """
+    check = f"transactions of {stream}"
+    late = [each for each in found if each.status is TxnStatus.OPEN and each.lease_until < now]
+    stuck = [
+        each
+        for each in found
+        if each.status is not TxnStatus.OPEN and now - each.began > _COMMITTING_SECONDS * 1000
+    ]
+    if late:
+        oldest = min(late, key=lambda each: each.lease_until)
+        return Finding(
+            check,
+            "warning",
+            f"{len(late)} of {len(found)} are open although their leases are over, the first, {oldest.id}, "
+            f"for {duration_text((now - oldest.lease_until) / 1000)}: the controller has not aborted them, "
+            "or the clocks differ",
+        )
+    if stuck:
+        return Finding(
+            check,
+            "warning",
+            f"{len(stuck)} have been committing or aborting for over a minute, the first is {stuck[0].id}",
+        )
+    if not found:
+        return Finding(check, "ok", "none is open")
+    age = duration_text(max(0.0, (now - found[0].began) / 1000))
+    return Finding(check, "ok", f"{len(found)} open, the oldest for {age}")
+
+
+async def _transactions(
+    client: PravegaClient, streams: Sequence[ScopedStream], stores: Sequence[Endpoint]
+) -> AsyncIterator[Finding]:
+    for stream in streams:
+        try:
+            await client.stream_configuration(stream)
+            found = await open_transactions(client, stream, stores)
+        except UnlistableError as error:
+            yield Finding(f"transactions of {stream}", "unknown", error.message)
+        except PravegaError as error:
+            yield Finding(f"transactions of {stream}", "problem", error.message)
+        else:
+            yield judge_transactions(stream, found, time.time() * 1000)
+
+
+# --- ledgers of exactly-once sinks ------------------------------------------------------------------
+
+
+def _adapter() -> ModuleType | None:
+    """Return the adapter's module of ledgers, if the adapter can be imported."""
+    try:
+        # By name: this package must not depend on the adapter, which has its own requirements.
+        return importlib.import_module("spark_adapter.ledger")
+    except ImportError:
+        return None
+
+
+async def _ledgers(client: PravegaClient, ledgers: Sequence[ScopedStream]) -> AsyncIterator[Finding]:
+    if not ledgers:
+        return
+    adapter = _adapter()
+    for ledger in ledgers:
+        check = f"ledger {ledger}"
+        if adapter is None:
+            yield Finding(check, "unknown", 'reading it needs: pip install "pravega-wire[spark]"')
+            continue
+        try:
+            state = adapter.LedgerState().after(*await _records(client, ledger, adapter))
+            for key, sink in state.sinks.items():
+                yield await _sink(client, check, key, sink, adapter)
+            if not state.sinks:
+                yield Finding(check, "ok", "it has no records")
+        except PravegaError as error:
+            yield Finding(check, "problem", error.message)
+
+
+async def _records(client: PravegaClient, ledger: ScopedStream, adapter: ModuleType) -> list[Any]:
+    async with client.revisioned_stream(ledger) as log:
+        records = []
+        async with await log.read_from(await log.fetch_oldest_revision()) as reader:
+            async for _, data in reader:
+                records.append(adapter.decode_record(data))
+        return records
+
+
+async def _sink(client: PravegaClient, check: str, key: Any, sink: Any, adapter: ModuleType) -> Finding:
+    claim = sink.claim
+    status = None
+    if claim is not None:
+        named = key.stream or sink.stream
+        if named is not None:
+            status = (await client.transaction_status(named, claim.txn)).name
+    outcome = (
+        adapter.TxnOutcome.of(status).name
+        if status is not None and claim is not None and claim.prepared is not None
+        else None
+    )
+    state, text = next_action(
+        last_done=sink.last_done,
+        claimed=None if claim is None else claim.batch,
+        transaction=None if claim is None else claim.txn,
+        prepared=claim is not None and claim.prepared is not None,
+        outcome=outcome,
+    )
+    return Finding(check, state, f"{key}: {text}")
+
+
+_OUTCOMES: Final[Mapping[str, tuple[State, str]]] = {
+    "COMMIT": ("warning", "the next run commits it"),
+    "WAIT": ("ok", "it is being committed; the next run only waits for it"),
+    "REWRITE": ("warning", "it was aborted, so the next run writes the batch again"),
+    "EVIDENCE": (
+        "warning",
+        "the server has forgotten it, so the next run decides by what the stream contains",
+    ),
+}
+
+
+def next_action(
+    *,
+    last_done: int | None,
+    claimed: int | None,
+    transaction: UUID | None,
+    prepared: bool,
+    outcome: str | None,
+) -> tuple[State, str]:
+    """Return what an exactly-once sink does next, according to its ledger.
+
+    :param last_done: number of the last batch that is done.
+    :param claimed: number of the batch that is being written, or None.
+    :param transaction: id of its transaction.
+    :param prepared: whether that batch is complete in its transaction.
+    :param outcome: name of the adapter's decision about a prepared batch.
+    """
+    done = "no batch is done" if last_done is None else f"batch {last_done} is done"
+    if claimed is None:
+        return "ok", f"{done}, none is being written"
+    if not prepared:
+        return "ok", (
+            f"{done}, batch {claimed} is being written in transaction {transaction}; if its driver has "
+            "died, the next run writes it again"
+        )
+    state, what = _OUTCOMES.get(outcome or "", ("unknown", "its transaction could not be looked up"))
+    return state, f"{done}, batch {claimed} is complete in transaction {transaction}: {what}"

@@ -1,0 +1,133 @@
+"""Positions in a stream as users write them."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from pravega_wire.cli.values import parse_time, time_text
+from pravega_wire.errors import InvalidArgumentError
+from pravega_wire.naming import segment_id
+from pravega_wire.positions import Watermark
+from pravega_wire.stream.client import PravegaClient
+from pravega_wire.types import ScopedStream, StreamCut
+
+__all__ = ["HELP", "Point", "cut_at", "parse_point", "resolve"]
+
+HELP: Final = (
+    "head, tail, time:TIME (where the stream has watermarks), the text of a cut, @FILE with such a text, "
+    "or SEGMENT=OFFSET (several: with commas)"
+)
+
+_WORDS: Final = {"head": "head", "earliest": "head", "tail": "tail", "latest": "tail", "now": "tail"}
+_SEGMENT: Final = re.compile(r"(?:(\d+)(?:\.#epoch\.(\d+))?)=(-?\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A position that may depend on the stream as it is now.
+
+    :ivar kind: what it is.
+    :ivar cut: the cut, if it is one.
+    :ivar offsets: offsets by segment id, if these were given.
+    :ivar time: a moment in milliseconds since 1970, if it is one.
+    """
+
+    kind: Literal["head", "tail", "cut", "offsets", "time"]
+    cut: StreamCut | None = None
+    offsets: tuple[tuple[int, int], ...] = ()
+    time: int = 0
+
+
+def parse_point(text: str) -> Point:
+    """Parse a position; :data:`HELP` has the forms.
+
+    :param text: the position.
+    :raises InvalidArgumentError: it has none of the forms.
+    """
+    text = text.strip()
+    if text.startswith("@"):
+        try:
+            text = Path(text[1:]).read_text(encoding="utf-8").strip()
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            raise InvalidArgumentError(
+                f"the file {text[1:]!r} with a stream cut cannot be read: {why}"
+            ) from error
+    if word := _WORDS.get(text.lower()):
+        return Point("head" if word == "head" else "tail")
+    if text.startswith("time:"):
+        return Point("time", time=parse_time(text.removeprefix("time:"), time.time()))
+    if "=" in text.rstrip("="):
+        return Point("offsets", offsets=_offsets(text))
+    return Point("cut", cut=StreamCut.from_text(text))
+
+
+def _offsets(text: str) -> tuple[tuple[int, int], ...]:
+    found = []
+    for part in text.split(","):
+        match = _SEGMENT.fullmatch(part.strip())
+        if match is None:
+            raise InvalidArgumentError(
+                f"{part!r} is not SEGMENT=OFFSET, such as 0=120 or 3.#epoch.1=0 (offset -1: the segment's "
+                "end)"
+            )
+        number = int(match[1])
+        found.append((segment_id(int(match[2]), number) if match[2] else number, int(match[3])))
+    return tuple(found)
+
+
+def cut_at(stream: ScopedStream, marks: Sequence[Watermark], moment: int) -> StreamCut | None:
+    """Return the last known position before which all events are older than a moment.
+
+    :param stream: the stream.
+    :param marks: its watermarks, oldest first.
+    :param moment: event time, in the unit of the watermarks.
+    :returns: None if no watermark is that old, so that only the head of the stream is such a position.
+    """
+    before = [each for each in marks if each.upper < moment]
+    if not before:
+        return None
+    last = before[-1]
+    return StreamCut(stream, {each.segment_id: max(each.offset, -1) for each in last.positions})
+
+
+async def resolve(client: PravegaClient, stream: ScopedStream, point: Point) -> StreamCut:
+    """Return the cut that a position means now.
+
+    :param client: the client.
+    :param stream: the stream.
+    :param point: the position.
+    :raises InvalidArgumentError: the position is of another stream, or the stream has no watermarks.
+    """
+    match point.kind:
+        case "head":
+            return await client.head(stream)
+        case "tail":
+            return await client.tail(stream)
+        case "offsets":
+            return StreamCut(stream, dict(point.offsets))
+        case "cut":
+            assert point.cut is not None
+            if point.cut.stream != stream:
+                raise InvalidArgumentError(
+                    f"the stream cut is one of stream {point.cut.stream}, not of {stream}"
+                )
+            return point.cut
+        case "time":
+            marks = await client.watermarks(stream)
+            if not marks:
+                raise InvalidArgumentError(
+                    f"stream {stream} has no watermarks, so no position for {time_text(point.time)} is "
+                    "known: its writers do not report event times (event_writer(note_time_every=...))"
+                )
+            found = cut_at(stream, marks, point.time)
+            head = await client.head(stream)
+            if found is None:
+                return head
+            # What the watermark points to may have been truncated since.
+            return (await client.stream_layout(stream)).join(found, head)

@@ -1,0 +1,363 @@
+"""Reading a stream: between two cuts, following it, or as a member of a reader group."""
+
+from __future__ import annotations
+
+import base64
+import json
+from array import array
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager
+from itertools import pairwise
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Protocol
+
+import trio
+
+from pravega_wire.cli.work.streams import segment_label
+from pravega_wire.controller.tokens import Access
+from pravega_wire.errors import InvalidArgumentError, MissingExtraError
+from pravega_wire.naming import parse_segment_name
+from pravega_wire.nurseries import lone_errors
+from pravega_wire.positions import EventPointer
+from pravega_wire.protocol.events import EventBatch, frame_event
+from pravega_wire.segment.following import FollowingReader
+from pravega_wire.segment.reader import EventRangeReader
+from pravega_wire.stream.client import PravegaClient
+from pravega_wire.stream.core import ClientCore
+from pravega_wire.stream.event_reader import Event, EventReader, SegmentEvents
+from pravega_wire.types import SEGMENT_READ, ScopedStream, SegmentRange, StreamCut
+
+__all__ = [
+    "FORMATS",
+    "FileSink",
+    "Sink",
+    "TextSink",
+    "Written",
+    "between",
+    "first_of",
+    "follow",
+    "following",
+    "from_group",
+    "show",
+]
+
+FORMATS: Final = ("raw", "json", "hex", "arrow", "parquet")
+
+_ROWS: Final = 50_000
+_JOINING_SECONDS: Final = 15.0
+
+
+# --- what becomes of events -------------------------------------------------------------------------
+
+
+class Sink(Protocol):
+    """Takes the events that were read."""
+
+    def take(self, batch: SegmentEvents) -> None:
+        """Take some consecutive events of a segment."""
+
+
+def first_of(batch: EventBatch, count: int) -> EventBatch:
+    """Return the first events of a batch."""
+    begins = batch.begins
+    if count >= len(batch):
+        return batch
+    end = begins[count]
+    kept: array[int] | int
+    if isinstance(begins, range):
+        kept = begins.step
+    else:
+        # Arrow takes positions of four bytes, which is what the positions have in buffers below 2 GiB.
+        kept = array("i" if end < 1 << 31 else "q", begins[: count + 1])
+    return EventBatch(batch.buffer[:end], batch.base_offset, kept)
+
+
+class Written:
+    """Passes events on, and counts them.
+
+    :param sink: takes the events.
+    :param limit: number of events after which it is full; None for no limit.
+    :ivar events: number of events so far.
+    :ivar bytes: their size, without headers.
+    """
+
+    def __init__(self, sink: Sink, limit: int | None = None) -> None:
+        if limit is not None and limit < 1:
+            raise InvalidArgumentError(f"the number of events to read must be positive, not {limit}")
+        self._sink = sink
+        self._limit = limit
+        self.events = 0
+        self.bytes = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether the limit is reached."""
+        return self._limit is not None and self.events >= self._limit
+
+    def take(self, batch: SegmentEvents) -> None:
+        """Pass on as many events as the limit allows."""
+        events = batch.events
+        if self._limit is not None:
+            events = first_of(events, self._limit - self.events)
+        if not len(events):
+            return
+        self._sink.take(SegmentEvents(batch.segment, events))
+        self.events += len(events)
+        self.bytes += events.nbytes
+
+
+def json_record(segment: str, offset: int, length: int, event: bytes) -> dict[str, Any]:
+    """Return an event, and where it is, as a record for JSON.
+
+    :param segment: full name of the segment.
+    :param offset: offset of the event's header, bytes.
+    :param length: size of the event with its header, bytes.
+    :param event: the payload. If it is not UTF-8, ``event_base64`` has it instead of ``event``.
+    """
+    scope, stream, segment_id, _ = parse_segment_name(segment)
+    record: dict[str, Any] = {
+        "stream": f"{scope}/{stream}",
+        "segment": segment_label(segment_id),
+        "segment_id": segment_id,
+        "offset": offset,
+        "length": length,
+        "pointer": EventPointer(segment, offset, length).to_text(),
+    }
+    try:
+        record["event"] = event.decode()
+    except UnicodeDecodeError:
+        record["event_base64"] = base64.b64encode(event).decode("ascii")
+    return record
+
+
+def _rows(batch: SegmentEvents) -> Iterator[tuple[int, int, bytes]]:
+    base = batch.events.base_offset
+    for (begin, end), event in zip(pairwise(batch.events.begins), batch.events, strict=True):
+        yield base + begin, end - begin, event
+
+
+def as_raw(batch: SegmentEvents) -> bytes:
+    """Return payloads, each followed by a line feed."""
+    return b"".join(each + b"\n" for each in batch.events)
+
+
+def as_joined(batch: SegmentEvents) -> bytes:
+    """Return payloads with nothing between them."""
+    return b"".join(batch.events)
+
+
+def as_hex(batch: SegmentEvents) -> bytes:
+    """Return a line of hexadecimal digits for each event."""
+    return b"".join(each.hex().encode() + b"\n" for each in batch.events)
+
+
+def as_json(batch: SegmentEvents) -> bytes:
+    """Return a line of JSON for each event."""
+    lines = (json.dumps(json_record(batch.segment, *row), ensure_ascii=False) for row in _rows(batch))
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def show(format: str, *, joined: bool = False) -> Callable[[SegmentEvents], bytes]:
+    """Return the function that makes bytes of events in a text format."""
+    return {"raw": as_joined if joined else as_raw, "json": as_json, "hex": as_hex}[format]
+
+
+class TextSink:
+    """Writes events in one of the text formats.
+
+    :param write: takes the bytes.
+    :param show: makes bytes of events.
+    """
+
+    def __init__(self, write: Callable[[bytes], object], show: Callable[[SegmentEvents], bytes]) -> None:
+        self._write = write
+        self._show = show
+
+    def take(self, batch: SegmentEvents) -> None:
+        """Write some events."""
+        self._write(self._show(batch))
+
+
+class FileSink(AbstractContextManager["FileSink"]):
+    """Writes events to a file of Arrow's, with the columns ``event``, ``stream``, ``segment_id`` and
+    ``offset``.
+
+    :param path: the file.
+    :param format: ``arrow`` (IPC file format, also called Feather 2) or ``parquet``.
+    :raises MissingExtraError: pyarrow is not installed.
+    """
+
+    def __init__(self, path: Path, format: str) -> None:
+        try:
+            import pyarrow as pa
+        except ImportError as error:
+            raise MissingExtraError(
+                f'{format} files need pyarrow: pip install "pravega-wire[arrow]"'
+            ) from error
+        self._pa = pa
+        self._schema = pa.schema(
+            [
+                ("event", pa.binary()),
+                ("stream", pa.string()),
+                ("segment_id", pa.int64()),
+                ("offset", pa.int64()),
+            ]
+        )
+        self._waiting: list[Any] = []
+        self._rows = 0
+        if format == "parquet":
+            from pyarrow import parquet
+
+            self._writer: Any = parquet.ParquetWriter(str(path), self._schema)
+        else:
+            self._writer = pa.ipc.new_file(str(path), self._schema)
+
+    def take(self, batch: SegmentEvents) -> None:
+        """Write some events; small batches are collected."""
+        pa = self._pa
+        scope, stream, segment_id, _ = parse_segment_name(batch.segment)
+        count = len(batch)
+        self._waiting.append(
+            pa.record_batch(
+                [
+                    batch.events.to_arrow(),
+                    pa.array([f"{scope}/{stream}"] * count, pa.string()),
+                    pa.array([segment_id] * count, pa.int64()),
+                    batch.events.offsets_arrow(),
+                ],
+                schema=self._schema,
+            )
+        )
+        self._rows += count
+        if self._rows >= _ROWS:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._waiting:
+            self._writer.write_table(self._pa.Table.from_batches(self._waiting).combine_chunks())
+        self._waiting, self._rows = [], 0
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._flush()
+        finally:
+            self._writer.close()
+
+
+# --- where they come from ---------------------------------------------------------------------------
+
+
+async def between(
+    client: PravegaClient,
+    ranges: Sequence[SegmentRange],
+    written: Written,
+    advance: Callable[[int], None],
+) -> None:
+    """Read ranges, in order for each routing key.
+
+    :param client: the client.
+    :param ranges: the ranges.
+    :param written: takes the events.
+    :param advance: called with the number of bytes that were read.
+    """
+    async with client.read_ranges(ranges) as batches:
+        async for batch in batches:
+            written.take(batch)
+            advance(len(batch.events.buffer))
+            if written.full:
+                return
+
+
+class _Follower:
+    """Follows all segments of a stream from a cut on, also while the stream scales.
+
+    :param core: the client's parts.
+    :param stream: the stream.
+    :param send: takes the events.
+    """
+
+    def __init__(
+        self, core: ClientCore, stream: ScopedStream, send: trio.MemorySendChannel[SegmentEvents]
+    ) -> None:
+        self._core = core
+        self._stream = stream
+        self._send = send
+        self._done: set[int] = set()
+        self._begun: set[int] = set()
+
+    async def run(self, cut: StreamCut, nursery: trio.Nursery) -> None:
+        """Start to follow the segments of the cut."""
+        self._begun |= cut.positions.keys()
+        for segment_id, offset in cut.positions.items():
+            nursery.start_soon(self._follow, segment_id, offset, nursery)
+
+    async def _follow(self, segment_id: int, offset: int, nursery: trio.Nursery) -> None:
+        """Read a segment to its end, then start the segments after it whose predecessors were all read."""
+        if offset != SEGMENT_READ:
+            target = self._core.target(self._stream, segment_id, Access.READ)
+            async with EventRangeReader(FollowingReader(self._core.stores, target, offset)) as reader:
+                while (batch := await reader.next_batch()) is not None:
+                    await self._send.send(SegmentEvents(target.name, batch))
+        self._done.add(segment_id)
+        following = await self._core.controller.get_successors(
+            self._stream.scope, self._stream.name, segment_id
+        )
+        for each in following.successors:
+            after = each.segment.segment_id
+            if after not in self._begun and self._done.issuperset(each.predecessors):
+                self._begun.add(after)
+                nursery.start_soon(self._follow, after, 0, nursery)
+
+
+@asynccontextmanager
+async def following(client: PravegaClient, cut: StreamCut) -> AsyncIterator[AsyncIterator[SegmentEvents]]:
+    """Follow a stream from a cut on; the events end when the stream is sealed.
+
+    :param client: the client.
+    :param cut: where to begin.
+    """
+    send, receive = trio.open_memory_channel[SegmentEvents](0)
+    with lone_errors() as body:
+        async with trio.open_nursery() as nursery:
+
+            async def run() -> None:
+                async with send, trio.open_nursery() as segments:
+                    await _Follower(client._core, cut.stream, send).run(cut, segments)
+
+            nursery.start_soon(run)
+            with body:
+                yield receive
+            nursery.cancel_scope.cancel()
+
+
+async def follow(client: PravegaClient, cut: StreamCut, written: Written) -> None:
+    """Follow a stream until enough events were read, or the stream is sealed."""
+    async with following(client, cut) as batches:
+        async for batch in batches:
+            written.take(batch)
+            if written.full:
+                return
+
+
+async def from_group(reader: EventReader[bytes], written: Written, idle: float | None) -> None:
+    """Read as a member of a reader group.
+
+    :param reader: the reader.
+    :param written: takes the events.
+    :param idle: seconds without an event after which reading ends; None: it goes on. A new reader first needs
+        some time to be given segments, which does not count.
+    """
+    joining = trio.current_time() + _JOINING_SECONDS
+    while not written.full:
+        found = await reader.read_event(idle)
+        if found is None:
+            if reader.segments or reader.end_of_data or trio.current_time() >= joining:
+                return
+            continue
+        if isinstance(found, Event):
+            framed = frame_event(found.value)
+            batch = EventBatch(memoryview(framed), found.offset, len(framed))
+            written.take(SegmentEvents(found.segment, batch))

@@ -1,0 +1,322 @@
+"""Streams: what they are like, how they scale, and what they hold."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+from pravega_wire.checks import INT64_MAX
+from pravega_wire.cli.values import duration_text, size_text
+from pravega_wire.cli.work.points import Point, resolve
+from pravega_wire.controller.types import SegmentWithRange
+from pravega_wire.cuts import LayoutSegment, StreamLayout
+from pravega_wire.errors import InvalidArgumentError, StreamNotFoundError
+from pravega_wire.naming import epoch_of, number_of
+from pravega_wire.nurseries import run_all
+from pravega_wire.policies import (
+    RetentionPolicy,
+    RetentionType,
+    ScaleType,
+    ScalingPolicy,
+    StreamConfiguration,
+)
+from pravega_wire.stream.client import PravegaClient
+from pravega_wire.types import ScopedStream, StreamCut
+
+__all__ = [
+    "Changes", "describe", "epochs_of", "even_ranges", "list_streams", "retention_text", "scale",
+    "scaling_text", "segment_label", "segment_rows", "truncate",
+]  # fmt: skip
+
+_AT_ONCE = 8
+
+
+def segment_label(segment_id: int) -> str:
+    """Return the short name of a segment: its number, and its epoch unless that is 0 (``3.#epoch.1``)."""
+    epoch = epoch_of(segment_id)
+    return f"{number_of(segment_id)}.#epoch.{epoch}" if epoch else str(number_of(segment_id))
+
+
+def scaling_text(policy: ScalingPolicy) -> str:
+    """Return a scaling policy as one phrase."""
+    if policy.scale_type is ScaleType.FIXED_NUM_SEGMENTS:
+        return f"fixed, {policy.min_segments} segments" if policy.min_segments != 1 else "fixed, 1 segment"
+    unit = "events/s" if policy.scale_type is ScaleType.BY_RATE_IN_EVENTS_PER_SEC else "KiB/s"
+    return (
+        f"{policy.target_rate} {unit} for each segment, factor {policy.scale_factor}, at least "
+        f"{policy.min_segments}"
+    )
+
+
+def retention_text(policy: RetentionPolicy | None) -> str:
+    """Return a retention policy as one phrase."""
+    if policy is None:
+        return "everything"
+
+    def shown(value: int) -> str:
+        if policy.retention_type is RetentionType.TIME:
+            return duration_text(value / 1000)
+        return size_text(value)
+
+    most = "" if policy.maximum == INT64_MAX else f", at most {shown(policy.maximum)}"
+    return f"at least {shown(policy.minimum)}{most}"
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What a command changes in a stream's configuration; None leaves a value as it is.
+
+    :ivar segments: a fixed number of segments; or the least, with a rate.
+    :ivar events_per_second: scale by this rate of each segment.
+    :ivar kbytes_per_second: scale by this rate of each segment, in KiB.
+    :ivar scale_factor: number of segments into which a busy one is split.
+    :ivar keep_time: seconds to keep data.
+    :ivar keep_size: bytes of data to keep.
+    :ivar keep_all: whether to keep everything.
+    :ivar add_tags: tags to add.
+    :ivar remove_tags: tags to remove.
+    """
+
+    segments: int | None = None
+    events_per_second: int | None = None
+    kbytes_per_second: int | None = None
+    scale_factor: int | None = None
+    keep_time: float | None = None
+    keep_size: int | None = None
+    keep_all: bool = False
+    add_tags: tuple[str, ...] = ()
+    remove_tags: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.events_per_second is not None and self.kbytes_per_second is not None:
+            raise InvalidArgumentError("a stream scales by events or by bytes, not by both")
+        if sum((self.keep_time is not None, self.keep_size is not None, self.keep_all)) > 1:
+            raise InvalidArgumentError("a stream keeps data by age, by size, or all of it: choose one")
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing changes."""
+        return self == Changes()
+
+    def apply(self, to: StreamConfiguration) -> StreamConfiguration:
+        """Return the changed configuration."""
+        return replace(
+            to,
+            scaling=self._scaling(to.scaling),
+            retention=self._retention(to.retention),
+            tags=(to.tags | {*self.add_tags}) - {*self.remove_tags},
+        )
+
+    def _scaling(self, old: ScalingPolicy) -> ScalingPolicy:
+        if self.events_per_second is not None or self.kbytes_per_second is not None:
+            make = (
+                ScalingPolicy.by_event_rate
+                if self.events_per_second is not None
+                else ScalingPolicy.by_data_rate
+            )
+            rate = self.events_per_second if self.kbytes_per_second is None else self.kbytes_per_second
+            assert rate is not None
+            return make(rate, self.scale_factor or old.scale_factor or 2, self.segments or old.min_segments)
+        if self.segments is None and self.scale_factor is None:
+            return old
+        if old.scale_type is ScaleType.FIXED_NUM_SEGMENTS:
+            if self.scale_factor is not None:
+                raise InvalidArgumentError(
+                    "a scale factor needs a rate: --events-per-second, --kbytes-per-second"
+                )
+            assert self.segments is not None
+            return ScalingPolicy.fixed(self.segments)
+        return replace(
+            old,
+            min_segments=self.segments or old.min_segments,
+            scale_factor=self.scale_factor or old.scale_factor,
+        )
+
+    def _retention(self, old: RetentionPolicy | None) -> RetentionPolicy | None:
+        if self.keep_all:
+            return None
+        if self.keep_time is not None:
+            return RetentionPolicy.by_time(int(self.keep_time * 1000))
+        return old if self.keep_size is None else RetentionPolicy.by_size(self.keep_size)
+
+
+async def list_streams(
+    client: PravegaClient,
+    scope: str | None,
+    *,
+    pattern: str | None = None,
+    tag: str | None = None,
+    internal: bool = False,
+    details: bool = True,
+) -> list[dict[str, Any]]:
+    """List the streams of a scope.
+
+    :param client: the client.
+    :param scope: the scope; None for the default scope.
+    :param pattern: a shell pattern for the names.
+    :param tag: list only streams with this tag.
+    :param internal: also list the streams that Pravega itself created.
+    :param details: also fetch what each stream is like, with some requests for each.
+    """
+    names = await client.list_streams(scope, tag=tag, internal=internal)
+    found = sorted(each for each in names if pattern is None or fnmatch.fnmatchcase(each.name, pattern))
+    if not details:
+        return [{"stream": str(each)} for each in found]
+    rows: dict[ScopedStream, dict[str, Any]] = {}
+
+    def looking(stream: ScopedStream) -> Callable[[], Any]:
+        async def look() -> None:
+            try:
+                rows[stream] = await _summary(client, stream)
+            except StreamNotFoundError:
+                # It was deleted since it was listed.
+                pass
+
+        return look
+
+    await run_all([looking(each) for each in found], _AT_ONCE)
+    return [rows[each] for each in found if each in rows]
+
+
+async def _summary(client: PravegaClient, stream: ScopedStream) -> dict[str, Any]:
+    info = await client.stream_info(stream)
+    ranges = await client.segment_ranges(stream, info.head, info.tail, on_truncated="skip_to_head")
+    return {
+        "stream": str(stream),
+        "segments": 0 if info.sealed else len(info.tail.positions),
+        "bytes": sum(each.length for each in ranges),
+        "scaling": scaling_text(info.configuration.scaling),
+        "retention": retention_text(info.configuration.retention),
+        "tags": info.configuration.tags,
+        "sealed": info.sealed,
+    }
+
+
+# --- one stream -------------------------------------------------------------------------------------
+
+
+def epochs_of(layout: StreamLayout) -> dict[int, list[LayoutSegment]]:
+    """Return the segments that were active in each epoch, by epoch.
+
+    :param layout: the stream's segments.
+    """
+    epochs = sorted({epoch_of(each.segment_id) for each in layout.segments})
+    ended = {}
+    for each in layout.segments:
+        following = layout.successors(each.segment_id)
+        # A segment may be replaced for some of its keys only in one step: all successors are of one epoch.
+        ended[each.segment_id] = min((epoch_of(after.segment_id) for after in following), default=None)
+    return {
+        epoch: [
+            each
+            for each in sorted(layout.segments, key=lambda segment: segment.low)
+            if epoch_of(each.segment_id) <= epoch and ((end := ended[each.segment_id]) is None or end > epoch)
+        ]
+        for epoch in epochs
+    }
+
+
+def segment_rows(layout: StreamLayout) -> list[dict[str, Any]]:
+    """Return a row for each segment of a stream, in the order of their ids."""
+    return [
+        {
+            "segment": segment_label(each.segment_id),
+            "segment_id": each.segment_id,
+            "epoch": epoch_of(each.segment_id),
+            "low": each.low,
+            "high": each.high,
+            "state": "deleted" if each.length is None else "sealed" if each.sealed else "active",
+            "start": each.start_offset if each.length is not None else None,
+            "length": each.length,
+            "bytes": 0 if each.length is None else each.length - each.start_offset,
+            "successors": [segment_label(after.segment_id) for after in layout.successors(each.segment_id)],
+        }
+        for each in layout.segments
+    ]
+
+
+async def describe(client: PravegaClient, stream: ScopedStream) -> dict[str, Any]:
+    """Return what a stream is like: its configuration, segments, epochs and positions."""
+    info = await client.stream_info(stream)
+    layout = await client.stream_layout(stream)
+    segments = segment_rows(layout)
+    epochs = epochs_of(layout)
+    return {
+        "stream": str(stream),
+        "scaling": scaling_text(info.configuration.scaling),
+        "retention": retention_text(info.configuration.retention),
+        "tags": info.configuration.tags,
+        "sealed": info.sealed,
+        "epoch": max(epochs),
+        "active": sum(each["state"] == "active" for each in segments),
+        "bytes": sum(each["bytes"] for each in segments),
+        "written": sum(each["length"] or 0 for each in segments),
+        "head": info.head,
+        "tail": info.tail,
+        "segments": segments,
+        "epochs": [
+            {"epoch": epoch, "segments": [segment_label(each.segment_id) for each in active]}
+            for epoch, active in epochs.items()
+        ],
+    }
+
+
+def even_ranges(
+    active: Iterable[SegmentWithRange], count: int
+) -> tuple[list[int], list[tuple[float, float]]]:
+    """Return which segments to seal, and the ranges of the new ones, so that there are ``count`` of one size.
+
+    :param active: the active segments.
+    :param count: the wanted number of segments.
+    :returns: empty lists if the segments are already so.
+    """
+    if count < 1:
+        raise InvalidArgumentError(f"a stream has at least one segment, not {count}")
+    borders = [each / count for each in range(count)] + [1.0]
+    wanted = list(pairwise(borders))
+    current = sorted(active, key=lambda each: each.low)
+    kept = {(each.low, each.high) for each in current} & {*wanted}
+    seal = [each.segment_id for each in current if (each.low, each.high) not in kept]
+    return seal, [each for each in wanted if each not in kept]
+
+
+async def scale(client: PravegaClient, stream: ScopedStream, count: int) -> Mapping[str, Any]:
+    """Scale a stream to a number of segments of the same size."""
+    active = await client.active_segments(stream)
+    if not active:
+        raise InvalidArgumentError(f"stream {stream} is sealed and cannot be scaled")
+    seal, ranges = even_ranges(active, count)
+    least = (await client.stream_configuration(stream)).scaling.min_segments
+    if count < least:
+        raise InvalidArgumentError(
+            f"the scaling policy of stream {stream} demands at least {least} segments; allow fewer first: "
+            f"pravega-wire stream alter {stream} --segments {count}"
+        )
+    if seal:
+        await client.scale_stream(stream, seal, ranges)
+    now: Sequence[SegmentWithRange] = await client.active_segments(stream)
+    return {
+        "stream": str(stream),
+        "before": len(active),
+        "segments": len(now),
+        "sealed": [segment_label(each) for each in seal],
+    }
+
+
+async def truncate(client: PravegaClient, stream: ScopedStream, point: Point) -> dict[str, Any]:
+    """Truncate a stream at a position, and return what was removed."""
+    cut = await resolve(client, stream, point)
+    head = await client.head(stream)
+    removed = await removed_bytes(client, stream, head, cut)
+    if removed:
+        await client.truncate_stream(stream, cut)
+    return {"stream": str(stream), "removed": removed, "cut": cut}
+
+
+async def removed_bytes(client: PravegaClient, stream: ScopedStream, head: StreamCut, cut: StreamCut) -> int:
+    """Return the number of bytes that truncating at a cut removes."""
+    ranges = await client.segment_ranges(stream, head, cut, on_truncated="skip_to_head")
+    return sum(each.length for each in ranges)

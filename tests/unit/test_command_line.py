@@ -1,0 +1,888 @@
+"""The command line without a server: values, settings, output, keys and lines, positions, pictures."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import subprocess
+import sys
+from array import array
+from collections.abc import AsyncIterator, Callable
+from io import BytesIO
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+from xml.etree import ElementTree
+
+import click
+import pytest
+import trio
+import trio.testing
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pravega_wire import ScopedStream, StreamCut, Watermark, WatermarkSegment
+from pravega_wire.cli import settings
+from pravega_wire.cli.common import AbsentError, Exit, exit_code
+from pravega_wire.cli.frame import Session, SharedOption
+from pravega_wire.cli.main import main
+from pravega_wire.cli.output import Column, Output, cell, dumps, plain_table
+from pravega_wire.cli.root import COMMAND, COMMANDS
+from pravega_wire.cli.values import (
+    counted,
+    duration_text,
+    parse_duration,
+    parse_size,
+    parse_time,
+    size_text,
+    time_text,
+)
+from pravega_wire.cli.work import (
+    cuts,
+    health,
+    points,
+    reading,
+    shapes,
+    streams,
+    tables,
+    transactions,
+    writing,
+)
+from pravega_wire.controller.types import KeyValueTableConfiguration, SegmentWithRange, TxnStatus
+from pravega_wire.cuts import LayoutSegment, StreamLayout
+from pravega_wire.errors import (
+    DecodeError,
+    InvalidArgumentError,
+    MissingExtraError,
+    PravegaError,
+    StreamNotFoundError,
+)
+from pravega_wire.naming import segment_id
+from pravega_wire.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
+from pravega_wire.protocol.events import EventBatch, frame_event
+from pravega_wire.protocol.versioned import encode_record
+from pravega_wire.stream.event_reader import SegmentEvents
+
+ROOT = Path(__file__).resolve().parents[2]
+STREAM = ScopedStream("mill", "pressure")
+
+
+@pytest.fixture(autouse=True)
+def no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The settings of the machine must not matter."""
+    for each in (*settings._KEYS.values(),):
+        monkeypatch.delenv(each.variable, raising=False)
+    monkeypatch.delenv(settings.PROFILE_VARIABLE, raising=False)
+    monkeypatch.delenv(settings.FILE_VARIABLE, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
+
+
+# --- values ---------------------------------------------------------------------------------------
+
+
+def test_sizes_durations_and_times() -> None:
+    assert [parse_size(each) for each in ("7", "4 KiB", "1.5M", "2GB", "1t")] == [
+        7, 4096, 3 << 19, 2_000_000_000, 1 << 40,
+    ]  # fmt: skip
+    assert [parse_duration(each) for each in ("3", "250ms", "2m", "36h", "7d", "1w")] == [
+        3, 0.25, 120, 129600, 604800, 604800,
+    ]  # fmt: skip
+    for parse in (parse_size, parse_duration):
+        for wrong in ("", "x", "-1", "1 parsec", "1e3"):
+            with pytest.raises(InvalidArgumentError, match="is not a"):
+                parse(wrong)
+    assert parse_time("1970-01-01T00:00:01", 0) == parse_time("1970-01-01T01:00:01+01:00", 0) == 1000
+    assert parse_time("1600000000000", 0) == 1_600_000_000_000
+    assert parse_time("-1h", 7200) == 3_600_000
+    with pytest.raises(InvalidArgumentError, match="is not a time"):
+        parse_time("yesterday", 0)
+    assert (size_text(1023), size_text(1536), size_text(1 << 50)) == ("1023 B", "1.5 KiB", "1024.0 TiB")
+    assert (duration_text(0.25), duration_text(5400), duration_text(-90061)) == ("250ms", "1h 30m", "-1d 1h")
+    assert (counted(1, "event"), counted(0, "event")) == ("1 event", "0 events")
+    assert time_text(1000) == "1970-01-01T00:00:01.000Z"
+    assert time_text(1 << 62) == str(1 << 62)
+
+
+# --- settings -------------------------------------------------------------------------------------
+
+CONFIG = """
+default-profile = "lab"
+
+[profile.lab]
+controller = "tcp://lab:1"
+scope = "mill"
+
+[profile.production]
+controller = "tls://pravega:2"
+username = "operator"
+password = "do not tell"
+validate-hostname = false
+operation-timeout = 30
+"""
+
+
+def resolved(tmp_path: Path, text: str = CONFIG, **given: Any) -> settings.Resolved:
+    file = tmp_path / "config.toml"
+    file.write_text(text)
+    environment = {settings.FILE_VARIABLE: str(file), **given.pop("environment", {})}
+    return settings.resolve(given.pop("arguments", {}), environment=environment, **given)
+
+
+def sources(found: settings.Resolved) -> dict[str, tuple[str, str]]:
+    return {each.setting: (each.value, each.source) for each in found.found}
+
+
+def test_a_setting_comes_from_the_first_place_that_has_it(tmp_path: Path) -> None:
+    found = resolved(tmp_path)
+    assert found.config.controller_uri == "tcp://lab:1"
+    assert found.profile == "lab"
+    found = resolved(
+        tmp_path,
+        profile="production",
+        arguments={"operation_timeout": "5"},
+        environment={"PRAVEGA_SCOPE": "mine", "PRAVEGA_OPERATION_TIMEOUT": "6"},
+    )
+    shown = sources(found)
+    assert shown["controller"] == ("tls://pravega:2", "profile production")
+    assert shown["scope"] == ("mine", "environment variable PRAVEGA_SCOPE")
+    assert shown["operation-timeout"] == ("5.0", "argument --operation-timeout")
+    assert shown["validate-hostname"] == ("false", "profile production")
+    assert shown["trust-store"] == ("", "default")
+    assert shown["auth-method"] == ("Basic", "profile production")
+    assert shown["auth-token"] == (settings.HIDDEN, "profile production")
+    assert found.config.credentials is not None
+    assert found.config.credentials.header not in repr(found)
+    other = resolved(
+        tmp_path,
+        profile="production",
+        environment={"pravega_client_auth_method": "Bearer", "pravega_client_auth_token": "t"},
+    )
+    assert other.config.credentials is not None
+    assert other.config.credentials.header == "Bearer t"
+    assert sources(other)["auth-token"][1] == "environment variable pravega_client_auth_token"
+    assert resolved(tmp_path, environment={settings.PROFILE_VARIABLE: "production"}).profile == "production"
+
+
+@pytest.mark.parametrize(
+    ("text", "profile", "message"),
+    [
+        (CONFIG, "nowhere", r"no profile 'nowhere' .*its profiles are: lab, production"),
+        ("[profile", None, "is not TOML"),
+        ("profiles = 1", None, "has 'profiles'"),
+        ("profile = 1", None, "must be a text, and profiles tables"),
+        ("[profile.a]\nhost = 1", None, "has 'host'; known are controller"),
+        ("[profile.a]\nscope = []", None, "scope must be a text"),
+        ("[profile]\na = 1", None, "is not a table"),
+        ("[profile.a]\nusername = 'u'", None, "both username and password"),
+        ("[profile.a]\nauth-method = 'Basic'", "a", "only one of auth-method and auth-token"),
+        ("[profile.a]\noperation-timeout = 'soon'", "a", "operation_timeout, profile a"),
+        ("[profile.a]\ncontroller = 'http://x:1'", "a", r"scheme 'http'.*profile a"),
+    ],
+)
+def test_mistakes_in_a_configuration_file(
+    tmp_path: Path, text: str, profile: str | None, message: str
+) -> None:
+    with pytest.raises(InvalidArgumentError, match=message) as caught:
+        resolved(tmp_path, text, profile=profile)
+    assert "do not tell" not in caught.value.message
+
+
+def test_a_missing_file_is_empty_unless_it_was_named(tmp_path: Path) -> None:
+    assert settings.resolve({}, environment={}).profile is None
+    with pytest.raises(InvalidArgumentError, match="does not exist"):
+        settings.resolve({}, file=str(tmp_path / "no.toml"), environment={})
+    with pytest.raises(InvalidArgumentError, match="the file does not exist"):
+        settings.resolve({}, profile="x", environment={})
+    with pytest.raises(InvalidArgumentError, match="only one of the environment variables"):
+        settings.resolve({}, environment={"pravega_client_auth_token": "t"})
+    assert settings.default_path({"XDG_CONFIG_HOME": "/x"}) == Path("/x/pravega-wire/config.toml")
+    assert settings.default_path({"XDG_CONFIG_HOME": "y"}) == Path.home() / ".config/pravega-wire/config.toml"
+
+
+# --- the frame ------------------------------------------------------------------------------------
+
+
+def walk(command: click.Command, context: click.Context) -> list[tuple[str, click.Command]]:
+    found = [(context.command_path, command)]
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None
+            found += walk(below, click.Context(below, info_name=name, parent=context))
+    return found
+
+
+ALL = walk(COMMAND, click.Context(COMMAND, info_name="pravega-wire"))
+
+
+@pytest.mark.parametrize(("path", "command"), ALL, ids=[path for path, _ in ALL])
+def test_each_command_explains_itself(
+    path: str, command: click.Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main([*path.split()[1:], "--help"])
+    assert caught.value.code == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"Usage: {path}")
+    assert "--profile NAME" in shown
+    assert command.help
+    for each in command.params:
+        if isinstance(each, click.Option):
+            assert each.help, f"{path}: {each.opts} has no help"
+    examples = [each for each in getattr(command, "examples", ()) if not each.startswith("#")]
+    assert all("pravega-wire" in each or each.startswith("  ") for each in examples)
+
+
+def test_every_command_has_the_shared_options() -> None:
+    for path, command in ALL:
+        names = {name for each in command.params for name in each.opts}
+        assert {"--controller", "--scope", "--profile", "--config", "--json", "--verbose"} <= names, path
+        assert len([each for each in command.params if isinstance(each, SharedOption)]) >= 10
+    assert {path.split()[1] for path, _ in ALL[1:]} == {*COMMANDS}
+
+
+def test_options_may_be_before_the_command_and_the_nearest_wins(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--scope", "a", "--json", "--controller", "tcp://x:1", "config", "show", "--scope", "b"]
+    assert main(words) == Exit.DONE
+    rows = {each["setting"]: each for each in map(json.loads, capsys.readouterr().out.splitlines())}
+    assert rows["scope"]["value"] == "b"
+    assert rows["controller"] == {
+        "setting": "controller", "value": "tcp://x:1", "source": "argument --controller",
+    }  # fmt: skip
+
+
+def test_profiles_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text(CONFIG)
+    assert main(["config", "profiles", "--config", str(file)]) == Exit.DONE
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "lab         tcp://lab:1      mill   yes",
+        "production  tls://pravega:2  -      no",
+    ]
+    assert main(["config", "path", "--config", str(file)]) == Exit.DONE
+    assert capsys.readouterr().out == f"{file}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nothing"], "No such command 'nothing' (try: pravega-wire --help)"),
+        (
+            ["stream", "scale", "s/t", "x"],
+            "'x' is not a valid integer (try: pravega-wire stream scale --help)",
+        ),
+        (["stream", "create", "s/t", "--keep-time", "soon"], "'soon' is not a length of time"),
+        (["read"], "Missing argument 'STREAM' (try: pravega-wire read --help)"),
+        (["read", "s/t", "--from"], "'--from' requires an argument (try: pravega-wire read --help)"),
+        (["group", "create", "", "s/t"], "the name of the group is empty"),
+        (["read", "s/t", "--group", ""], "the name of the group is empty"),
+        (["read", "s/"], "the name of the stream is empty"),
+        (["table", "get", "", "k"], "the name of the table is empty"),
+    ],
+)
+def test_misuse_is_one_line(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(words)
+    assert caught.value.code == Exit.USAGE
+    out, error = capsys.readouterr()
+    assert out == ""
+    assert error.startswith("error: ")
+    assert message in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["stream", "alter", "s/t"], "nothing to change"),
+        (["stream", "truncate", "s/t", "--yes"], "--to or with --older-than"),
+        (["stream", "create", "s/t", "--keep-time", "1d", "--keep-size", "1G"], "choose one"),
+        (["stream", "create", "s/t", "--scale-factor", "2"], "a scale factor needs a rate"),
+        (["stream", "create", "t"], "has no scope"),
+        (["stream", "delete", "s/t"], "add --yes"),
+        (["scope", "delete", "s"], "add --yes"),
+        (["stream", "seal", "s/t"], "add --yes"),
+        (["group", "delete", "s/g"], "add --yes"),
+        (["group", "reset", "s/g"], "add --yes"),
+        (["table", "delete", "s/t"], "add --yes"),
+        (["txn", "abort", "s/t", str(UUID(int=1))], "add --yes"),
+        (["read", "s/t", "--follow", "--to", "tail"], "choose one"),
+        (["read", "s/t", "--reader", "r"], "--reader needs --group"),
+        (["read", "s/t", "--format", "parquet"], "--output FILE"),
+        (["read", "s/t", "--limit", "0"], "must be positive"),
+        (["read", "s/t", "--from", "x"], "not the text of a stream cut"),
+        (["append", "s/t", "--whole-files"], "needs files"),
+        (["append", "s/t", "--key", "a", "--key-field", "b"], "choose one"),
+        (["append", "s/t", "--rate", "0"], "must be positive"),
+        (["append", "s/t", "nowhere"], "nowhere: No such file"),
+        (["cut", "compare", "head", "tail"], "--stream"),
+        (["top", "--interval", "0"], "--interval must be positive"),
+        (["top", "s/t", "--count", "0"], "--count must be positive, not 0"),
+        (
+            ["read", "s/t", "--format", "hex", "--json"],
+            "--json prints events as json, --format as hex: choose one",
+        ),
+        (
+            ["read", "s/t", "--from", "@nowhere"],
+            "the file 'nowhere' with a stream cut cannot be read: No such",
+        ),
+        (["dissect", "nowhere"], "nowhere: No such file or directory"),
+    ],
+)
+def test_wrong_arguments_are_one_line(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # If one of these asked a server, it would fail in another way.
+    monkeypatch.setenv("PRAVEGA_CONTROLLER_URI", "tcp://127.0.0.1:1")
+    monkeypatch.setenv("PRAVEGA_OPERATION_TIMEOUT", "0.1")
+    assert main(words) == Exit.USAGE
+    out, error = capsys.readouterr()
+    assert out == ""
+    assert error.startswith("error: ")
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_the_cause_of_an_error_is_shown_on_request(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["scope", "list", "--controller", "tcp://127.0.0.1:1", "--operation-timeout", "0.2"]
+    assert main(words) == Exit.FAILED
+    assert capsys.readouterr().err.count("\n") == 1
+    assert main([*words, "--verbose"]) == Exit.FAILED
+    assert "  caused by ConnectError: " in capsys.readouterr().err
+
+
+WITHOUT = """
+import sys
+sys.modules["click"] = None
+from importlib import util
+found = util.find_spec
+from pravega_wire.cli import main
+main.find_spec = lambda name: None if name in ("click", "rich") else found(name)
+raise SystemExit(main.main())
+"""
+
+
+def test_without_the_extra_one_sentence_says_so() -> None:
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", WITHOUT, *words], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+
+    done = run("stream", "list")
+    assert (done.returncode, done.stdout) == (Exit.USAGE, "")
+    assert done.stderr == 'error: pravega-wire needs the extra "cli": pip install "pravega-wire[cli]"\n'
+    assert run("--version").stdout.startswith("pravega-wire ")
+
+
+def test_help_imports_nothing_that_it_does_not_need() -> None:
+    program = (
+        "import sys\nfrom pravega_wire.cli.main import main\n"
+        "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
+        "print(sorted(each for each in ('rich', 'pyarrow', 'pravega_wire.cli.stream') if each in "
+        "sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.endswith("[]\n")
+
+
+def test_more_exit_codes() -> None:
+    assert exit_code(StreamNotFoundError("x")) == exit_code(AbsentError("x")) == Exit.NOTHING
+    assert exit_code(MissingExtraError("x")) == Exit.USAGE
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion(shell: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert main(["completion", shell]) == Exit.DONE
+    assert "_PRAVEGA_WIRE_COMPLETE" in capsys.readouterr().out
+    monkeypatch.setenv("_PRAVEGA_WIRE_COMPLETE", f"{shell}_complete")
+    monkeypatch.setenv("COMP_WORDS", "pravega-wire stream tr")
+    monkeypatch.setenv("COMP_CWORD", "tr" if shell == "fish" else "2")
+    with pytest.raises(SystemExit) as caught:
+        main([])
+    assert caught.value.code == 0
+    assert "truncate" in capsys.readouterr().out
+
+
+# --- output ---------------------------------------------------------------------------------------
+
+ROWS: list[dict[str, Any]] = [
+    {"name": "a", "size": 2048, "count": 1234, "at": 0, "tags": frozenset({"y", "x"}), "on": True},
+    {"name": "longer", "size": None, "count": 1.25, "at": None, "tags": frozenset(), "on": False},
+]
+COLUMNS = [
+    Column("name", "NAME"),
+    Column("size", "SIZE", "size"),
+    Column("count", "COUNT", "number"),
+    Column("at", "AT", "time"),
+    Column("tags", "TAGS"),
+    Column("on", "ON"),
+]
+
+
+def test_tables_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    expected = (
+        "NAME    SIZE  COUNT  AT                        TAGS  ON\n"
+        "a       2048   1234  1970-01-01T00:00:00.000Z  x,y   yes\n"
+        "longer     -    1.2  -                         -     no"
+    )
+    assert plain_table(ROWS, COLUMNS) == expected
+    Output().rows(ROWS, COLUMNS)
+    assert capsys.readouterr().out == f"{expected}\n"
+    Output(as_json=True).rows(ROWS, COLUMNS)
+    lines = [json.loads(each) for each in capsys.readouterr().out.splitlines()]
+    assert lines[0]["tags"] == ["x", "y"]
+    assert lines[1]["size"] is None
+    Output().record(ROWS[0], COLUMNS[:2])
+    assert capsys.readouterr().out == "NAME  a\nSIZE  2048\n"
+
+
+def test_a_terminal_gets_units_and_boxes(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    out = Output()
+    assert out.human
+    assert not Output(as_json=True).human
+    out.rows(ROWS, COLUMNS)
+    out.record(ROWS[0], COLUMNS[:2])
+    shown = capsys.readouterr().out
+    assert "2.0 KiB" in shown
+    assert "1,234" in shown
+    assert "─" in shown
+
+
+@pytest.mark.parametrize(("terminal", "drawn"), [("dumb", False), ("xterm", True)])
+def test_nothing_moves_on_a_dumb_terminal(
+    terminal: str, drawn: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", terminal)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with Output().progress("reading", 10) as advance:
+        advance(10)
+    assert bool(capsys.readouterr().err) is drawn
+
+
+def test_ctrl_c_before_an_await_says_nothing_of_it(
+    capsys: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
+) -> None:
+    async def never() -> None: ...
+
+    async def work(client: object) -> None:
+        _ = never()
+        del _
+        raise KeyboardInterrupt
+
+    session = Session()
+    session.given["controller_uri"] = "tcp://127.0.0.1:1"
+    with pytest.raises((KeyboardInterrupt, BaseExceptionGroup)):
+        session.call(work)
+    assert not recwarn.list
+    assert capsys.readouterr().err == ""
+
+
+def test_values_that_json_does_not_have() -> None:
+    cut = StreamCut(STREAM, {0: 5})
+    record = {"cut": cut, "status": TxnStatus.OPEN, "id": UUID(int=1), "stream": STREAM}
+    assert json.loads(dumps(record)) == {
+        "cut": cut.to_text(), "status": "open", "id": str(UUID(int=1)), "stream": "mill/pressure",
+    }  # fmt: skip
+    assert cell(cut, "text", human=False) == cut.to_text()
+    assert cell(TxnStatus.OPEN, "text", human=False) == "open"
+    assert cell(["a", "b"], "text", human=False) == "a,b"
+
+
+# --- positions ------------------------------------------------------------------------------------
+
+
+def test_positions(tmp_path: Path) -> None:
+    cut = StreamCut(STREAM, {0: 7})
+    file = tmp_path / "a.cut"
+    file.write_text(f"{cut.to_text()}\n")
+    assert points.parse_point(cut.to_text()) == points.parse_point(f"@{file}") == points.Point("cut", cut)
+    assert points.parse_point("HEAD") == points.parse_point("earliest") == points.Point("head")
+    assert points.parse_point("latest") == points.Point("tail")
+    assert points.parse_point("0=5, 3.#epoch.1=-1").offsets == ((0, 5), (segment_id(1, 3), -1))
+    assert points.parse_point("time:1970-01-01T00:00:01Z") == points.Point("time", time=1000)
+    for wrong in ("", "0=x", "somewhere", f"@{tmp_path}/none", "time:x", "a=1"):
+        with pytest.raises(InvalidArgumentError):
+            points.parse_point(wrong)
+
+
+def test_a_cut_at_a_time() -> None:
+    marks = [
+        Watermark.of(low, low + 5, [WatermarkSegment(0, 0.0, 1.0, offset)])
+        for low, offset in ((10, 100), (20, 200), (30, -7))
+    ]
+    assert points.cut_at(STREAM, marks, 15) is None
+    assert points.cut_at(STREAM, marks, 16) == StreamCut(STREAM, {0: 100})
+    assert points.cut_at(STREAM, marks, 99) == StreamCut(STREAM, {0: -1})
+
+
+def test_which_stream_positions_are_about() -> None:
+    cut = points.Point("cut", StreamCut(STREAM, {0: 7}))
+    other = ScopedStream("a", "b")
+    assert cuts.stream_of((points.Point("head"), cut), None) == STREAM
+    assert cuts.stream_of((cut,), other) == other
+
+
+# --- streams --------------------------------------------------------------------------------------
+
+# 0 is split into 1 and 2; 1 is split into 3 and 4; 2 stays.
+LAYOUT = StreamLayout(
+    STREAM,
+    (
+        LayoutSegment(0, 0.0, 1.0, 100, 40),
+        LayoutSegment(segment_id(1, 1), 0.0, 0.5, None),
+        LayoutSegment(segment_id(1, 2), 0.5, 1.0, 1000, sealed=False),
+        LayoutSegment(segment_id(2, 3), 0.0, 0.25, 0, sealed=False),
+        LayoutSegment(segment_id(2, 4), 0.25, 0.5, 8, sealed=False),
+    ),
+)
+
+
+def test_epochs_and_segments() -> None:
+    labels = {
+        epoch: [streams.segment_label(each.segment_id) for each in active]
+        for epoch, active in streams.epochs_of(LAYOUT).items()
+    }
+    assert labels == {
+        0: ["0"],
+        1: ["1.#epoch.1", "2.#epoch.1"],
+        2: ["3.#epoch.2", "4.#epoch.2", "2.#epoch.1"],
+    }
+    rows = streams.segment_rows(LAYOUT)
+    assert [each["state"] for each in rows] == ["sealed", "deleted", "active", "active", "active"]
+    assert [each["bytes"] for each in rows] == [60, 0, 1000, 0, 8]
+    assert rows[1]["successors"] == ["3.#epoch.2", "4.#epoch.2"]
+
+
+@given(st.integers(1, 40), st.integers(1, 40))
+def test_even_ranges_cover_the_keys(before: int, after: int) -> None:
+    borders = [each / before for each in range(before)] + [1.0]
+    active = [SegmentWithRange(each, borders[each], borders[each + 1]) for each in range(before)]
+    seal, ranges = streams.even_ranges(active, after)
+    kept = [(each.low, each.high) for each in active if each.segment_id not in seal]
+    covered = sorted([*kept, *ranges])
+    assert len(covered) == after
+    assert covered[0][0] == 0.0
+    assert covered[-1][1] == 1.0
+    assert all(one[1] == other[0] for one, other in pairwise(covered))
+    if before == after:
+        assert not seal
+    # The controller demands that the new ranges cover what is sealed.
+    sealed = math.fsum(each.high - each.low for each in active if each.segment_id in seal)
+    assert math.isclose(sealed, math.fsum(high - low for low, high in ranges), abs_tol=1e-9)
+
+
+def test_changes_of_a_configuration() -> None:
+    old = StreamConfiguration(ScalingPolicy.by_event_rate(10, 3, 4), tags=frozenset({"a"}))
+    new = streams.Changes(segments=5, keep_time=60, add_tags=("b",), remove_tags=("a",)).apply(old)
+    assert new == StreamConfiguration(
+        ScalingPolicy.by_event_rate(10, 3, 5), RetentionPolicy.by_time(60_000), frozenset({"b"})
+    )
+    assert streams.Changes(keep_all=True).apply(new).retention is None
+    assert streams.Changes(keep_size=7).apply(new).retention == RetentionPolicy.by_size(7)
+    assert streams.Changes(kbytes_per_second=9).apply(old).scaling == ScalingPolicy.by_data_rate(9, 3, 4)
+    assert streams.Changes().apply(old) == old
+    with pytest.raises(InvalidArgumentError, match="not by both"):
+        streams.Changes(events_per_second=1, kbytes_per_second=1)
+    with pytest.raises(InvalidArgumentError, match="at least one segment"):
+        streams.even_ranges([], 0)
+    texts = [streams.scaling_text(each) for each in (old.scaling, ScalingPolicy.fixed(1))]
+    assert texts == ["10 events/s for each segment, factor 3, at least 4", "fixed, 1 segment"]
+    assert streams.retention_text(RetentionPolicy.by_size(1024, 4096)) == "at least 1.0 KiB, at most 4.0 KiB"
+    assert streams.retention_text(None) == "everything"
+
+
+# --- appending ------------------------------------------------------------------------------------
+
+
+@given(
+    st.lists(st.binary(max_size=20).filter(lambda each: b"\n" not in each and not each.endswith(b"\r"))),
+    st.lists(st.integers(0, 400)),
+    st.booleans(),
+)
+def test_lines_do_not_depend_on_the_pieces_they_come_in(
+    lines: list[bytes], places: list[int], carriage: bool
+) -> None:
+    data = (b"\r\n" if carriage else b"\n").join(lines)
+    borders = [0, *sorted(each for each in places if each < len(data)), len(data)]
+    splitter = writing.LineSplitter(keep_empty=True)
+    found: list[bytes] = []
+    for begin, end in pairwise(borders):
+        found += splitter.feed(data[begin:end])
+    found += splitter.end()
+    if lines and not lines[-1]:
+        lines = lines[:-1]
+    assert found == lines
+
+
+def test_exact_and_empty_lines() -> None:
+    assert [*writing.LineSplitter(exact=True, keep_empty=True).feed(b"a\r\n\n\r\n")] == [b"a\r", b"", b"\r"]
+    assert [*writing.LineSplitter().feed(b"a\r\n\n\r\n")] == [b"a"]
+
+
+def test_keys() -> None:
+    assert writing.Keys().split(b"x") == (b"x", None)
+    assert writing.Keys(fixed="k").split(b"x") == (b"x", "k")
+    assert writing.Keys(delimiter=b":").split("ä:b:c".encode()) == (b"b:c", "ä")
+    line = b'{"a": {"b": "k"}, "n": 7, "f": true, "o": {}}'
+    assert writing.Keys(field="a.b").split(line) == (line, "k")
+    assert writing.Keys(field="n").split(line) == (line, "7")
+    assert writing.Keys(field="f").split(line) == (line, "true")
+    for keys, data, message in (
+        (writing.Keys(field="o"), line, "not a text or a number"),
+        (writing.Keys(field="a.x"), line, "has no field 'a.x'"),
+        (writing.Keys(field="a"), b"[1]", "has no field 'a'"),
+        (writing.Keys(field="a"), b"{", "is not JSON"),
+        (writing.Keys(field="a"), b"[" * 100_000, "is not JSON"),
+        (writing.Keys(delimiter=b":"), b"x", "no ':' after a key"),
+        (writing.Keys(delimiter=b":"), b"\xff:x", "the key is not UTF-8"),
+    ):
+        with pytest.raises(InvalidArgumentError, match=message):
+            keys.split(data)
+    with pytest.raises(InvalidArgumentError, match="must not be empty"):
+        writing.Keys(delimiter=b"")
+
+
+async def gathered(events: AsyncIterator[writing.Keyed]) -> list[writing.Keyed]:
+    return [each async for each in events]
+
+
+async def test_events_of_lines_and_files(tmp_path: Path) -> None:
+    done: list[int] = []
+    sources: list[tuple[str, Any]] = [("one", BytesIO(b"a\n\nb")), ("two", BytesIO(b"c\n"))]
+    found = await gathered(writing.line_events(sources, writing.Keys("k"), advance=done.append))
+    assert found == [(b"a", "k"), (b"b", "k"), (b"c", "k")]
+    assert sum(done) == 6
+    with pytest.raises(InvalidArgumentError, match="two, line 2: there is no ':'"):
+        sources = [("one", BytesIO(b"a:b\n")), ("two", BytesIO(b"\nc\n"))]
+        await gathered(writing.line_events(sources, writing.Keys(delimiter=b":")))
+    path = tmp_path / "x"
+    path.write_bytes(b"a\r\n\0")
+    assert await gathered(writing.file_events([path], writing.Keys())) == [(b"a\r\n\0", None)]
+    with pytest.raises(InvalidArgumentError, match="x: it is not JSON"):
+        await gathered(writing.file_events([path], writing.Keys(field="a")))
+
+
+def test_the_rate_is_kept() -> None:
+    async def measured() -> float:
+        pace = writing.Pace(4)
+        began = trio.current_time()
+        for _ in range(9):
+            await pace.wait()
+        return trio.current_time() - began
+
+    assert trio.run(measured, clock=trio.testing.MockClock(autojump_threshold=0)) == pytest.approx(2.0)
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+def batch(*events: bytes, base: int = 100) -> SegmentEvents:
+    data = b"".join(map(frame_event, events))
+    begins: Any = [0]
+    for each in events:
+        begins.append(begins[-1] + 8 + len(each))
+    return SegmentEvents("mill/pressure/2.#epoch.1", EventBatch(memoryview(data), base, array("i", begins)))
+
+
+class Kept:
+    def __init__(self) -> None:
+        self.events: list[bytes] = []
+
+    def take(self, found: SegmentEvents) -> None:
+        self.events += found.events
+
+
+@given(st.lists(st.lists(st.binary(max_size=3), min_size=1)), st.integers(1, 20))
+def test_no_more_events_than_the_limit(batches: list[list[bytes]], limit: int) -> None:
+    kept = Kept()
+    written = reading.Written(kept, limit)
+    for each in batches:
+        written.take(batch(*each))
+    expected = [event for each in batches for event in each][:limit]
+    assert kept.events == expected
+    assert (written.events, written.bytes) == (len(expected), sum(map(len, expected)))
+    assert written.full == (len(expected) == limit)
+
+
+def test_the_first_events_of_equal_size() -> None:
+    whole = EventBatch(memoryview(frame_event(b"ab") * 3), 0, 10)
+    assert list(reading.first_of(whole, 2)) == [b"ab", b"ab"]
+    assert reading.first_of(whole, 3) is whole
+
+
+def test_formats() -> None:
+    found = batch(b"a", b"\xff\n")
+    assert reading.show("raw")(found) == b"a\n\xff\n\n"
+    assert reading.show("raw", joined=True)(found) == b"a\xff\n"
+    assert reading.show("hex")(found) == b"61\nff0a\n"
+    one, other = map(json.loads, reading.show("json")(found).splitlines())
+    assert one == {
+        "stream": "mill/pressure", "segment": "2.#epoch.1", "segment_id": segment_id(1, 2), "offset": 100,
+        "length": 9, "pointer": "mill/pressure/2.#epoch.1:100-9", "event": "a",
+    }  # fmt: skip
+    assert other["offset"] == 109
+    assert other["event_base64"] == "/wo="
+    assert "event" not in other
+
+
+@pytest.mark.parametrize("format", ["arrow", "parquet"])
+def test_files_of_arrow(tmp_path: Path, format: str) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = tmp_path / "events"
+    with reading.FileSink(path, format) as sink:
+        sink.take(SegmentEvents(batch().segment, reading.first_of(batch(b"a", b"bc", b"d").events, 2)))
+        sink.take(batch(b"\xff", base=7))
+    table = pq.read_table(path) if format == "parquet" else pa.ipc.open_file(str(path)).read_all()
+    assert table.to_pydict() == {
+        "event": [b"a", b"bc", b"\xff"],
+        "stream": ["mill/pressure"] * 3,
+        "segment_id": [segment_id(1, 2)] * 3,
+        "offset": [100, 109, 7],
+    }
+
+
+# --- transactions, ledgers, tables ----------------------------------------------------------------
+
+
+def active(status: int = 1, began: int = 1000, lease: int = 2000) -> bytes:
+    def first(writer: Any) -> None:
+        writer.int64(began).int64(lease).int64(9000).compact_int(status)
+
+    return encode_record([first, lambda writer: writer.utf("w").int64(1).int64(2)])
+
+
+def test_records_of_open_transactions() -> None:
+    txn = UUID(int=7)
+    found = transactions.decode_active(txn, active())
+    assert found == transactions.OpenTransaction(txn, TxnStatus.OPEN, 1000, 2000, 9000)
+    with pytest.raises(DecodeError, match="status 9 is unknown"):
+        transactions.decode_active(txn, active(9))
+
+
+@given(st.binary(max_size=60))
+def test_bad_records_of_transactions_are_typed_errors(data: bytes) -> None:
+    try:
+        transactions.decode_active(UUID(int=7), data)
+    except PravegaError:
+        pass
+
+
+def test_the_verdict_about_transactions() -> None:
+    def judged(*records: bytes, now: float) -> tuple[str, str]:
+        found = [transactions.decode_active(UUID(int=7), each) for each in records]
+        verdict = health.judge_transactions(STREAM, found, now)
+        return verdict.state, verdict.finding
+
+    assert judged(now=0) == ("ok", "none is open")
+    assert judged(active(), now=1500) == ("ok", "1 open, the oldest for 500ms")
+    state, text = judged(active(), active(lease=99_000), now=62_000)
+    assert (state, "1 of 2" in text, "for 1m" in text) == ("warning", True, True)
+    assert judged(active(2), now=30_000)[0] == "ok"
+    assert judged(active(2), now=90_000)[0] == "warning"
+
+
+def test_the_verdict_about_clocks() -> None:
+    def token(claims: bytes) -> str:
+        return f"x.{base64.urlsafe_b64encode(claims).decode().rstrip('=')}.y"
+
+    assert health.issued_at(token(b'{"iat": 1000, "exp": 1600}')) == 1000
+    for wrong in ("", "a.b", "a.b.c", token(b"[]"), token(b"{}"), token(b'{"iat": null}'), token(b"\xff")):
+        assert health.issued_at(wrong) is None
+    states = [
+        health.judge_clock(issued, 1600, now).state
+        for issued, now in ((1000, 1001.5), (1000, 1020), (1000, 980), (1000, 1700), (None, 0))
+    ]
+    assert states == ["ok", "warning", "warning", "problem", "unknown"]
+    assert "10m behind the controller's" in health.judge_clock(1000, 1600, 400).finding
+
+
+@pytest.mark.parametrize(
+    ("claimed", "prepared", "outcome", "state", "text"),
+    [
+        (None, False, None, "ok", "batch 3 is done, none is being written"),
+        (4, False, None, "ok", "the next run writes it again"),
+        (4, True, "COMMIT", "warning", "the next run commits it"),
+        (4, True, "WAIT", "ok", "only waits"),
+        (4, True, "REWRITE", "warning", "writes the batch again"),
+        (4, True, "EVIDENCE", "warning", "by what the stream contains"),
+        (4, True, None, "unknown", "could not be looked up"),
+    ],
+)
+def test_what_a_sink_does_next(
+    claimed: int | None, prepared: bool, outcome: str | None, state: str, text: str
+) -> None:
+    found = health.next_action(
+        last_done=3, claimed=claimed, transaction=UUID(int=1), prepared=prepared, outcome=outcome
+    )
+    assert found[0] == state
+    assert text in found[1]
+
+
+def test_every_decision_of_the_adapter_has_a_text() -> None:
+    from spark_adapter.ledger import TxnOutcome
+
+    assert {each.name for each in TxnOutcome} == {*health._OUTCOMES}
+    assert health.LEDGER_SUFFIX == __import__("spark_adapter.choice", fromlist=["x"]).LEDGER_SUFFIX
+
+
+def test_keys_and_values_of_tables() -> None:
+    assert tables.encode("ab", "text", 4) == b"ab\0\0"
+    assert tables.decode(b"ab\0\0", "text", key=True) == "ab"
+    assert tables.encode("7", "int", 2) == b"\0\7"
+    assert tables.encode("7", "int") == bytes(7) + b"\7"
+    assert tables.decode(b"\1\0", "int") == "256"
+    assert tables.encode("0a", "hex") == b"\n"
+    assert tables.decode(b"\xff", "hex") == "ff"
+    assert tables.decode(b"\xff", "text") == "base64:/w=="
+    for text, format, length in (("abc", "text", 2), ("0a", "hex", 2), ("x", "int", 2), ("70000", "int", 2)):
+        with pytest.raises(InvalidArgumentError):
+            tables.encode(text, format, length)
+    plain, pairs = KeyValueTableConfiguration(1, 2, 0), KeyValueTableConfiguration(1, 2, 3)
+    assert tables.key_of(plain, "a", None, "text") == (b"a\0", b"")
+    assert tables.key_of(pairs, "a", "b", "text") == (b"a\0", b"b\0\0")
+    refused: list[Callable[[], object]] = [
+        lambda: tables.key_of(plain, "a", "b", "text"),
+        lambda: tables.key_of(pairs, "a", None, "text"),
+    ]
+    for call in refused:
+        with pytest.raises(InvalidArgumentError, match="secondary key"):
+            call()
+
+
+# --- pictures -------------------------------------------------------------------------------------
+
+
+def test_shapes() -> None:
+    found = shapes.shapes_of(LAYOUT)
+    assert [(each.segment, each.first, each.last) for each in found] == [
+        ("0", 0, 0), ("1.#epoch.1", 1, 1), ("2.#epoch.1", 1, 2), ("3.#epoch.2", 2, 2), ("4.#epoch.2", 2, 2),
+    ]  # fmt: skip
+    heats = [shapes.heat(each, found) for each in found]
+    assert heats[2] == 1.0
+    assert heats[1] == heats[3] == 0.0
+    assert 0 < heats[4] < heats[0] < 1
+    lines = shapes.draw_text(found, height=8, width=36)
+    assert len(lines) == 10
+    assert len({len(each) for each in lines[:-1]}) == 1
+    assert lines[0].count("█") > 10
+    assert lines[-1].split() == ["0", "1", "2"]
+
+
+def test_the_picture_is_svg(tmp_path: Path) -> None:
+    found = shapes.shapes_of(LAYOUT)
+    root = ElementTree.fromstring(shapes.svg("a < b & c", found))
+    name = "{http://www.w3.org/2000/svg}"
+    boxes = root.findall(f"{name}rect")
+    assert len(boxes) == 5
+    areas = sum(float(each.get("width", 0)) * float(each.get("height", 0)) for each in boxes)
+    assert areas == pytest.approx(3 * 120 * 400)
+    assert root.find(f"{name}text").text == "a < b & c"  # type: ignore[union-attr]
