@@ -49,7 +49,9 @@ from spark_adapter.ledger import (
     Prepared,
     Preparing,
     Resume,
+    SinkState,
     TxnOutcome,
+    WriteBatch,
     decide,
     event_checksum,
     is_unnamed,
@@ -253,9 +255,7 @@ class BatchCommitter:
         self._journal.refresh()
         if self._owned not in (None, self._journal.owner):
             raise self._fenced()
-        decision = decide(self._journal.sink_state, batch, self._checkpoint, new_ledger=self._new_ledger)
-        if isinstance(decision, NeverHeardOf):
-            raise self._never_heard_of(batch)
+        decision = self._decide(self._journal.sink_state, batch)
         if isinstance(decision, AlreadyDone):
             self._is_done(batch, decision.last_done)
             return BatchReport(batch, "skipped", seconds=time.monotonic() - started)
@@ -284,6 +284,19 @@ class BatchCommitter:
             log.warning("%s: the batch is visible, but %s yet: %s", self._key, failed, error)
             return False
         return True
+
+    def _decide(self, state: SinkState, batch: int) -> AlreadyDone | Resume | WriteBatch:
+        """Return what to do with a batch; raises if the ledger should know of earlier ones."""
+        decision = decide(
+            state,
+            batch,
+            self._checkpoint,
+            new_ledger=self._new_ledger,
+            of=f"{self._key} (ledger {self._journal.name})",
+        )
+        if isinstance(decision, NeverHeardOf):
+            raise self._never_heard_of(batch)
+        return decision
 
     def _never_heard_of(self, batch: int) -> InvalidArgumentError:
         query = self._key.query

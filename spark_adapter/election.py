@@ -36,12 +36,10 @@ from spark_adapter.ledger import (
     AlreadyDone,
     Claim,
     Forget,
-    NeverHeardOf,
     Resume,
     SinkKey,
     SinkState,
     TxnOutcome,
-    decide,
     is_unnamed,
 )
 
@@ -181,9 +179,7 @@ class ElectedCommitter(BatchCommitter):
                 self._journal.refresh()
                 state = self._journal.sink_state
                 self._require_not_overtaken(state)
-                decision = decide(state, batch, self._checkpoint, new_ledger=self._new_ledger)
-                if isinstance(decision, NeverHeardOf):
-                    raise self._never_heard_of(batch)
+                decision = self._decide(state, batch)
                 if isinstance(decision, AlreadyDone):
                     return None
                 held = state.claim

@@ -174,6 +174,7 @@ class _Plan:
             ledger=options.ledger,
             sink=options.sink_name,
             event_col=EVENT,
+            event_from="the row as JSON" if columns.event is None else f"column {columns.event!r}",
             routing_key_col=None if columns.key is None else KEY,
             event_time_col=None if columns.time is None else TIME,
             staging_made=staging_made,

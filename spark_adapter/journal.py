@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-from pravega_wire import ScopedStream
+from pravega_wire import Revision, ScopedStream
 from pravega_wire.errors import (
+    CorruptedStateError,
     FencedError,
     InvalidArgumentError,
     PravegaTimeoutError,
@@ -64,11 +65,18 @@ def open_ledger(
     :param batch: number of the batch.
     :param new_ledger: whether to create the ledger for a batch above 0 too.
     :param say: the setting with which a user confirms a new ledger, for the message.
-    :raises InvalidArgumentError: the ledger does not exist, but should contain earlier batches.
+    :raises InvalidArgumentError: the ledger is sealed; or it does not exist, but should contain earlier
+        batches.
     """
     try:
         return client.revisioned_stream(ledger)
     except StreamNotFoundError as error:
+        if client.stream_exists(ledger):
+            raise InvalidArgumentError(
+                f"ledger {ledger} is sealed, so batch {batch} of {key} cannot be recorded: use another "
+                f"ledger_stream. If batch {batch} is not the first, look first whether {key.stream} has its "
+                f"rows already (the sealed ledger can still be read), and set {say}"
+            ) from error
         if batch > 0 and not new_ledger:
             raise InvalidArgumentError(
                 f"ledger {ledger} does not exist, but batch {batch} of {key} is not the first: if the "
@@ -136,11 +144,18 @@ class Journal:
 
     def _read_from(self, revision: Any) -> list[Record]:
         records = []
-        for after, data in self._revisioned.read_from(revision):
-            records.append(decode_record(data))
-            revision = after
-        if records:
-            self._state = self._state.after(*records)
+        try:
+            for after, data in self._revisioned.read_from(revision):
+                records.append(decode_record(data))
+                revision = after
+            if records:
+                self._state = self._state.after(*records)
+        except CorruptedStateError as error:
+            # The record does not know where it was read.
+            raise CorruptedStateError(
+                f"ledger {self.name or '(without a name)'}, after {_shown(revision)}: {error}",
+                transaction=error.transaction,
+            ) from error
         self._revision = revision
         return records
 
@@ -238,3 +253,7 @@ class Journal:
         # If the driver stops here, the ledger is longer than necessary, but still correct.
         self._revisioned.truncate_to(at)
         return True
+
+
+def _shown(revision: Any) -> str:
+    return str(revision.to_text()) if isinstance(revision, Revision) else str(revision)

@@ -504,7 +504,12 @@ Decision: TypeAlias = AlreadyDone | Resume | WriteBatch | NeverHeardOf
 
 
 def decide(
-    state: SinkState, batch: int, checkpoint: str | None = None, *, new_ledger: bool = False
+    state: SinkState,
+    batch: int,
+    checkpoint: str | None = None,
+    *,
+    new_ledger: bool = False,
+    of: str = "this query",
 ) -> Decision:
     """Return the action of a driver that has to write a batch.
 
@@ -512,14 +517,17 @@ def decide(
     :param batch: number of the batch.
     :param checkpoint: the engine's own id of the query, or None.
     :param new_ledger: whether the first batch of a sink may have any number.
+    :param of: whose state it is, for messages.
     :raises InvalidArgumentError: the ledger's records of the query are from another checkpoint, in which
         batch numbers mean other data.
     :raises CorruptedStateError: another batch of the query was prepared and never finished.
     """
     if None not in (checkpoint, state.checkpoint) and checkpoint != state.checkpoint:
         raise InvalidArgumentError(
-            f"the ledger's records of this query are from checkpoint {state.checkpoint}, not {checkpoint}: "
-            "batch numbers of two checkpoints mean different data; use a new name for the query"
+            f"the ledger's records of {of} are from the checkpoint with id {state.checkpoint}, not "
+            f"{checkpoint}: batch numbers of two checkpoints mean different data. Start the query with its "
+            "old checkpointLocation, or, if that is lost, under a new name (query): then it writes all its "
+            "input"
         )
     if state.last_done is not None and batch <= state.last_done:
         return AlreadyDone(state.last_done)
@@ -531,7 +539,8 @@ def decide(
     if claim.batch == batch:
         return Resume(claim.prepared, claim)
     raise CorruptedStateError(
-        f"the ledger has batch {claim.batch} as PREPARED and not DONE, but batch {batch} was requested",
+        f"the ledger has batch {claim.batch} of {of} as PREPARED and not DONE, but batch {batch} was "
+        "requested",
         transaction=claim.txn,
     )
 

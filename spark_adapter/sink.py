@@ -26,8 +26,9 @@ from pyspark.sql.types import (
 )
 
 from pravega_wire import PravegaConfig, ScopedStream
-from pravega_wire.checks import check_count, check_flag, check_lease
+from pravega_wire.checks import check_count, check_flag, check_lease, check_text
 from pravega_wire.errors import InvalidArgumentError
+from spark_adapter.catalog import quoted
 from spark_adapter.clients import HeldClient
 from spark_adapter.commit import AttemptResult, BatchCommitter, BatchReport, IfForgotten
 from spark_adapter.journal import Journal, open_ledger
@@ -131,6 +132,8 @@ class ForeachBatchSink:
         compact_after: int = 1000,
         crash_hook: Callable[[str], None] | None = None,
     ) -> None:
+        if not isinstance(config, PravegaConfig):
+            raise InvalidArgumentError(f"config must be a PravegaConfig, not {type(config).__name__}")
         if mode not in get_args(Mode):
             raise InvalidArgumentError(f"mode {mode!r} is not one of {', '.join(get_args(Mode))}")
         if mode == "exactly_once" and ledger_stream is None:
@@ -141,9 +144,10 @@ class ForeachBatchSink:
             )
         if mode != "exactly_once" and (sink_name or new_ledger):
             raise InvalidArgumentError("sink_name and new_ledger need mode 'exactly_once'")
-        if not isinstance(sink_name, str):
-            raise InvalidArgumentError(f"sink_name must be a string, not {type(sink_name).__name__}")
-        if query is not None and (not query or is_reserved(query)):
+        check_flag("new_ledger", new_ledger)
+        if sink_name != "":
+            check_text("sink_name", sink_name)
+        if query is not None and is_reserved(check_text("query", query)):
             raise InvalidArgumentError(f"query {query!r} is not a valid name")
         if mode != "exactly_once" and event_time_col is not None:
             raise InvalidArgumentError("event_time_col needs mode 'exactly_once'")
@@ -151,6 +155,18 @@ class ForeachBatchSink:
             raise InvalidArgumentError("pass event_col or serializer, not both")
         if routing_key_col is not None and router is not None:
             raise InvalidArgumentError("pass routing_key_col or router, not both")
+        columns = {
+            "event_col": event_col,
+            "routing_key_col": routing_key_col,
+            "event_time_col": event_time_col,
+        }
+        for name, column in columns.items():
+            if column is not None:
+                check_text(name, column)
+        functions = {"serializer": serializer, "router": router, "crash_hook": crash_hook}
+        for name, function in functions.items():
+            if function is not None and not callable(function):
+                raise InvalidArgumentError(f"{name} must be a function, not {function!r}")
         check_lease(lease_ms)
         if if_forgotten not in get_args(IfForgotten):
             raise InvalidArgumentError(
@@ -318,6 +334,10 @@ def _require(df: DataFrame, parameter: str, column: str, *types: type[DataType])
         raise InvalidArgumentError(
             f"{parameter}: there is no column {column!r}; the columns are {', '.join(df.columns)}"
         )
+    if df.columns.count(column) > 1:
+        raise InvalidArgumentError(
+            f"{parameter}: there are several columns {column!r}; the columns are {', '.join(df.columns)}"
+        )
     found = df.schema[column].dataType
     if not isinstance(found, types):
         wanted = " or ".join(kind.__name__.removesuffix("Type").lower() for kind in types)
@@ -333,15 +353,19 @@ def _run_tasks(df: DataFrame, plan: PartitionWriter) -> list[AttemptResult]:
     pandas for that, although it does not use it.
     """
     if plan.serializer is None and plan.router is None and find_spec("pandas") is not None:
-        columns = [F.col(f"`{plan.event_col}`")]
-        if plan.routing_key_col not in (None, plan.event_col):
-            columns.append(F.col(f"`{plan.routing_key_col}`"))
+        # mapInArrow looks columns up by names that it does not quote, so they get plain ones.
+        columns = [F.col(quoted(plan.event_col)).alias("event")]
+        names: dict[str, Any] = {"event_col": "event", "event_from": f"column {plan.event_col!r}"}
+        if plan.routing_key_col is not None:
+            columns.append(F.col(quoted(plan.routing_key_col)).alias("routing_key"))
+            names["routing_key_col"] = "routing_key"
         if plan.event_time_col is not None:
-            time_column = F.col(f"`{plan.event_time_col}`")
+            time_column = F.col(quoted(plan.event_time_col))
             if not isinstance(df.schema[plan.event_time_col].dataType, IntegralType):
                 time_column = F.unix_millis(time_column.cast("timestamp"))
             columns.append(time_column.alias("event_time_ms"))
-            plan = replace(plan, event_time_col="event_time_ms")
+            names["event_time_col"] = "event_time_ms"
+        plan = replace(plan, **names)
         rows = df.select(*columns).mapInArrow(plan.write_arrow, RESULT_SCHEMA).collect()
         results = [decode_result(row[0]) for row in rows]
     else:

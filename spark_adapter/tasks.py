@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from itertools import compress, islice
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, Literal, Protocol, Self, TypeAlias
 from uuid import UUID
 
 import pyarrow as pa
@@ -19,7 +19,7 @@ from pyspark import TaskContext
 from pyspark.sql import Row
 
 from pravega_wire import PravegaConfig, ScopedStream
-from pravega_wire.errors import InvalidArgumentError, PravegaError
+from pravega_wire.errors import EventTooLargeError, InvalidArgumentError, PravegaError
 from pravega_wire.protocol.append import MAX_EVENT_BYTES
 from pravega_wire.sync import EventWriter, PravegaClient
 from spark_adapter.clients import HeldClient
@@ -44,6 +44,12 @@ _EVENT_TYPES = (
     pa.types.is_large_string,
     pa.types.is_fixed_size_binary,
 )
+
+
+class _Writer(Protocol):
+    """The part of an event writer or a staging writer that is used here."""
+
+    def write_events(self, events: Any, /, *, routing_keys: Any) -> object: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +90,8 @@ class PartitionWriter:
     :param txn: id of the batch's transaction (``exactly_once`` only).
     :param session: id of the driver (``exactly_once`` only).
     :param event_col: column with the event (binary or string), unless there is a ``serializer``.
+    :param event_from: where a user finds that column, for messages; default: ``column 'NAME'``, or the
+        serializer.
     :param serializer: function from a row to the event's bytes, or None.
     :param routing_key_col: column with the routing key, or None.
     :param router: function from a row to the routing key, or None.
@@ -102,6 +110,7 @@ class PartitionWriter:
     txn: UUID | None = None
     session: UUID | None = None
     event_col: str = "event"
+    event_from: str | None = None
     serializer: Callable[[Row], bytes] | None = None
     routing_key_col: str | None = None
     router: Callable[[Row], str | None] | None = None
@@ -170,9 +179,36 @@ class PartitionWriter:
 
     def _no_event(self, found: object, row: int) -> InvalidArgumentError:
         return InvalidArgumentError(
-            f"column {self.event_col!r} has {'a null' if found is None else found} in row {row} of partition "
-            f"{_task().partitionId()}: an event must be a string or binary"
+            f"{self._event_from} has {'a null' if found is None else found} in row {row} of partition "
+            f"{_task().partitionId()}: an event of stream {self.stream} must be a string or binary"
         )
+
+    @property
+    def _event_from(self) -> str:
+        if self.event_from is not None:
+            return self.event_from
+        return f"column {self.event_col!r}" if self.serializer is None else "the serializer"
+
+    def _put(self, writer: _Writer, chunk: Chunk, before: int) -> None:
+        """Write a chunk.
+
+        :raises EventTooLargeError: an event is over the limit; it is named by its column and row.
+        """
+        try:
+            writer.write_events(chunk.events, routing_keys=chunk.keys)
+        except EventTooLargeError as error:
+            events, _ = chunk.listed()
+            row = next((row for row, event in enumerate(events, before) if len(event) > error.limit), before)
+            raise EventTooLargeError(
+                f"{self._event_from} has an event of {error.size} bytes in row {row} of partition "
+                f"{_task().partitionId()}, but an event of stream {self.stream} has at most {error.limit} "
+                "bytes: write it in parts, or leave it out (mode or semantic 'best_effort' drops and counts "
+                "such events)",
+                size=error.size,
+                limit=error.limit,
+                scope=self.stream.scope,
+                stream=self.stream.name,
+            ) from error
 
     def _serialized(self, value: Any) -> bytes:
         if isinstance(value, bytes | bytearray):
@@ -200,7 +236,7 @@ class PartitionWriter:
         tally = _Tally()
         with client.event_writer(self.stream) as writer:
             for chunk in chunks:
-                writer.write_events(chunk.events, routing_keys=chunk.keys)
+                self._put(writer, chunk, tally.rows)
                 tally.add(chunk)
             writer.flush()
         return tally.result(_task().partitionId())
@@ -247,7 +283,7 @@ class PartitionWriter:
                             stack.close()
                             client.delete_staging(self.stream, self.txn, [staging])
                             raise
-                writer.write_events(chunk.events, routing_keys=chunk.keys)
+                self._put(writer, chunk, tally.rows)
                 tally.add(chunk)
             if writer is not None:
                 contents = writer.contents()

@@ -6,20 +6,39 @@ from importlib.util import find_spec
 
 import pyspark
 from pyspark import SparkContext
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, functions
 
 from pravega_wire.errors import InvalidArgumentError, MissingExtraError
 
 __all__ = [
+    "HAS_ARROW_FUNCTIONS",
     "HAS_DATA_SOURCES",
     "check_context",
     "is_connect",
+    "needs_arrow_functions",
     "needs_classic",
     "needs_data_sources",
 ]
 
 HAS_DATA_SOURCES = find_spec("pyspark.sql.datasource") is not None
 """True if PySpark has an API for data sources in Python, as 4.0 and newer have."""
+
+HAS_ARROW_FUNCTIONS = hasattr(functions, "arrow_udf")
+"""True if PySpark has functions of Arrow arrays, as 4.1 and newer have."""
+
+
+def needs_arrow_functions(what: str) -> None:
+    """Check that PySpark has functions of Arrow arrays.
+
+    :param what: the feature that needs them, for the message.
+    :raises MissingExtraError: PySpark is older than 4.1.
+    """
+    if not HAS_ARROW_FUNCTIONS:
+        raise MissingExtraError(
+            f"{what} needs PySpark 4.1 or newer, but this is {pyspark.__version__}, which has no functions "
+            "of Arrow arrays: read with read_rdd(spark.sparkContext, config, stream, "
+            "deserializer=serializer.deserialize)"
+        )
 
 
 def needs_data_sources(what: str) -> None:

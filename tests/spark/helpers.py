@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from uuid import UUID
@@ -13,6 +15,7 @@ from pravega_wire.errors import NoSuchSegmentError
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.stream.transaction import transaction_target
 from pravega_wire.sync import PravegaClient
+from pravega_wire.testing import FaultProxy
 from spark_adapter.ledger import Record, Snapshot, Staging, decode_record
 
 
@@ -90,3 +93,17 @@ def staging_left(client: PravegaClient, stream: str, ledger: str) -> list[UUID]:
                     continue
                 left.append(record.staging)
     return left
+
+
+def outage(proxy: FaultProxy) -> None:
+    """Nothing can be reached until the proxy has turned a connection away."""
+    proxy.refuse()
+    before = proxy.cuts + proxy.cut_all()
+
+    def back() -> None:
+        give_up = time.monotonic() + 60
+        while proxy.cuts <= before and time.monotonic() < give_up:
+            time.sleep(0.01)  # the proxy has nothing to wait for
+        proxy.refuse(False)
+
+    threading.Thread(target=back, name="outage", daemon=True).start()

@@ -98,12 +98,13 @@ def executor_and_worker_die(job: Job) -> None:
     folder.mkdir()
     with standalone_cluster(folder) as cluster:
         options: dict[str, Any] = {"master": cluster.uri, "stall": "wait", "settings": ON_A_CLUSTER}
-        with job.driver(step="done", act="group", at_batch=0, **options) as driver:
+        # it ends when Spark has its first batch on record: the next run would skip it, and stage nothing
+        with job.driver(step="begin", act="group", at_batch=1, **options) as driver:
             stalled = driver.until("stalled")
             wait_for(lambda: staged(job), "an attempt that stages")
             os.kill(executor_of(int(stalled["pid"])), signal.SIGKILL)
             Path(job.plan.marker).touch()
-            driver.until("killed", step="done")
+            driver.until("killed", step="begin")
             job.kills += 2
         before = len(staged(job))
         marker = f"{job.plan.marker}-2"
@@ -166,7 +167,7 @@ def wait_for(condition: Callable[[], object], what: str, seconds: float = 120.0)
 def lease_runs_out(job: Job, step: str) -> None:
     """The Python process stands still for longer than the lease, and then goes on."""
     # nothing keeps the lease while Spark starts the process that commits: 10 s may be too short for that
-    lease = 10_000 if job.plan.form == "foreachBatch" else 40_000
+    lease = 10_000 if job.plan.form == "foreachBatch" else 60_000
     with job.driver(step=step, act="stop", at_batch=1, lease_ms=lease) as driver:
         stopped = driver.until("stopping", step=step)
         txn = claims(job)[-1]

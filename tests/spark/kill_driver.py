@@ -161,14 +161,16 @@ def by_source(plan: Plan, scene: Scene, spark: SparkSession) -> Any:
 
     spark.dataSource.register(WatchedDataSource)
     notes = scene.notes
-    frame = (
+    reader = (
         spark.readStream.format("pravega")
         .option("controller", plan.controller)
         .option("scope", plan.scope)
-        .option("stream", plan.stream)
+        .option("streams", ",".join((plan.stream, *plan.more_streams)))
         .option("max_bytes_per_trigger", str(plan.max_bytes))
-        .load()
     )
+    if plan.max_events:
+        reader = reader.option("max_events_per_trigger", str(plan.max_events))
+    frame = reader.load()
 
     def keep(batch: DataFrame, number: int) -> None:
         notes.batch = number

@@ -42,8 +42,10 @@ class Plan:
         ``go`` for writing.
     :ivar stall: what a partition does in its middle, in the first attempt of the first batch: "" for nothing,
         ``wait`` until the file ``marker`` is there, ``exit`` for the end of its Python worker.
+    :ivar more_streams: others that a ``source`` reads together with ``stream``.
     :ivar target: folder for the rows that a ``source`` gives. :ivar trigger: "" for all that there is now, or
         an interval.
+    :ivar max_bytes: limit of a batch of a ``source``. :ivar max_events: the same, 0 for none.
     """
 
     controller: str
@@ -58,6 +60,8 @@ class Plan:
     target: str = ""
     trigger: str = ""
     max_bytes: int = 0
+    max_events: int = 0
+    more_streams: tuple[str, ...] = ()
     form: str = "foreachBatch"
     query: str = "kills"
     master: str = "local[2,4]"

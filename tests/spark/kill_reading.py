@@ -14,18 +14,18 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from itertools import cycle, pairwise
 from pathlib import Path
 from typing import Any, Self
 from uuid import uuid4
 
 from pravega_wire.sync import PravegaClient, open_client
-from tests.spark.kill_hooks import Plan, command_of
+from tests.spark.kill_hooks import Plan, Victim, command_of
 from tests.spark.killing import KEYS, Driver, NotShownError, key_of, number_of
 
-__all__ = ["CALLS", "ReadJob", "ReadVerdict", "killed_at_calls", "killed_at_random_reading"]
+__all__ = ["CALLS", "ReadJob", "ReadVerdict", "reading_cases"]
 
 CALLS = (
     "before initialOffset",
@@ -51,6 +51,7 @@ class ReadVerdict:
     starts: int
     kills: int
     scales: int
+    truncations: int
     batches: int
     events: int
     run_again: int
@@ -59,17 +60,19 @@ class ReadVerdict:
     foreign: int
     disordered_keys: int
     different: int
+    over_limit: int
 
     def faults(self) -> dict[str, int]:
         """What is wrong, by name."""
-        names = ("lost", "doubled", "foreign", "disordered_keys", "different")
+        names = ("lost", "doubled", "foreign", "disordered_keys", "different", "over_limit")
         return {name: getattr(self, name) for name in names if getattr(self, name)}
 
 
 class ReadJob:
-    """A stream that somebody appends to, and a query that reads it and may be killed.
+    """Streams that somebody appends to, and a query that reads them and may be killed.
 
-    :param max_bytes: what a batch is limited to. :param pause: seconds between two appends of 25 events.
+    :param streams: how many there are. :param max_bytes: what a batch is limited to. :param max_events: the
+        same, 0 for no such limit. :param pause: seconds between two appends of 25 events.
     """
 
     def __init__(
@@ -77,19 +80,24 @@ class ReadJob:
         client: PravegaClient,
         folder: Path,
         *,
+        streams: int = 1,
         max_bytes: int = 5000,
+        max_events: int = 0,
         pause: float = 0.3,
         archive: str = "",
     ) -> None:
         self.client, self.folder = client, folder
-        self.stream = f"source-{uuid4().hex[:10]}"
-        client.create_stream(self.stream, 2)
+        self.streams = [f"source-{uuid4().hex[:10]}" for _ in range(streams)]
+        for stream in self.streams:
+            client.create_stream(stream, 2)
+        self.heads = {stream: client.head(stream) for stream in self.streams}
         self.target = folder / "target"
         self.target.mkdir(parents=True)
         self.plan = Plan(
             controller=client.config.controller_uri,
             scope=client.config.default_scope or "",
-            stream=self.stream,
+            stream=self.streams[0],
+            more_streams=tuple(self.streams[1:]),
             ledger="",
             files="",
             checkpoint=str(folder / "checkpoint"),
@@ -100,12 +108,16 @@ class ReadJob:
             target=str(self.target),
             trigger="0 seconds",
             max_bytes=max_bytes,
+            max_events=max_events,
             archive=archive or os.environ.get("SPARK_KILLS_ARCHIVE", ""),
         )
         self.pause = pause
         self.written: list[str] = []
         self.drivers: list[Driver] = []
-        self.kills = self.scales = 0
+        self.kills = self.scales = self.truncations = 0
+        self._turns = cycle(self.streams)
+        self._seen: set[Path] = set()
+        self._last = -1  # the last batch with the limits of the plan
         self.error: Exception | None = None
         self._counts = cycle((3, 2, 5, 4))
         self._ending = threading.Event()
@@ -121,10 +133,17 @@ class ReadJob:
 
     def _append(self) -> None:
         try:
-            with open_client(self.client.config) as client, client.event_writer(self.stream) as writer:
-                while not self._ending.is_set():
+            with open_client(self.client.config) as client, ExitStack() as stack:
+                writers = [stack.enter_context(client.event_writer(each)) for each in self.streams]
+                # a key belongs to one stream, so that its order holds over all of them
+                for number, writer in cycle(enumerate(writers)):
+                    if self._ending.is_set():
+                        break
                     begin = len(self.written)
-                    some = [f"0,{n},key-{n * 7 % KEYS},{'x' * (n % 60)}" for n in range(begin, begin + 25)]
+                    some = [
+                        f"0,{n},{number}-key-{n * 7 % KEYS},{'x' * (n % 60)}"
+                        for n in range(begin, begin + 25)
+                    ]
                     writer.write_events(
                         [each.encode() for each in some], routing_keys=list(map(key_of, some))
                     )
@@ -135,12 +154,30 @@ class ReadJob:
             self.error = error
 
     def scale(self) -> None:
-        """Replace all segments by another number of them."""
-        count = next(self._counts)
-        seal = [each.segment_id for each in self.client.active_segments(self.stream)]
+        """Replace all segments of the next stream by another number of them."""
+        count, stream = next(self._counts), next(self._turns)
+        seal = [each.segment_id for each in self.client.active_segments(stream)]
         edges = [number / count for number in range(count)] + [1.0]
-        self.client.scale_stream(self.stream, seal, list(pairwise(edges)))
+        self.client.scale_stream(stream, seal, list(pairwise(edges)))
         self.scales += 1
+
+    def truncate_behind(self, driver: Driver) -> None:
+        """Truncate every stream where it ends now, when no restart will ask for what was before."""
+        cuts = [(stream, self.client.tail(stream)) for stream in self.streams]
+        wanted = set(self.written)
+        while wanted:
+            driver.until("stored")
+            wanted -= self._found()
+        for _ in range(2):  # of these Spark may run the second again, whose start is behind the cuts
+            driver.until("stored")
+        for stream, cut in cuts:
+            self.client.truncate_stream(stream, cut)
+        self.truncations += 1
+
+    def _found(self) -> set[str]:
+        new = set(self.target.glob("*.json")) - self._seen
+        self._seen |= new
+        return {row[2] for path in new for row in json.loads(path.read_text())}
 
     @contextmanager
     def driver(self, **changes: Any) -> Iterator[Driver]:
@@ -167,18 +204,34 @@ class ReadJob:
 
     def finish(self) -> None:
         """Append no more, and let a driver read all that is there."""
+        self.stop_appending()
+        # the rest may be a lot by now
+        self._last = max(map(self._number_of, self.target.glob("*.json")), default=-1)
+        limits = {"max_bytes": 1_000_000, "max_events": 0}
+        self.disturb(lambda driver: driver.until("finished"), trigger="", **limits)
+
+    def stop_appending(self) -> None:
+        """Append no more."""
         self._ending.set()
         self._writer.join()
         if self.error is not None:
             raise self.error
-        # the rest may be a lot by now
-        self.disturb(lambda driver: driver.until("finished"), trigger="", max_bytes=1_000_000)
+
+    @staticmethod
+    def _number_of(path: Path) -> int:
+        return int(path.name.partition("-")[0])
+
+    def _is_over_limit(self, rows: list[list[Any]]) -> bool:
+        """Whether a batch has more than it may: an event counts with its header of 8 bytes."""
+        size = sum(len(row[2].encode()) + 8 for row in rows)
+        too_many = 0 < self.plan.max_events < len(rows)
+        return too_many or (len(rows) > 1 and size > self.plan.max_bytes)
 
     def verdict(self) -> ReadVerdict:
         """Compare what was read with what was written, and the attempts of each batch with each other."""
         attempts: dict[int, list[list[list[Any]]]] = {}
         for path in sorted(self.target.glob("*.json")):
-            attempts.setdefault(int(path.name.partition("-")[0]), []).append(json.loads(path.read_text()))
+            attempts.setdefault(self._number_of(path), []).append(json.loads(path.read_text()))
         found = [row[2] for _, runs in sorted(attempts.items()) for row in runs[-1]]
         counted, wanted = Counter(found), set(self.written)
         by_key: dict[str, list[int]] = {}
@@ -188,6 +241,7 @@ class ReadJob:
             starts=len(self.drivers),
             kills=self.kills,
             scales=self.scales,
+            truncations=self.truncations,
             batches=len(attempts),
             events=len(self.written),
             run_again=sum(len(runs) - 1 for runs in attempts.values()),
@@ -196,6 +250,9 @@ class ReadJob:
             foreign=len(counted.keys() - wanted),
             disordered_keys=sum(numbers != sorted(numbers) for numbers in by_key.values()),
             different=sum(run != runs[0] for runs in attempts.values() for run in runs[1:]),
+            over_limit=sum(
+                self._is_over_limit(runs[-1]) for batch, runs in attempts.items() if batch <= self._last
+            ),
         )
 
 
@@ -244,3 +301,63 @@ def killed_at_random_reading(job: ReadJob, seed: int, rounds: int) -> None:
 
         job.disturb(killed)
     job.finish()
+
+
+def hundred_triggers(job: ReadJob) -> None:
+    """One driver runs a hundred batches under limits; after each quarter of them the stream is scaled."""
+
+    def watched(driver: Driver) -> None:
+        for _ in range(4):
+            for _ in range(25):
+                driver.until("stored")
+            job.scale()
+        driver.kill("group")
+        job.kills += 1
+
+    job.disturb(watched)
+    job.finish()
+
+
+def scaled_and_truncated(job: ReadJob) -> None:
+    """Streams are scaled, truncated behind what was read, and their driver is killed; three times."""
+    for victim in ("group", "jvm", "python"):
+
+        def disturbed(driver: Driver, victim: Victim = victim) -> None:
+            driver.until("stored")
+            job.scale()
+            job.truncate_behind(driver)
+            job.scale()
+            driver.until("stored")
+            driver.kill(victim)
+            job.kills += 1
+
+        job.disturb(disturbed)
+    job.finish()
+    for stream in job.streams:
+        if job.client.head(stream) == job.heads[stream]:
+            raise NotShownError(f"stream {stream} was not truncated")
+
+
+@dataclass(frozen=True)
+class ReadCase:
+    """A name, what is done, and what the job is made with."""
+
+    name: str
+    run: Callable[[ReadJob], None]
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+def reading_cases(seed: int, rounds: int) -> list[ReadCase]:
+    """All cases of the source; the random ones with that seed and number of kills."""
+    three = {"streams": 3, "max_bytes": 100_000}
+    return [
+        ReadCase("killed at each call", killed_at_calls),
+        ReadCase("killed at random", lambda job: killed_at_random_reading(job, seed, rounds)),
+        ReadCase("a hundred triggers, limit in bytes", hundred_triggers, {"max_bytes": 2000}),
+        ReadCase(
+            "a hundred triggers, limit in events", hundred_triggers, {"max_bytes": 100_000, "max_events": 30}
+        ),
+        ReadCase("scaled, truncated, killed", scaled_and_truncated, {"max_bytes": 100_000}),
+        ReadCase("three streams, scaled, truncated, killed", scaled_and_truncated, three),
+        ReadCase("three streams, killed at each call", killed_at_calls, three),
+    ]

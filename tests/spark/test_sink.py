@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from pyspark import TaskContext, inheritable_thread_target
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PythonException, StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
@@ -126,6 +126,26 @@ def test_wrong_columns_are_named(spark: SparkSession, config: PravegaConfig, str
         ForeachBatchSink(config, stream, event_col="event2")(frame, 0)
     with pytest.raises(InvalidArgumentError, match="'number' has type int, not string"):
         ForeachBatchSink(config, stream, routing_key_col="number")(frame, 0)
+    twice = frame.select("event", F.col("event"))
+    with pytest.raises(InvalidArgumentError, match="several columns 'event'"):
+        ForeachBatchSink(config, stream)(twice, 0)
+
+
+def test_columns_may_have_any_name_and_large_events_are_named(
+    spark: SparkSession, client: PravegaClient, stream: str, exactly_once: SinkFactory
+) -> None:
+    named = frame_of(spark, 0).toDF("event_time_ms", "key.`").withColumn("at", F.lit(7))
+    exactly_once(event_col="event_time_ms", routing_key_col="key.`", event_time_col="at")(named, 0)
+    assert_exactly(client, stream, [0])
+    named = frame_of(spark, 1).toDF("an `event`.x", "key.`")
+    columns = {"event_col": "an `event`.x", "routing_key_col": "key.`"}
+    large = F.expr("repeat('x', 8 * 1024 * 1024 + 1)").alias("an `event`.x")
+    with pytest.raises(
+        PythonException, match=rf"column 'an `event`.x' has an event of 8388609 bytes.*{stream}"
+    ):
+        exactly_once(**columns)(named.limit(1).select(large, F.lit("k").alias("key.`")), 1)
+    exactly_once(**columns)(named, 1)
+    assert_exactly(client, stream, [0, 1])
 
 
 # --- exactly once ---------------------------------------------------------------------------------
@@ -204,6 +224,12 @@ def test_ledger_that_does_not_know_the_query_refuses_later_batches(
     exactly_once(new_ledger=True)(frame_of(spark, 7), 7)
     exactly_once()(frame_of(spark, 8), 8)
     assert_exactly(client, stream, [0, 7, 8])
+    client.seal_stream(ledger)
+    for batch in (0, 9):
+        with pytest.raises(
+            InvalidArgumentError, match=f"ledger spark/{ledger} is sealed, so batch {batch} of"
+        ):
+            exactly_once()(frame_of(spark, batch), batch)
 
 
 def test_ledger_of_an_older_program_goes_on(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -27,6 +26,7 @@ from spark_adapter.admission import Limit
 from spark_adapter.arrow_reader import arrow_batches, batches_of
 from spark_adapter.options import ReadOptions, config_options
 from spark_adapter.planner import StreamPlanner, batch_ranges
+from tests.spark.helpers import outage
 
 Pair = tuple[str, bytes]
 """Routing key and event."""
@@ -224,20 +224,6 @@ def test_a_server_that_is_away_for_a_while_ends_no_query(
     query.batches.append(ranges)
     check(query.events(), pairs)
     assert start["from"] == start["cuts"]
-
-
-def outage(proxy: FaultProxy) -> None:
-    """Nothing can be reached until the proxy has turned a connection away."""
-    proxy.refuse()
-    before = proxy.cuts + proxy.cut_all()
-
-    def back() -> None:
-        give_up = time.monotonic() + 60
-        while proxy.cuts <= before and time.monotonic() < give_up:
-            time.sleep(0.01)  # the proxy has nothing to wait for
-        proxy.refuse(False)
-
-    threading.Thread(target=back, name="outage", daemon=True).start()
 
 
 def test_starts_and_ends(config: PravegaConfig, client: PravegaClient, stream: str) -> None:

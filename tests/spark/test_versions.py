@@ -17,8 +17,10 @@ from pyspark.sql import DataFrame, SparkSession
 import spark_adapter
 from pravega_wire import PravegaConfig
 from pravega_wire.errors import InvalidArgumentError, MissingExtraError
+from pravega_wire.serializers import JsonSerializer
 from pravega_wire.sync import PravegaClient
 from spark_adapter import ForeachBatchSink, read_df, read_rdd, register, source
+from spark_adapter.schemas import TypedSerializer, from_pravega, to_pravega
 from spark_adapter.versions import HAS_DATA_SOURCES
 from tests.spark.helpers import (
     assert_exactly,
@@ -105,6 +107,20 @@ def test_read_df(
         with pytest.raises(MissingExtraError, match=r"read_df without pandas needs PySpark 4\.0"):
             read_df(spark, config, stream)
     note("`read_df`", WORKS)
+
+
+def test_typed_columns(spark: SparkSession, note: Note) -> None:
+    part = "`from_pravega`, `to_pravega`"
+    numbers = TypedSerializer(JsonSerializer(), "struct<n: int>")
+    events = spark.range(2).selectExpr("""cast(concat('{"n":', id, '}') as binary) event""")
+    try:
+        read = events.select(from_pravega("event", numbers).alias("v"))
+        again = read.select(to_pravega("v", numbers).alias("event"))
+    except MissingExtraError as error:
+        refused(note, part, error)
+        return
+    assert again.collect() == events.collect()
+    note(part, WORKS)
 
 
 def test_format_read(

@@ -1044,9 +1044,9 @@ def test_decisions() -> None:
     assert decide(SinkState(last_done=3), 2) == AlreadyDone(3)
     assert decide(SinkState(last_done=2, claim=claim), 3) == WriteBatch()
     assert decide(SinkState(last_done=2, claim=ready), 3) == Resume(prepared, ready)
-    with pytest.raises(CorruptedStateError, match="has batch 3 as PREPARED"):
+    with pytest.raises(CorruptedStateError, match="has batch 3 of this query as PREPARED"):
         decide(SinkState(last_done=2, claim=ready), 4)
-    with pytest.raises(InvalidArgumentError, match="checkpoint old"):
+    with pytest.raises(InvalidArgumentError, match="checkpoint with id old"):
         decide(SinkState(checkpoint="old"), 0, "new")
     assert decide(SinkState(checkpoint="old"), 0, "old") == WriteBatch()
 
@@ -1079,6 +1079,15 @@ def test_impossible_records_are_corruption() -> None:
     ended = claimed.after(prepared).after(done)
     with pytest.raises(CorruptedStateError, match="batch 0 is already DONE"):
         ended.after(Preparing(query="q", batch=0, txn=uuid4(), session=session))
+
+
+@pytest.mark.parametrize("event", [b"a reading", b'{"v": 99}', b"\xff"])
+def test_an_error_about_a_record_names_its_ledger(event: bytes) -> None:
+    revisioned = FakeRevisioned(Server())
+    revisioned.write_unconditionally(event)
+    journal = Journal(revisioned, SinkKey("q", "s/t"), name="s/readings")
+    with pytest.raises(CorruptedStateError, match=r"^ledger s/readings, after 0: the ledger has"):
+        journal.refresh()
 
 
 @given(st.lists(st.binary(max_size=20)), st.randoms())

@@ -221,17 +221,38 @@ def test_option_names_are_unique() -> None:
         ({"mode": "exactly_once", "ledger_stream": "l", "compact_after": 0}, "compact_after"),
         ({"sink_name": "a"}, "sink_name and new_ledger need mode 'exactly_once'"),
         ({"new_ledger": True}, "sink_name and new_ledger need mode 'exactly_once'"),
-        ({"mode": "exactly_once", "ledger_stream": "l", "sink_name": 3}, "sink_name must be a string"),
+        (
+            {"mode": "exactly_once", "ledger_stream": "l", "sink_name": 3},
+            "sink_name must be a non-empty string",
+        ),
+        ({"mode": "exactly_once", "ledger_stream": "l", "sink_name": None}, "sink_name must be a non-empty"),
+        ({"mode": "exactly_once", "ledger_stream": "l", "sink_name": "\ud800"}, "unpaired surrogate"),
+        (
+            {"mode": "exactly_once", "ledger_stream": "l", "new_ledger": "no"},
+            "new_ledger must be True or False",
+        ),
+        ({"event_col": 3}, "event_col must be a non-empty string, not 3"),
+        ({"event_col": ""}, "event_col must be a non-empty string"),
+        ({"routing_key_col": ["key"]}, "routing_key_col must be a non-empty string"),
+        ({"serializer": "json"}, "serializer must be a function, not 'json'"),
+        ({"router": "key"}, "router must be a function, not 'key'"),
+        ({"crash_hook": 3}, "crash_hook must be a function, not 3"),
         ({"event_col": "e", "serializer": bytes}, "not both"),
         ({"routing_key_col": "k", "router": str}, "not both"),
         ({"event_time_col": "t"}, "event_time_col"),
-        ({"query": ""}, "query '' is not a valid name"),
+        ({"query": ""}, "query must be a non-empty string, not ''"),
+        ({"query": 5}, "query must be a non-empty string, not 5"),
         ({"query": "(job) a"}, "is not a valid name"),
     ],
 )
 def test_wrong_sinks_cannot_be_made(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidArgumentError, match=message):
         ForeachBatchSink(CONFIG, "st", **arguments)
+
+
+def test_a_sink_needs_a_configuration() -> None:
+    with pytest.raises(InvalidArgumentError, match="config must be a PravegaConfig, not str"):
+        ForeachBatchSink("tcp://localhost:9090", "sc/st")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

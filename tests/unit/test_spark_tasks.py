@@ -13,7 +13,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql import Row
 
 from pravega_wire import PravegaConfig, ScopedStream
-from pravega_wire.errors import InvalidArgumentError
+from pravega_wire.errors import EventTooLargeError, InvalidArgumentError
 from spark_adapter import tasks
 from spark_adapter.tasks import PartitionWriter
 
@@ -84,3 +84,33 @@ def test_the_greatest_time_of_a_task_may_be_zero() -> None:
     for timestamp in (0, -5, None):
         tally.add(tasks.Chunk([b""], None, 0, timestamp))
     assert tally.result(0).timestamp == 0
+
+
+class Writer:
+    """Refuses what is longer than 3 bytes."""
+
+    def write_events(self, events: Any, /, *, routing_keys: Any) -> None:
+        for event in events.to_pylist() if isinstance(events, pa.Array) else events:
+            if len(event) > 3:
+                raise EventTooLargeError("an event", size=len(event), limit=3)
+
+
+@pytest.mark.parametrize(
+    ("more", "name"),
+    [
+        ({}, "column 'event'"),
+        ({"serializer": bytes}, "the serializer"),
+        ({"event_from": "the row as JSON"}, "the row as JSON"),
+    ],
+)
+@pytest.mark.parametrize("listed", [True, False])
+def test_an_event_that_is_too_large_is_named_with_its_place(
+    more: dict[str, Any], name: str, listed: bool
+) -> None:
+    events: Any = [b"abc", b"", b"abcde", b"abcdef"]
+    chunk = tasks.Chunk(events if listed else pa.array(events), None, 14, None)
+    with pytest.raises(EventTooLargeError, match="of 5 bytes in row 12 of partition 5") as caught:
+        writer_of(**more)._put(Writer(), chunk, 10)
+    assert str(caught.value).startswith(f"{name} has an event")
+    assert "stream s/t has at most 3 bytes" in str(caught.value)
+    assert (caught.value.size, caught.value.limit, caught.value.stream) == (5, 3, "t")
