@@ -22,12 +22,15 @@ from functools import partial
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
+from statistics import median
 from typing import IO, Any
 from uuid import UUID, uuid4
 
 from benchmarks.connector_env import connector_java, connector_python
 from benchmarks.peers import Participant, ParticipantError, cpu_seconds, java_command, python_command
-from benchmarks.report import latencies, pauses, spark_notes, spark_table, table
+from benchmarks.picture import draw
+from benchmarks.report import latencies, pauses, scale_table, spark_notes, spark_table, table
+from benchmarks.scale import ScaleBench
 from benchmarks.spark_bench import APPEND, CONNECTOR, OPERATIONS, SPARK, SparkBench
 from benchmarks.spark_work import KINDS
 from benchmarks.work import COUNTER_BYTES, HEADER_BYTES, LENGTHS, LENGTHS_VARIABLE, POOL, total_bytes
@@ -37,18 +40,31 @@ from pravega_wire.testing import cluster, find_java, standalone
 
 KEYS = 1000
 SIZES = (100, 1000, 100_000)
+SIZE_NAMES = {"100B": 100, "1kB": 1000, "100kB": 100_000}
 SEGMENTS = (1, 4)
 APPEND_EVENTS = {100: 500_000, 1000: 120_000, 100_000: 2000}
 READ_EVENTS = {100: 2_000_000, 1000: 250_000, 100_000: 2500}
 LATENCY_EVENTS, LATENCY_RATE = 2000, 400
+LOAD_SIZE, LOAD_EVENTS, LOAD_SECONDS, LOAD_SHARES = 100, 500_000, 5, (0.1, 0.5, 0.8)
 ACK_EVENTS = 1000
 TRANSACTIONS, TRANSACTION_EVENTS, TRANSACTION_SIZE = 30, 1000, 100
 SYNCHRONIZER_UPDATES, SYNCHRONIZER_TASKS = 800, (1, 8)
 REST_SECONDS, REST_LOAD = 60, 0.2
 # Servers that use less than so much of a core are at rest; how long to wait for that.
-GROUPS = ("append", "read", "group", "latency", "acks", "transactions", "synchronizer", "spark")
+GROUPS = (
+    "append",
+    "read",
+    "group",
+    "latency",
+    "load",
+    "acks",
+    "transactions",
+    "synchronizer",
+    "scale",
+    "spark",
+)
 # Their records' CPU time of the servers would be of more than what is measured.
-_PARTLY = ("group", "latency", "acks", "transactions", "synchronizer")
+_PARTLY = ("group", "latency", "load", "acks", "transactions", "synchronizer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +114,10 @@ ENTRANTS = {
         Entrant("pravega_wire"),
         # With four segments its reader waits for ever.
         Entrant("pravega 0.3.8 default", segments=(1,)),
+    ),
+    "load": (
+        Entrant("java"),
+        Entrant("pravega_wire"),
     ),
     "acks": (
         Entrant("java"),
@@ -150,6 +170,7 @@ class Bench:
     """One run: the server, the participants and the records.
 
     :ivar lengths: how lengths of events vary; a key of ``LENGTHS``.
+    :ivar sizes: the sizes of events to append and to read.
     :ivar connector: Python, ``JAVA_HOME`` and jar of the official Spark connector.
     :ivar spark_settings: of our Spark session, each ``NAME=VALUE``.
     """
@@ -164,6 +185,7 @@ class Bench:
     only: Sequence[str]
     out: IO[str]
     lengths: str = "fixed"
+    sizes: Sequence[int] = SIZES
     records: list[dict[str, Any]] = field(default_factory=list)
     connector: tuple[Path, Path, Path] | None = None
     spark_settings: Sequence[str] = ()
@@ -239,7 +261,7 @@ class Bench:
             "participant": name,
             "size": size,
             # A time or a state is as long as it is.
-            "lengths": "fixed" if operation.startswith(("latency", "synchronizer")) else self.lengths,
+            "lengths": "fixed" if operation.startswith(("latency", "load", "synchronizer")) else self.lengths,
             "segments": segments,
             "round": number,
             "warm_up": number == 0,
@@ -327,7 +349,7 @@ class Bench:
 
     def run_append(self) -> None:
         """Run all appends."""
-        for size in SIZES:
+        for size in self.sizes:
             for segments in SEGMENTS:
                 self.say(f"append {size} B, {segments} segment(s)")
                 entrants = self.entrants("append", size, segments)
@@ -346,7 +368,7 @@ class Bench:
 
         :param operation: "read" through the batch client, "group" through a group of one reader.
         """
-        for size in SIZES:
+        for size in self.sizes:
             for segments in SEGMENTS:
                 self.say(f"{operation} {size} B, {segments} segment(s)")
                 entrants = self.entrants(operation, size, segments)
@@ -375,6 +397,31 @@ class Bench:
                             "latency", stream, size, count, LATENCY_RATE,
                         )  # fmt: skip
                         self.add(record, events=count, payload=count * size)
+
+    def run_load(self) -> None:
+        """Measure the same at parts of the highest rate that every participant sustains."""
+        for segments in SEGMENTS:
+            highest = self.load("load, highest", segments, self.scaled(LOAD_EVENTS), 0)
+            if highest is None:
+                continue
+            for share in LOAD_SHARES:
+                rate = max(1, round(highest * share))
+                self.load(f"load, {share:.0%} ({rate}/s)", segments, self.scaled(rate * LOAD_SECONDS), rate)
+
+    def load(self, operation: str, segments: int, count: int, rate: int) -> float | None:
+        """Write and read at a rate; return the events a second of the slowest participant (median)."""
+        self.say(f"{operation}, {segments} segment(s)")
+        rates: dict[str, list[float]] = {}
+        for number, name in self.turns(list(self.entrants("load", LOAD_SIZE, segments))):
+            with self.stream(segments) as stream:
+                record = self.measure(
+                    operation, LOAD_SIZE, segments, name, number, self.participant(name),
+                    "load", stream, LOAD_SIZE, count, rate,
+                )  # fmt: skip
+                self.add(record, events=count, payload=count * LOAD_SIZE)
+            if number and "error" not in record:
+                rates.setdefault(name, []).append(record["events_per_second"])
+        return min(map(median, rates.values()), default=None)
 
     def run_acks(self) -> None:
         """Measure the time of one append, when each is awaited before the next."""
@@ -493,9 +540,11 @@ def machine(kind: str) -> dict[str, Any]:
 
 def tables(records: Sequence[dict[str, Any]]) -> str:
     """Return all tables that have rows."""
-    has_others = any("spark" not in record and "participant" in record for record in records)
+    has_others = any(
+        "participant" in record and not {"spark", "p50_ms"} & record.keys() for record in records
+    )
     parts = [table(records) if has_others else ""]
-    parts += [show(records) for show in (latencies, spark_table, pauses, spark_notes)]
+    parts += [show(records) for show in (latencies, scale_table, spark_table, pauses, spark_notes)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -513,6 +562,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--lengths", choices=tuple(LENGTHS), default="60-140",
         help="how the lengths of events vary, named for events of 100 B (default 60-140)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--events", nargs="+", choices=tuple(SIZE_NAMES), default=tuple(SIZE_NAMES), metavar="SIZE",
+        help=f"sizes of events to append and to read: {', '.join(SIZE_NAMES)} (default: all)",
     )  # fmt: skip
     parser.add_argument("--quick", action="store_true", help="one round with a tenth of the events")
     parser.add_argument(
@@ -543,7 +596,11 @@ def parse() -> argparse.Namespace:
         "--output", type=Path, default=Path("bench-results.jsonl"),
         help="file for one JSON object a measurement ('-': standard output)",
     )  # fmt: skip
-    parser.add_argument("--table", type=Path, metavar="FILE", help="only print the table of a file")
+    parser.add_argument("--table", type=Path, metavar="FILE", help="only print the tables of a file")
+    parser.add_argument(
+        "--picture", type=Path, metavar="PNG",
+        help="also draw the results into this file; those of scale into PNG with '-scale' before its ending",
+    )  # fmt: skip
     return parser.parse_args()
 
 
@@ -552,6 +609,8 @@ def main() -> int:
     if arguments.table is not None:
         records = [json.loads(line) for line in arguments.table.read_text().splitlines()]
         print(tables(records))
+        if arguments.picture is not None:
+            draw(records, arguments.picture)
         return 0
     for setting in arguments.spark_conf:
         if "=" not in setting:
@@ -603,6 +662,7 @@ def main() -> int:
             arguments.only,
             out,
             lengths=arguments.lengths,
+            sizes=[SIZE_NAMES[each] for each in arguments.events],
             connector=connector,
             spark_settings=arguments.spark_conf,
         )
@@ -621,9 +681,11 @@ def main() -> int:
             ("read", bench.run_read),
             ("group", partial(bench.run_read, "group")),
             ("latency", bench.run_latency),
+            ("load", bench.run_load),
             ("acks", bench.run_acks),
             ("transactions", bench.run_transactions),
             ("synchronizer", bench.run_synchronizer),
+            ("scale", ScaleBench(bench).run),
             ("spark", spark.run),
         ):
             if group in arguments.work:
@@ -633,6 +695,8 @@ def main() -> int:
         # Where the records go to standard output, the table must not be among them.
         screen = sys.stderr if out is sys.stdout else sys.stdout
         print(tables(bench.records), file=screen)
+        if arguments.picture is not None:
+            draw(bench.records, arguments.picture)
     return 1 if any("error" in record for record in bench.records) else 0
 
 

@@ -8,7 +8,17 @@ from typing import Any
 
 from benchmarks.work import LENGTHS
 
-__all__ = ["AFTER_PAUSE", "REFERENCE", "latencies", "pauses", "spark_notes", "spark_table", "table"]
+__all__ = [
+    "AFTER_PAUSE",
+    "REFERENCE",
+    "latencies",
+    "pauses",
+    "scale_table",
+    "size_name",
+    "spark_notes",
+    "spark_table",
+    "table",
+]
 
 Record = dict[str, Any]
 
@@ -23,12 +33,15 @@ _COLUMNS = (
     "events/CPU s", "peak MB", "server CPU",
 )  # fmt: skip
 _TIMES_COLUMNS = (
-    "operation", "event", "seg", "participant", "p50 ms", "min", "max", "p99 ms", "min", "max", "max ms",
-    "events/s", "ratio", "events/CPU s",
+    "operation", "event", "seg", "participant", "p50 ms", "min", "max", "p99 ms", "min", "max",
+    "p99.9 ms", "max ms", "events/s", "ratio", "events/CPU s",
 )  # fmt: skip
 _SPARK_COLUMNS = (
     "operation", "events", "participant", "rows/s", "best", "worst", "MB/s", "/ floor", "/ connector",
     "/ append", "JVM us", "Python us", "servers us",
+)  # fmt: skip
+_SCALE_COLUMNS = (
+    "what", "how many", "create s", "append s", "read s", "CPU ms each", "peak MB", "descriptors", "updates",
 )  # fmt: skip
 _PAUSE_COLUMNS = ("events", "participant", "warm s", "pause s", "after it s", "ratio")
 _PREFIXES = {"": "", "done_": ", done"}
@@ -43,7 +56,7 @@ def _short(value: float) -> str:
     return f"{value:.3g}"
 
 
-def _size(size: int, record: Record) -> str:
+def size_name(size: int, record: Record) -> str:
     """An event's size; from the shortest to the longest where lengths vary."""
     shares = LENGTHS[record.get("lengths", "fixed")]
     low, high = size * min(shares) // 1000, size * max(shares) // 1000
@@ -71,7 +84,7 @@ def table(records: Iterable[Record]) -> str:
         rows.append(
             (
                 operation,
-                _size(size, group[0]),
+                size_name(size, group[0]),
                 str(segments),
                 participant,
                 _short(rates[key]),
@@ -118,10 +131,13 @@ def latencies(records: Iterable[Record]) -> str:
         for prefix, what in _PREFIXES.items():
             if f"{prefix}p50_ms" not in group[0]:
                 continue
-            cells: list[str] = [operation + what, _size(size, group[0]), str(segments), participant]
+            cells: list[str] = [operation + what, size_name(size, group[0]), str(segments), participant]
             for name in (f"{prefix}p50_ms", f"{prefix}p99_ms"):
                 every = [record[name] for record in group]
                 cells += [f"{value:.2f}" for value in (median(every), min(every), max(every))]
+            cells.append(
+                _median(group, lambda r, p=prefix: r[f"{p}p999_ms"], f"{prefix}p999_ms", "{:.2f}".format)
+            )
             cells.append(f"{max(record[f'{prefix}max_ms'] for record in group):.2f}")
             rows.append([*cells, rate, ratio, cpu])
             rate = ratio = cpu = ""
@@ -214,6 +230,32 @@ def pauses(records: Iterable[Record]) -> str:
                     (kind, participant, f"{warm:.2f}", f"{pause:g}", f"{taken:.2f}", f"{taken / warm:.2f}")
                 )
     return _markdown(rows, left=(0, 1)) if len(rows) > 1 else ""
+
+
+def scale_table(records: Iterable[Record]) -> str:
+    """Return a Markdown table of the work of scale; "" if there is none.
+
+    ``CPU ms each`` is the processor time of the whole step divided by what it has many of.
+    """
+    rows: list[Sequence[str]] = [_SCALE_COLUMNS]
+    for record in records:
+        if "growing" not in record or "error" in record:
+            continue
+        rows.append(
+            (
+                record["growing"],
+                str(record["count"]),
+                *(
+                    f"{record[name]:.1f}" if name in record else ""
+                    for name in ("create_seconds", "append_seconds", "read_seconds")
+                ),
+                f"{record['cpu_seconds'] / record['count'] * 1000:.2f}",
+                f"{record['peak_rss'] / 1e6:.0f}" if "peak_rss" in record else "",
+                str(record.get("descriptors", "")),
+                str(record.get("updates", "")),
+            )
+        )
+    return _markdown(rows, left=(0,)) if len(rows) > 1 else ""
 
 
 def spark_notes(records: Iterable[Record]) -> str:

@@ -4,7 +4,8 @@ benchmarks.spark_kills``.
 Drivers are processes of their own, the server is a real one, standalone. A reader looks at the stream all the
 time. ``--sink connector`` kills drivers of the official Scala connector. ``--rounds`` is how many drivers are
 killed at random moments, ``--only`` a part of a case's name.
-Prints a line for each case, then JSON, then a table in Markdown.
+Prints a line for each case, then JSON, then a table in Markdown; ``--rows`` keeps what an interrupted run has
+shown.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from pravega_wire.sync import PravegaClient, open_client
 from pravega_wire.testing import standalone
 from tests.spark.kill_cases import Case, cases
 from tests.spark.kill_connector import Connector, connector_cases
-from tests.spark.kill_reading import ReadJob, killed_at_calls, killed_at_random_reading
+from tests.spark.kill_reading import ReadCase, ReadJob, reading_cases
 from tests.spark.killing import Job, NotShownError
 
 
@@ -50,15 +51,13 @@ def run_case(client: PravegaClient, case: Case, folder: Path, **options: Any) ->
     return row | {"seconds": round(time.monotonic() - started, 1)}
 
 
-def run_reading(
-    client: PravegaClient, name: str, run: Callable[[ReadJob], None], folder: Path, archive: str
-) -> dict[str, Any]:
+def run_reading(client: PravegaClient, case: ReadCase, folder: Path, archive: str) -> dict[str, Any]:
     """Run a case of the source, and compare what was read with what was written."""
     started = time.monotonic()
-    row: dict[str, Any] = {"case": name, "form": "source"}
-    with ReadJob(client, folder, archive=archive) as job:
+    row: dict[str, Any] = {"case": case.name, "form": "source"}
+    with ReadJob(client, folder, archive=archive, **case.options) as job:
         try:
-            run(job)
+            case.run(job)
             verdict = job.verdict()
         except NotShownError as error:
             row |= {"result": "not shown", "why": str(error)}
@@ -73,12 +72,12 @@ def run_reading(
 def table_of_reading(rows: list[dict[str, Any]]) -> str:
     """Return the results of the source as Markdown."""
     names = (
-        "starts", "kills", "scales", "batches", "events", "lost", "doubled", "disordered_keys", "run_again",
-        "different",
+        "starts", "kills", "scales", "truncations", "batches", "events", "lost", "doubled", "disordered_keys",
+        "over_limit", "run_again", "different",
     )  # fmt: skip
     lines = [
-        "| case | drivers | kills | scales | batches | events | lost | doubled | keys out of order "
-        "| batches run again | of these different |",
+        "| case | drivers | kills | scales | truncations | batches | events | lost | doubled "
+        "| keys out of order | batches over the limit | batches run again | of these different |",
         "|---" + "|---:" * len(names) + "|",
     ]
     for row in rows:
@@ -131,6 +130,7 @@ def main() -> int:
         default="",
         help="Java's shared archive of Spark's classes (java -XX:ArchiveClassesAtExit)",
     )
+    parser.add_argument("--rows", type=Path, help="file for the result of each case, a JSON object in a line")
     arguments = parser.parse_args()
     if (arguments.sink == "connector") != (arguments.spark_connector is not None):
         parser.error("--sink connector needs --spark-connector with its jar, and nothing else does")
@@ -151,19 +151,18 @@ def main() -> int:
                 for case in found
             ]
             if arguments.source:
-                reading = {
-                    "killed at each call": killed_at_calls,
-                    "killed at random": lambda job: killed_at_random_reading(job, seed, rounds),
-                }
                 todo = [
-                    (name, partial(run_reading, client, name, run, archive=archive))
-                    for name, run in reading.items()
+                    (case.name, partial(run_reading, client, case, archive=archive))
+                    for case in reading_cases(seed, rounds)
                 ]
             for number, (name, run) in enumerate(todo):
                 if not any(part in name for part in arguments.only):
                     continue
                 row = run(folder=Path(folder) / str(number))
                 rows.append(row)
+                if arguments.rows is not None:
+                    with arguments.rows.open("a") as kept:
+                        kept.write(json.dumps(row) + "\n")
                 print(f"{row['seconds']:6.1f} s  {row['result']:9}  {name}", flush=True)
                 if row["result"] != "exact":
                     print(row.get("why") or row["faults"], flush=True)

@@ -7,6 +7,8 @@
 - ``group<TAB>stream<TAB>count``: so many events, through a reader group of one reader.
 - ``latency<TAB>stream<TAB>size<TAB>count<TAB>rate``: so many events a second, each with the time in its first
   8 bytes; the answer tells how long they took from the call that wrote them until a reader had them.
+- ``load<TAB>stream<TAB>size<TAB>count<TAB>rate``: the same, but a time begins when its event was due, whether
+  or not it was written then. Rate 0: as fast as it can, each event due when it is written.
 - ``acks<TAB>stream<TAB>size<TAB>count<TAB>keys``: events as those of ``append``, each awaited before the
   next one is written. The first ``POOL`` are not measured, and are written besides: they connect.
 - ``transactions<TAB>stream<TAB>size<TAB>events<TAB>count<TAB>keys``: ``count`` transactions of so many
@@ -112,9 +114,9 @@ class Latencies:
         self._rest = bytes(size - 8)
         self._taken: list[int] = []
 
-    def event(self) -> bytes:
-        """Return an event that is written now."""
-        return time.perf_counter_ns().to_bytes(8, "big") + self._rest
+    def event(self, due: int | None = None) -> bytes:
+        """Return an event that is written now, or was due at a time of ``perf_counter_ns``."""
+        return (time.perf_counter_ns() if due is None else due).to_bytes(8, "big") + self._rest
 
     def read(self, event: bytes) -> None:
         """Record that an event was read."""
@@ -133,6 +135,7 @@ def times(taken: Sequence[int], prefix: str = "") -> dict[str, float]:
     return {
         f"{prefix}p50_ms": ordered[count // 2] / 1e6,
         f"{prefix}p99_ms": ordered[count * 99 // 100] / 1e6,
+        f"{prefix}p999_ms": ordered[count * 999 // 1000] / 1e6,
         f"{prefix}max_ms": ordered[-1] / 1e6,
     }
 

@@ -156,6 +156,42 @@ async def latency(client: PravegaClient, stream: str, size: int, count: int, rat
     return latencies.answer(clock)
 
 
+async def load(client: PravegaClient, stream: str, size: int, count: int, rate: int) -> dict[str, float]:
+    """Write at a high rate, or as fast as possible, and read at the same time."""
+    latencies = Latencies(size)
+    async with (
+        group_reader(client, stream) as reader,
+        client.event_writer(stream) as writer,
+        trio.open_nursery() as nursery,
+    ):
+
+        async def write() -> None:
+            # Waiting for each event of a high rate would cost more than the events.
+            begun, written = perf_counter_ns(), 0
+            while written < count:
+                if rate:
+                    ready = min(count, (perf_counter_ns() - begun) * rate // 1_000_000_000 + 1)
+                else:
+                    ready = min(count, written + 256)
+                for number in range(written, ready):
+                    due = begun + number * 1_000_000_000 // rate if rate else None
+                    await writer.write_event(latencies.event(due))
+                written = ready
+                await trio.sleep(0.001 if rate else 0)
+
+        await (await writer.write_event(bytes(size))).wait()
+        await reader.read_event()
+        with measure() as clock:
+            nursery.start_soon(write)
+            found = 0
+            async for event in reader:
+                latencies.read(event.value)
+                found += 1
+                if found == count:
+                    break
+    return latencies.answer(clock)
+
+
 async def acks(client: PravegaClient, stream: str, size: int, count: int, keys: int) -> dict[str, float]:
     """Append one event after the other, each when the one before it is stored."""
     pool = payload_pool(size)
@@ -330,6 +366,8 @@ def main() -> None:
                 return await append(client, words[1], size, count, keys, each=mode == "each")
             if words[0] == "group":
                 return await read_group(client, words[1], int(words[2]), mode)
+            if words[0] == "load":
+                return await load(client, words[1], *map(int, words[2:]))
             if words[0] == "latency":
                 size, count, rate = map(int, words[2:])
                 return await latency(client, words[1], size, count, rate)

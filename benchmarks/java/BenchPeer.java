@@ -42,8 +42,8 @@ import java.util.concurrent.locks.LockSupport;
  * <p>{@code append stream size count keys} writes events through an EventStreamWriter and flushes;
  * {@code read stream} reads everything through the batch client; {@code group stream count} reads as many
  * events through a reader group of one; {@code latency stream size count rate} writes so many events a second
- * and tells how long each took to a reader; {@code acks}, {@code transactions} and {@code synchronizer} are described
- * in {@code benchmarks/work.py}. Columns are separated by tabs; the answer is one line of JSON. Payloads are those of
+ * and tells how long each took to a reader; {@code load}, {@code acks}, {@code transactions} and {@code synchronizer} are
+ * described in {@code benchmarks/work.py}. Columns are separated by tabs; the answer is one line of JSON. Payloads are those of
  * that file.
  */
 public final class BenchPeer {
@@ -85,7 +85,10 @@ public final class BenchPeer {
                     answer = peer.group(a[1], Long.parseLong(a[2]));
                 } else if (a[0].equals("latency")) {
                     answer = peer.latency(a[1], Integer.parseInt(a[2]), Integer.parseInt(a[3]),
-                                          Integer.parseInt(a[4]));
+                                          Integer.parseInt(a[4]), false);
+                } else if (a[0].equals("load")) {
+                    answer = peer.latency(a[1], Integer.parseInt(a[2]), Integer.parseInt(a[3]),
+                                          Integer.parseInt(a[4]), true);
                 } else if (a[0].equals("acks")) {
                     answer = peer.acks(a[1], Integer.parseInt(a[2]), Integer.parseInt(a[3]),
                                        Integer.parseInt(a[4]));
@@ -213,7 +216,8 @@ public final class BenchPeer {
         }
     }
 
-    private String latency(String stream, int size, int count, int rate) throws Exception {
+    /** Times are from when an event was due, or from the call that writes it; rate 0 is as fast as possible. */
+    private String latency(String stream, int size, int count, int rate, boolean fromDue) throws Exception {
         String group = "g" + UUID.randomUUID().toString().replace("-", "");
         long[] taken = new long[count];
         try (ReaderGroupManager manager = ReaderGroupManager.withScope(scope, config);
@@ -241,12 +245,12 @@ public final class BenchPeer {
                 reading.start();
                 long start = System.nanoTime();
                 for (int i = 0; i < count; i++) {
-                    long due = start + i * 1_000_000_000L / rate;
+                    long due = rate == 0 ? System.nanoTime() : start + i * 1_000_000_000L / rate;
                     while (System.nanoTime() < due) {
                         LockSupport.parkNanos(due - System.nanoTime());
                     }
                     byte[] event = new byte[size];
-                    ByteBuffer.wrap(event).putLong(System.nanoTime());
+                    ByteBuffer.wrap(event).putLong(fromDue ? due : System.nanoTime());
                     writer.writeEvent(event);
                 }
                 reading.join();
@@ -412,8 +416,8 @@ public final class BenchPeer {
         int count = ordered.length;
         return String.format(
             Locale.ROOT,
-            ", \"%sp50_ms\": %.4f, \"%sp99_ms\": %.4f, \"%smax_ms\": %.4f",
-            prefix, ordered[count / 2] / 1e6, prefix, ordered[count * 99 / 100] / 1e6,
-            prefix, ordered[count - 1] / 1e6);
+            ", \"%sp50_ms\": %.4f, \"%sp99_ms\": %.4f, \"%sp999_ms\": %.4f, \"%smax_ms\": %.4f",
+            prefix, ordered[count / 2] / 1e6, prefix, ordered[(int) (count * 99L / 100)] / 1e6,
+            prefix, ordered[(int) (count * 999L / 1000)] / 1e6, prefix, ordered[count - 1] / 1e6);
     }
 }
