@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable
 from importlib import import_module
 
+import click
+
 FOLDER = "reference"
 
 TOPICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
@@ -80,16 +82,24 @@ MODULES: dict[str, tuple[str, str]] = {
     "sync": ("pravega_wire.sync", "Blocking client"),
     "aio": ("pravega_wire.aio", "Client for asyncio"),
     "serializers": ("pravega_wire.serializers", "Serializers"),
+    "schemas": ("pravega_wire.schemas", "Schemas"),
+    "cdc": ("pravega_wire.cdc", "Change data"),
     "metrics": ("pravega_wire.metrics", "Metrics"),
     "telemetry": ("pravega_wire.telemetry", "OpenTelemetry"),
     "ingest": ("pravega_wire.ingest", "Ingestion"),
+    "archive": ("pravega_wire.archive", "Archives"),
+    "archive-blocking": ("pravega_wire.archive.blocking", "Archives, blocking"),
+    "dissect": ("pravega_wire.dissect", "Dissector"),
     "testing": ("pravega_wire.testing", "Test servers"),
     "spark": ("spark_adapter", "Spark"),
+    "spark-schemas": ("spark_adapter.schemas", "Spark schemas"),
+    "spark-catalog": ("spark_adapter.catalog", "Spark catalog"),
+    "spark-archives": ("spark_adapter.archives", "Spark archives"),
     "spark-telemetry": ("spark_adapter.telemetry", "Spark metrics"),
 }
 """Pages of the other public modules: page, module, title."""
 
-FIXTURES = ("pravega_server", "pravega_cluster", "pravega_scope", "fault_proxy")
+FIXTURES = ("pravega_server", "pravega_cluster", "pravega_scope", "pravega_schema_registry", "fault_proxy")
 
 PLACES = {
     "read": "spark.read",
@@ -277,11 +287,11 @@ def _spark_options() -> str:
 
 
 def _command_line() -> str:
-    from pravega_wire.cli.main import parser
+    from pravega_wire.cli.root import COMMAND
     from pravega_wire.testing.__main__ import command_line
 
-    lines = ["# Command line", ""]
-    lines += _parser(parser(), 2)
+    lines = ["# Command line", "", "[The guide](../command-line.md) explains how to use it.", ""]
+    lines += _command(COMMAND, click.Context(COMMAND, info_name="pravega-wire"), 2)
     lines += _parser(command_line(), 2)
     return "\n".join(lines) + "\n"
 
@@ -293,6 +303,36 @@ def _sentence(text: str | None) -> str:
 
 def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*")
+
+
+def _command(command: click.Command, context: click.Context, level: int) -> list[str]:
+    """A section for a command, and one for each command below it."""
+    from pravega_wire.cli.frame import SharedOption
+
+    usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
+    lines = [f"{'#' * level} `{context.command_path}`", "", "```text", usage, "```", ""]
+    if command.help:
+        lines += [_sentence(command.help).replace("<", "&lt;").replace("*", "\\*"), ""]
+    rows = []
+    for each in command.get_params(context):
+        record = each.get_help_record(context)
+        # The options that all commands have are listed once.
+        shared = isinstance(each, SharedOption) and context.parent is not None
+        if record is None or shared or isinstance(each, click.Argument) or "--help" in each.opts:
+            continue
+        rows.append(f"| `{record[0]}` | {_cell(record[1])} |")
+    if rows:
+        lines += ["| option | meaning |", "|---|---|", *rows, ""]
+    if examples := getattr(command, "examples", ()):
+        lines += ["```sh", *examples, "```", ""]
+    if command.epilog:
+        lines += [_sentence(command.epilog), ""]
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None
+            lines += _command(below, click.Context(below, info_name=name, parent=context), min(level + 1, 6))
+    return lines
 
 
 def _parser(parser: argparse.ArgumentParser, level: int) -> list[str]:

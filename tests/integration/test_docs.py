@@ -44,8 +44,13 @@ def variables(server: PravegaServer) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("unit", UNITS)
-def test_blocks_do_what_the_pages_say(unit: list[str], pravega_server: PravegaServer, tmp_path: Path) -> None:
-    runner = Runner(tmp_path, variables(pravega_server))
+def test_blocks_do_what_the_pages_say(
+    unit: list[str], pravega_server: PravegaServer, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    found = variables(pravega_server)
+    if any("PRAVEGA_SCHEMA_REGISTRY_URI" in each.text for page in unit for each in read(page)):
+        found["PRAVEGA_SCHEMA_REGISTRY_URI"] = request.getfixturevalue("pravega_schema_registry").uri
+    runner = Runner(tmp_path, found)
     try:
         for page in unit:
             runner.run(read(page))

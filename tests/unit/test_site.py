@@ -79,7 +79,14 @@ def test_settings_options_and_arguments_are_all_there() -> None:
         assert f"`{setting.variable}`" in PAGES["reference/settings.md"]
     for option in OPTIONS:
         assert (f"`{option.name}`" in PAGES["reference/spark-options.md"]) == option.shown
-    for argument in ("--key-column NAME", "--version", "--memory MEMORY", "standalone"):
+    for argument in (
+        "--key-column NAME",
+        "--version",
+        "--memory MEMORY",
+        "standalone",
+        "stream truncate",
+        "--key-field",
+    ):
         assert argument in PAGES["reference/command-line.md"]
 
 
