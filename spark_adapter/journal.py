@@ -71,20 +71,22 @@ def open_ledger(
     try:
         return client.revisioned_stream(ledger)
     except StreamNotFoundError as error:
-        if client.stream_exists(ledger):
-            raise InvalidArgumentError(
-                f"ledger {ledger} is sealed, so batch {batch} of {key} cannot be recorded: use another "
-                f"ledger_stream. If batch {batch} is not the first, look first whether {key.stream} has its "
-                f"rows already (the sealed ledger can still be read), and set {say}"
-            ) from error
-        if batch > 0 and not new_ledger:
+        if batch > 0 and not new_ledger and not client.stream_exists(ledger):
             raise InvalidArgumentError(
                 f"ledger {ledger} does not exist, but batch {batch} of {key} is not the first: if the "
                 "ledger's name is mistyped or it was deleted, the batch may already be in the stream. To "
                 f"use a new ledger, set {say}"
             ) from error
+    # Another task of the batch may be creating it at this moment: then this returns when it is there.
     client.create_stream(ledger, 1)
-    return client.revisioned_stream(ledger)
+    try:
+        return client.revisioned_stream(ledger)
+    except StreamNotFoundError as error:
+        raise InvalidArgumentError(
+            f"ledger {ledger} is sealed, so batch {batch} of {key} cannot be recorded: use another "
+            f"ledger_stream. If batch {batch} is not the first, look first whether {key.stream} has its "
+            f"rows already (the sealed ledger can still be read), and set {say}"
+        ) from error
 
 
 class Journal:

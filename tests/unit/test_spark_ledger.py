@@ -25,6 +25,7 @@ from pravega_wire.errors import (
     NoSuchSegmentError,
     PravegaTimeoutError,
     SegmentTruncatedError,
+    StreamNotFoundError,
     TransactionAbortedError,
     TransactionError,
     TransactionNotOpenError,
@@ -32,7 +33,7 @@ from pravega_wire.errors import (
 )
 from spark_adapter.commit import STEPS, AttemptResult, BatchCommitter, BatchReport
 from spark_adapter.contents import load_contents
-from spark_adapter.journal import Journal
+from spark_adapter.journal import Journal, open_ledger
 from spark_adapter.ledger import (
     AlreadyDone,
     Claim,
@@ -1106,3 +1107,39 @@ def test_staging_ids_differ_with_what_they_name(
     one: tuple[str, int, UUID, int, int], other: tuple[str, int, UUID, int, int]
 ) -> None:
     assert (staging_id(*one) == staging_id(*other)) == (one == other)
+
+
+class LedgerClient:
+    """Has one ledger; at the first look another task is about to create it."""
+
+    def __init__(self, created_meanwhile: bool, sealed: bool = False) -> None:
+        self.exists = self.sealed = sealed
+        self._created_meanwhile = created_meanwhile
+
+    def revisioned_stream(self, stream: ScopedStream) -> object:
+        usable = self.exists and not self.sealed
+        self.exists = self.exists or self._created_meanwhile
+        if not usable:
+            raise StreamNotFoundError("not found", scope=stream.scope, stream=stream.name)
+        return self
+
+    def stream_exists(self, stream: ScopedStream) -> bool:
+        return self.exists
+
+    def create_stream(self, stream: ScopedStream, configuration: int) -> bool:
+        created, self.exists = not self.exists, True
+        return created
+
+
+@pytest.mark.parametrize("created_meanwhile", [False, True])
+def test_tasks_that_open_a_new_ledger_together_find_it(created_meanwhile: bool) -> None:
+    client: Any = LedgerClient(created_meanwhile)
+    ledger, key = ScopedStream("s", "t-ledger"), SinkKey("q", "s/t")
+    assert open_ledger(client, ledger, key, 0, new_ledger=False, say="new_ledger=True") is client
+
+
+def test_a_sealed_ledger_is_refused() -> None:
+    client: Any = LedgerClient(False, sealed=True)
+    ledger, key = ScopedStream("s", "t-ledger"), SinkKey("q", "s/t")
+    with pytest.raises(InvalidArgumentError, match="ledger s/t-ledger is sealed"):
+        open_ledger(client, ledger, key, 0, new_ledger=False, say="new_ledger=True")
