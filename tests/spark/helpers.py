@@ -6,12 +6,13 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from uuid import UUID
 
 from pyspark.sql import DataFrame, SparkSession
 
-from pravega_wire.errors import NoSuchSegmentError
+from pravega_wire.errors import ClosedError, NoSuchSegmentError
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.stream.transaction import transaction_target
 from pravega_wire.sync import PravegaClient
@@ -104,6 +105,7 @@ def outage(proxy: FaultProxy) -> None:
         give_up = time.monotonic() + 60
         while proxy.cuts <= before and time.monotonic() < give_up:
             time.sleep(0.01)  # the proxy has nothing to wait for
-        proxy.refuse(False)
+        with suppress(ClosedError):  # the test has ended
+            proxy.refuse(False)
 
     threading.Thread(target=back, name="outage", daemon=True).start()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 import struct
+from collections.abc import Iterator
 
 import pytest
 import trio
@@ -144,6 +145,15 @@ async def test_a_peer_that_dies_in_the_middle_of_a_message_is_lost(reset: bool) 
     assert error.retriable
 
 
+@pytest.fixture
+def python_s_own_ctrl_c() -> Iterator[None]:
+    """PySpark, if its tests ran before in this process, has left a handler of its own."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("python_s_own_ctrl_c")
 def test_ctrl_c_while_the_connection_works_interrupts_the_caller_only() -> None:
     """Else the connection would be lost first, and its users would take Ctrl-C for a lost connection."""
     seen: list[PravegaError | BaseException | None] = []
