@@ -387,7 +387,8 @@ class PravegaCatalog:
         """Make the ``fixed`` views again, up to what the streams have now; ``ends`` are forgotten.
 
         Views of streams that no longer exist are dropped. Streams that are new are not added:
-        :meth:`register` does that. A view that something else replaced or dropped is left alone.
+        :meth:`register` does that. A view that was dropped is left alone; the names of the others are the
+        catalog's own, so one that something else has replaced is made again.
 
         :param database: only the views of this scope; default: all.
         :returns: the views, sorted by name.

@@ -13,6 +13,7 @@ import logging
 import os
 import threading
 import weakref
+from collections import deque
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -37,15 +38,16 @@ class _Opened:
 
 _Key = tuple[PravegaConfig, int]
 
-# Reentrant, because a holder may be garbage-collected while this thread has the lock.
-_lock = threading.RLock()
+_lock = threading.Lock()
 _clients: dict[_Key, _Opened] = {}
 # Ordered by last use. Clients of another process (inherited by a fork) are not touched.
+_given_back: deque[_Opened] = deque()
+# Holders may be garbage-collected in any thread, at any moment, so giving back takes no lock.
 
 
 def _after_fork() -> None:
     global _lock
-    _lock = threading.RLock()  # another thread of the parent may have held it
+    _lock = threading.Lock()  # another thread of the parent may have held it
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -66,7 +68,7 @@ class HeldClient:
             idle = _take_idle()
         _close(idle)
         self.client = opened.client
-        self._give_back = weakref.finalize(self, _release, opened)
+        self._give_back = weakref.finalize(self, _given_back.append, opened)
         self._give_back.atexit = False
 
     def close(self) -> None:
@@ -104,13 +106,10 @@ def _open(key: _Key) -> _Opened:
     return opened
 
 
-def _release(opened: _Opened) -> None:
-    with _lock:
-        opened.holders -= 1
-
-
 def _take_idle() -> list[_Opened]:
     """Remove the unused clients beyond the limit, and return them."""
+    while _given_back:
+        _given_back.popleft().holders -= 1
     mine = os.getpid()
     idle = [key for key, opened in _clients.items() if key[1] == mine and opened.holders == 0]
     return [_clients.pop(key) for key in idle[: max(0, len(idle) - _KEPT_IDLE)]]

@@ -253,8 +253,10 @@ class BatchCommitter:
         """
         started = time.monotonic()
         self._journal.refresh()
-        if self._owned not in (None, self._journal.owner):
+        if self._taken_over():
             raise self._fenced()
+        if self._owned is not None:
+            self._owned = self._journal.owner
         decision = self._decide(self._journal.sink_state, batch)
         if isinstance(decision, AlreadyDone):
             self._is_done(batch, decision.last_done)
@@ -471,6 +473,10 @@ class BatchCommitter:
             if reason is None or isinstance(error, type(reason)):
                 raise
             raise reason from error
+        except BaseException:
+            # Ctrl-C is no time for requests: the lease ends the transaction, or the next run does.
+            txn.close()
+            raise
         try:
             self._reach("prepared")
             self._commit(prepared)
@@ -513,7 +519,7 @@ class BatchCommitter:
                     transaction=txn.txn_id,
                 )
             self._journal.refresh()
-            if self._owned not in (None, self._journal.owner):
+            if self._taken_over():
                 reason = self._fenced()
             state = self._journal.sink_state
             ids = set(state.leftovers.get(txn.txn_id, ()))
@@ -524,6 +530,17 @@ class BatchCommitter:
         except PravegaError as error:
             log.warning("%s: not all leftovers of a failed batch are removed: %s", self._key, error)
         return reason
+
+    def _taken_over(self) -> bool:
+        """Whether another driver has changed the sink's state since this one's last record.
+
+        A record whose append ended in an error may be there all the same; then the change is this driver's.
+        """
+        if self._owned in (None, self._journal.owner):
+            return False
+        state = self._journal.sink_state
+        last = state.last_session if state.claim is None else state.claim.session
+        return last != self._session
 
     def _fenced(self) -> FencedError:
         return FencedError(f"{self._key}: another driver has taken over, so this one must stop")

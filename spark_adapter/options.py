@@ -313,7 +313,7 @@ OPTIONS = (
     Option(
         "default_num_segments",
         "`1`",
-        "for a new stream: number of segments; with a target rate, the smallest number",
+        "for a new stream: number of segments; with a target rate, the smallest number, which must be given",
     ),
     Option(
         "default_scale_factor",

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from itertools import compress, islice
 from typing import Any, Literal, Protocol, Self, TypeAlias
 from uuid import UUID
@@ -26,7 +25,6 @@ from spark_adapter.clients import HeldClient
 from spark_adapter.commit import AttemptResult
 from spark_adapter.contents import Contents, dump_contents, load_contents
 from spark_adapter.ledger import Staging, encode_record, staging_id
-from spark_adapter.together import at_once
 
 __all__ = ["RESULT_SCHEMA", "Chunk", "Mode", "PartitionWriter", "decode_result"]
 
@@ -260,8 +258,8 @@ class PartitionWriter:
                     staging = staging_id(
                         self.query, self.batch, self.txn, task.partitionId(), task.taskAttemptId()
                     )
-                    # Recorded before the staging segments are created (by entering the writer's context),
-                    # so that they can be found whatever happens.
+                    # Recorded before the staging segments are created, so that they can be found whatever
+                    # happens.
                     record = Staging(
                         query=self.query,
                         stream=str(self.stream),
@@ -271,11 +269,8 @@ class PartitionWriter:
                         session=self.session,
                         staging=staging,
                     )
-                    opened, _ = at_once(
-                        partial(client.staging_writer, self.stream, self.txn, staging),
-                        partial(self._register, client, self.ledger, record),
-                    )
-                    writer = stack.enter_context(opened)
+                    self._register(client, self.ledger, record)
+                    writer = stack.enter_context(client.staging_writer(self.stream, self.txn, staging))
                     if self.staging_made is not None:
                         try:
                             self.staging_made()

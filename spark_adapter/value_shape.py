@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import date, datetime, time, timedelta
@@ -74,6 +75,24 @@ def _local(value: Any) -> datetime:
     return found
 
 
+def _date(value: Any) -> date:
+    found: date = _of("a date", date)(value)
+    if isinstance(found, datetime):
+        raise Wrong("it is a datetime, not a date")
+    return found
+
+
+def _single(value: Any) -> float:
+    found = _double(value)
+    if math.isfinite(found) and abs(found) > _LARGEST_SINGLE:
+        raise Wrong("it is too large for a float of 32 bits")
+    return found
+
+
+def _double(value: Any) -> float:
+    return float(_of("a number", int, float)(value))
+
+
 def _text(value: Any) -> str:
     return str(value) if isinstance(value, UUID) else str(_of("a text", str)(value))
 
@@ -82,14 +101,18 @@ def _decimal(value: Any) -> Decimal:
     return Decimal(_of("a decimal", Decimal, int)(value))
 
 
+# Beyond the middle between the largest float of 32 bits and the next power of two, rounding gives infinity.
+_LARGEST_SINGLE: Final = 3.4028235677973362e38
+
 _LEAVES: Final = (
     (types.is_boolean, _of("a boolean", bool), None),
     (types.is_signed_integer, _of("a whole number", int), None),
-    (types.is_floating, lambda value: float(_of("a number", int, float)(value)), None),
+    (types.is_float32, _single, None),
+    (types.is_floating, _double, None),
     (types.is_decimal, _decimal, None),
     (types.is_string, _text, None),
     (types.is_binary, lambda value: bytes(_of("bytes", bytes, bytearray, memoryview)(value)), None),
-    (types.is_date32, _of("a date", date), date_of),
+    (types.is_date32, _date, date_of),
 )
 
 

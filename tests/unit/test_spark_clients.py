@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -85,3 +86,17 @@ def test_a_client_that_cannot_be_closed_in_order_holds_up_nobody(opened: list[Op
         client_for(config_of(number))
     assert open_scopes(opened) == ["0", "1", "2", "3"]
     assert "was not closed properly: not in order" in caplog.text
+
+
+def test_a_holder_that_is_collected_while_another_thread_opens_a_client_does_not_wait(
+    opened: list[Opened],
+) -> None:
+    held = [HeldClient(config_of(1))]
+    collecting = threading.Thread(target=held.clear, daemon=True)
+    with clients._lock:
+        collecting.start()
+        collecting.join(60)
+        assert not collecting.is_alive()
+    for number in range(2, 8):
+        client_for(config_of(number))
+    assert open_scopes(opened) == ["4", "5", "6", "7"]

@@ -17,7 +17,13 @@ import pyarrow as pa
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from pravega_wire import ScopedStream
-from pravega_wire.errors import FencedError, InvalidArgumentError, RetriesExhaustedError, StreamNotFoundError
+from pravega_wire.errors import (
+    FencedError,
+    InvalidArgumentError,
+    PravegaError,
+    RetriesExhaustedError,
+    StreamNotFoundError,
+)
 from spark_adapter import format_sink, tasks
 from spark_adapter.election import Attempted
 from spark_adapter.format_sink import Attempt, Place, _patience, batch_sink
@@ -226,21 +232,30 @@ def test_a_job_that_may_be_visible_when_it_fails_says_what_to_do(
     assert (client.server.txns[messages[0].did.txn].status.name == "ABORTED") == (broken == "merge_staging")
 
 
-def test_an_attempt_whose_claim_is_gone_leaves_no_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("ledger_works", [True, False])
+def test_an_attempt_leaves_no_segments_that_the_ledger_does_not_know(
+    monkeypatch: pytest.MonkeyPatch, ledger_works: bool
+) -> None:
     done: list[object] = []
 
     class Stages:
-        @contextmanager
-        def staging_writer(self, stream: object, txn: object, staging: object) -> Iterator[object]:
+        def staging_writer(self, stream: object, txn: object, staging: object) -> Any:
             done.append("made")
+            return self._writing()
+
+        @contextmanager
+        def _writing(self) -> Iterator[object]:
             yield None
             done.append("closed")
 
         @contextmanager
         def revisioned_stream(self, ledger: object) -> Iterator[Any]:
-            yield SimpleNamespace(
-                write_unconditionally=lambda data: done.append(decode_record(data).staging)  # type: ignore[union-attr]
-            )
+            yield SimpleNamespace(write_unconditionally=self._register)
+
+        def _register(self, data: bytes) -> None:
+            if not ledger_works:
+                raise RetriesExhaustedError("the ledger does not answer")
+            done.append(decode_record(data).staging)  # type: ignore[union-attr]
 
         def delete_staging(self, stream: object, txn: object, ids: list[object]) -> None:
             done.append(("deleted", *ids))
@@ -262,10 +277,11 @@ def test_an_attempt_whose_claim_is_gone_leaves_no_segments(monkeypatch: pytest.M
         session=uuid4(),
         staging_made=gone,
     )
-    with pytest.raises(FencedError, match="its batch is finished"):
+    wanted = "its batch is finished" if ledger_works else "does not answer"
+    with pytest.raises(PravegaError, match=wanted):
         list(writer.write_arrow(iter([pa.RecordBatch.from_pydict({"event": [b"x"]})])))
-    staging = done.pop(0)
-    assert done == ["made", "closed", ("deleted", staging)]
+    staging = done[0] if done else None
+    assert done == ([staging, "made", "closed", ("deleted", staging)] if ledger_works else [])
 
 
 def test_a_claim_says_when_the_write_was_planned(client: Whole) -> None:

@@ -24,6 +24,7 @@ from pravega_wire.errors import (
     InvalidArgumentError,
     NoSuchSegmentError,
     PravegaTimeoutError,
+    RetriesExhaustedError,
     SegmentTruncatedError,
     StreamNotFoundError,
     TransactionAbortedError,
@@ -76,6 +77,7 @@ class Crash(BaseException):
 @dataclass
 class Txn:
     status: Status = Status.OPEN
+    leased: bool = True
     events: list[bytes] = field(default_factory=list)
 
 
@@ -96,6 +98,7 @@ class FakeRevisioned:
     def __init__(self, server: Server) -> None:
         self.server = server
         self.lose_answer = False
+        self.gone_after: type[Record] | None = None
 
     def fetch_latest_revision(self) -> int:
         return len(self.server.ledger)
@@ -113,6 +116,9 @@ class FakeRevisioned:
         if revision != len(self.server.ledger):
             return None
         self.server.ledger.append(value)
+        if self.gone_after is not None and isinstance(decode_record(value), self.gone_after):
+            self.gone_after = None
+            raise RetriesExhaustedError("it may or may not be stored")
         if self.lose_answer:
             self.lose_answer = False
             return None
@@ -203,7 +209,7 @@ class FakeTransaction:
         self._require(Status.OPEN, Status.ABORTED).status = Status.ABORTED
 
     def close(self) -> None:
-        pass
+        self.server.txns[self.txn_id].leased = False
 
 
 class FakeClient:
@@ -486,6 +492,37 @@ def test_lost_answer_to_a_ledger_append_does_not_fence() -> None:
     assert server.stream == whole_batch("q", 0)
     phases = [type(decode_record(each)) for each in server.ledger]
     assert phases == [Preparing, Staging, Staging, Prepared, Done, Snapshot][: len(phases)]
+
+
+@pytest.mark.parametrize("kind", [Preparing, Prepared, Done])
+def test_an_append_that_ends_in_an_error_but_is_stored_does_not_fence(kind: type[Record]) -> None:
+    server = Server()
+    driver = Driver(server)
+    driver.run(0)
+    driver.revisioned.gone_after = kind
+    with pytest.raises(RetriesExhaustedError):
+        driver.run(1)
+    assert driver.run(1).outcome == ("skipped" if kind is Done else "written")
+    assert mine(server) == whole_batch("q", 0) + whole_batch("q", 1)
+    assert server.staging == {}
+    # What another driver does is still noticed.
+    Driver(server).run(2)
+    with pytest.raises(FencedError):
+        driver.run(3)
+
+
+def test_ctrl_c_ends_the_lease_of_the_transaction() -> None:
+    server = Server()
+    driver = Driver(server)
+
+    def write(txn: UUID) -> list[AttemptResult]:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        driver.committer.run(0, write)
+    assert [txn.leased for txn in server.txns.values()] == [False]
+    assert driver.run(0).outcome == "written"
+    assert mine(server) == whole_batch("q", 0)
 
 
 def test_failed_tasks_leave_nothing_behind() -> None:

@@ -423,6 +423,8 @@ def test_values_of_a_serializer() -> None:
     assert read({"a"}, pa.list_(pa.string())) == ["a"]
     for value, arrow, text in (
         (1.5, pa.int64(), "it is a float, not a whole number"),
+        (1e300, pa.float32(), "too large for a float of 32 bits"),
+        (datetime(2024, 1, 31, 23, 59), pa.date32(), "it is a datetime, not a date"),
         (True, pa.int32(), "it is a bool"),
         (2**31, pa.int32(), "too large"),
         ("1", pa.int32(), "it is a str"),
