@@ -21,6 +21,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -41,6 +42,7 @@ _MIDNIGHT: Final = datetime(1970, 1, 1)
 _DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
 _DECIMAL_TYPE: Final = re.compile(r"decimal\((-?\d{1,4})\)")
 _MOST_DIGITS: Final = 5000
+_NOT_FINITE: Final = ("NaN", "Infinity", "-Infinity")
 
 
 class ChangeKind(StrEnum):
@@ -108,6 +110,18 @@ def _whole(bits: int) -> Callable[[Any], int]:
         return found
 
     return check
+
+
+def _read_number(value: Any) -> float:
+    # Kafka's JSON converter writes what JSON has no number for as a text.
+    return float(value) if isinstance(value, str) and value in _NOT_FINITE else _number(value)
+
+
+def _write_number(value: Any) -> float | str:
+    found = _number(value)
+    if math.isfinite(found):
+        return found
+    return "NaN" if math.isnan(found) else "Infinity" if found > 0 else "-Infinity"
 
 
 def _number(value: Any) -> float:
@@ -183,29 +197,42 @@ def _write_zoned(value: Any) -> str:
     return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
+def _write_uuid(value: Any) -> str:
+    return str(_kind(UUID)(value))
+
+
+def _unscaled(given: Decimal, scale: int) -> int:
+    """Return a number times 10 to the power of the scale.
+
+    :raises ValueError: it is not finite, has too many digits, or more after the point than the scale.
+    """
+    sign, digits, exponent = given.as_tuple()
+    if not isinstance(exponent, int) or len(digits) + abs(exponent) > _MOST_DIGITS:
+        raise ValueError("it is not a finite number, or has too many digits")
+    shift = exponent + scale
+    whole = int("".join(map(str, digits)))
+    if shift < 0 and whole % 10**-shift:
+        raise ValueError(f"it has more than {scale} digits after the point")
+    found: int = whole * 10**shift if shift >= 0 else whole // 10**-shift
+    return -found if sign else found
+
+
 def _decimal(scale: int) -> _Type:
     def read(value: Any) -> Decimal:
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            return Decimal(str(value))  # of a converter that was set to decimal.format=NUMERIC
-        data = _read_bytes(value)
-        if not 0 < len(data) < _MOST_DIGITS // 3:
-            raise ValueError(f"its number has {len(data)} bytes")
-        unscaled = int.from_bytes(data, "big", signed=True)
+        if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
+            # Of a converter that was set to decimal.format=NUMERIC.
+            unscaled = _unscaled(Decimal(str(value)) if isinstance(value, float) else Decimal(value), scale)
+        else:
+            data = _read_bytes(value)
+            if not 0 < len(data) < _MOST_DIGITS // 3:
+                raise ValueError(f"its number has {len(data)} bytes")
+            unscaled = int.from_bytes(data, "big", signed=True)
         digits = Decimal(unscaled).as_tuple()
         return Decimal((digits.sign, digits.digits, -scale))
 
     def write(value: Any) -> str:
         given = value if isinstance(value, Decimal) else Decimal(_kind(int)(value))
-        sign, digits, exponent = given.as_tuple()
-        if not isinstance(exponent, int) or len(digits) + abs(exponent) > _MOST_DIGITS:
-            raise ValueError("it is not a finite number, or has too many digits")
-        shift = exponent + scale
-        whole = int("".join(map(str, digits)))
-        if shift < 0 and whole % 10**-shift:
-            raise ValueError(f"it has more than {scale} digits after the point")
-        unscaled = whole * 10**shift if shift >= 0 else whole // 10**-shift
-        if sign:
-            unscaled = -unscaled
+        unscaled = _unscaled(given, scale)
         size = unscaled.bit_length() // 8 + 1
         if unscaled < 0:
             size = (-unscaled - 1).bit_length() // 8 + 1
@@ -219,8 +246,8 @@ _TYPES: Final[Mapping[str, _Type]] = {
     "int16": _Type("int16", "", _whole(16), _whole(16)),
     "int32": _Type("int32", "", _whole(32), _whole(32)),
     "int64": _Type("int64", "", _long, _long),
-    "float": _Type("float", "", _number, _number),
-    "double": _Type("double", "", _number, _number),
+    "float": _Type("float", "", _read_number, _write_number),
+    "double": _Type("double", "", _read_number, _write_number),
     "boolean": _Type("boolean", "", _kind(bool), _kind(bool)),
     "string": _Type("string", "", _kind(str), _kind(str)),
     "bytes": _Type("bytes", "", _read_bytes, _write_bytes),
@@ -249,7 +276,7 @@ _TYPES: Final[Mapping[str, _Type]] = {
         "int64", "io.debezium.time.MicroTimestamp", lambda value: _moment(_long(value)), _micros
     ),
     "zoned_timestamp": _Type("string", "io.debezium.time.ZonedTimestamp", _read_zoned, _write_zoned),
-    "uuid": _Type("string", "io.debezium.data.Uuid", lambda value: UUID(_kind(str)(value)), str),
+    "uuid": _Type("string", "io.debezium.data.Uuid", lambda value: UUID(_kind(str)(value)), _write_uuid),
 }
 
 _BY_LOGICAL: Final[Mapping[str, str]] = {
@@ -348,9 +375,22 @@ def _json(value: object) -> bytes:
         raise EncodeError(f"the value cannot be written as JSON: {error}") from error
 
 
-def _object(payload: bytes) -> dict[str, Any]:
+def _exact_decimals(row: Mapping[str, Any], types: Mapping[str, str], again: Callable[[], Any]) -> Row:
+    """Replace the numbers of decimal columns, which a float has rounded.
+
+    :param again: returns the row with its numbers as Decimal.
+    """
+    rounded = [
+        name
+        for name, value in row.items()
+        if isinstance(value, float) and types.get(name, "")[:7] == "decimal"
+    ]
+    return {**row, **{name: again()[name] for name in rounded}} if rounded else row
+
+
+def _object(payload: bytes, *, exact: bool = False) -> dict[str, Any]:
     try:
-        found = json.loads(payload.decode())
+        found = json.loads(payload.decode(), parse_float=Decimal if exact else None)
     except (ValueError, RecursionError) as error:
         raise DecodeError(f"the event is not JSON: {error}") from error
     if not isinstance(found, dict):
@@ -410,7 +450,7 @@ class DebeziumSerializer:
                 f"the event has the operation {operation!r}, not one of c, u, d, r, t"
             ) from None
         types = {**_types_in(described), **self.columns}
-        rows = [self._row(found, name, types) for name in ("before", "after")]
+        rows = [self._row(found, name, types, payload) for name in ("before", "after")]
         source, at = found.get("source") or {}, found.get("ts_ms")
         if not isinstance(source, dict):
             raise DecodeError("the event's source is not a JSON object")
@@ -419,13 +459,20 @@ class DebeziumSerializer:
         return Change(kind, rows[0], rows[1], source, None if at is None else _at(at), types)
 
     @staticmethod
-    def _row(found: Mapping[str, Any], name: str, types: Mapping[str, str]) -> dict[str, Any] | None:
+    def _row(
+        found: Mapping[str, Any], name: str, types: Mapping[str, str], payload: bytes
+    ) -> dict[str, Any] | None:
         row = found.get(name)
         if row is None:
             return None
         if not isinstance(row, dict):
             raise DecodeError(f"the event's row {name!r} is not a JSON object")
-        return _read_row(row, types)
+
+        def again() -> Any:
+            whole = _object(payload, exact=True)
+            return (whole["payload"] if whole.keys() == {"schema", "payload"} else whole)[name]
+
+        return _read_row(_exact_decimals(row, types, again), types)
 
     def serialize(self, value: Change) -> bytes:
         """Return the event for a change.
@@ -435,6 +482,8 @@ class DebeziumSerializer:
         if not isinstance(value, Change):
             raise EncodeError(f"the value is a {type(value).__name__}, not a Change")
         types = {**value.types, **self.columns}
+        if self.with_schema:
+            types = _common_types(value, types)
         payload: dict[str, Any] = {
             "before": None if value.before is None else _write_row(value.before, types),
             "after": None if value.after is None else _write_row(value.after, types),
@@ -447,16 +496,8 @@ class DebeziumSerializer:
         return _json(payload)
 
     def _schema(self, change: Change, types: Mapping[str, str]) -> dict[str, Any]:
-        columns: dict[str, str] = {}
-        for row in (change.before, change.after):
-            for name, value in (row or {}).items():
-                known = types.get(name) or _type_of_value(value)
-                if known is None and value is not None:
-                    raise EncodeError(
-                        f"column {name!r} has no type: name one in DebeziumSerializer(columns=)"
-                    )
-                columns.setdefault(name, known or "string")
-        fields = [_described(name, known) for name, known in columns.items()]
+        columns = dict.fromkeys([*(change.before or ()), *(change.after or ())])
+        fields = [_described(name, types.get(name, "string")) for name in columns]
         rows = [
             {
                 "type": "struct",
@@ -483,6 +524,35 @@ class DebeziumSerializer:
             "optional": False,
             "name": f"{self.name}.Envelope",
         }
+
+
+def _common_types(change: Change, types: Mapping[str, str]) -> dict[str, str]:
+    """Return the types of all columns that have a value: those that are known, or that suit both rows."""
+    found: dict[str, str] = {}
+    for row in (change.before, change.after):
+        for name, value in (row or {}).items():
+            if name in types or value is None:
+                continue
+            kind = _type_of_value(value)
+            if kind is None:
+                raise EncodeError(f"column {name!r} has no type: name one in DebeziumSerializer(columns=)")
+            found[name] = _common(name, found.get(name, kind), kind)
+    return {**types, **found}
+
+
+def _common(name: str, one: str, other: str) -> str:
+    """Return a type for the values of two types."""
+    if one == other:
+        return one
+    decimals = [_DECIMAL_TYPE.fullmatch(each) for each in (one, other)]
+    if decimals[0] and decimals[1]:
+        return f"decimal({max(int(each[1]) for each in decimals if each)})"
+    if {one, other} == {"int64", "double"}:
+        return "double"
+    raise EncodeError(
+        f"column {name!r} has values of the types {one} and {other}: name one type in "
+        "DebeziumSerializer(columns=)"
+    )
 
 
 def _described(name: str, known: str) -> dict[str, Any]:
@@ -554,7 +624,8 @@ class RowSerializer:
 
         :raises DecodeError: the payload is not the JSON of a row.
         """
-        return _read_row(_object(payload), self.columns)
+        row = _exact_decimals(_object(payload), self.columns, lambda: _object(payload, exact=True))
+        return _read_row(row, self.columns)
 
 
 # --- the latest rows ----------------------------------------------------------------------------------
@@ -586,7 +657,7 @@ def latest_rows(changes: Iterable[Change], key: Sequence[str]) -> LatestRows:
     :param changes: the changes of one table, in order.
     :param key: names of the columns that identify a row.
     :raises InvalidArgumentError: ``key`` is empty.
-    :raises DecodeError: a change lacks a column of the key.
+    :raises DecodeError: a change lacks a column of the key, or has an object or a list in it.
     """
     if isinstance(key, str) or not key:
         raise InvalidArgumentError("key must be a list of at least one column name")
@@ -598,8 +669,13 @@ def latest_rows(changes: Iterable[Change], key: Sequence[str]) -> LatestRows:
             found = tuple(row[name] for name in key)
         except KeyError as error:
             raise DecodeError(f"a change lacks the column {error} of its key") from error
-        rows.pop(found, None)
-        rows[found] = value
+        try:
+            rows.pop(found, None)
+            rows[found] = value
+        except TypeError as error:
+            raise DecodeError(
+                f"the key {found!r} of a change cannot be compared ({error}): name the types of its columns"
+            ) from error
 
     for change in changes:
         if change.kind is ChangeKind.TRUNCATE:

@@ -356,8 +356,8 @@ class JsonSerializer:
         :raises EncodeError: JSON cannot represent the value.
         """
         try:
-            return json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
-        except (TypeError, ValueError) as error:
+            return json.dumps(value, separators=(",", ":"), sort_keys=True, allow_nan=False).encode()
+        except (TypeError, ValueError, RecursionError) as error:
             raise EncodeError(f"the value cannot be written as JSON: {error}") from error
 
     def deserialize(self, payload: bytes) -> Any:
@@ -367,7 +367,7 @@ class JsonSerializer:
         """
         try:
             return json.loads(payload)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise DecodeError(f"the payload is not JSON: {error}") from error
 
 

@@ -27,7 +27,7 @@ from pravega_wire.archive.parquet import RowGroup, checked_file, need_arrow, row
 from pravega_wire.archive.stages import Observer, Stage, nothing
 from pravega_wire.archive.verifying import complete_manifest, next_group
 from pravega_wire.controller.tokens import Access
-from pravega_wire.errors import ArchiveError, ScaleConflictError
+from pravega_wire.errors import ArchiveError, ScaleConflictError, WriterHistoryLostError
 from pravega_wire.hashing import routing_key_position
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.store import Backoff
@@ -150,8 +150,17 @@ async def _check_target(
 ) -> None:
     begun = {}
     for each, text in _MODES.items():
-        async with client.resumable_writer(target, _writer_id(manifest, target, each)) as writer:
-            begun[each] = writer.stored_anything
+        try:
+            async with client.resumable_writer(target, _writer_id(manifest, target, each)) as writer:
+                begun[each] = writer.stored_anything
+        except WriterHistoryLostError as error:
+            raise ArchiveError(
+                f"segments of stream {target} were truncated away, so nothing says whether {directory} was "
+                "restored to it before: restore to another stream",
+                path=str(directory),
+                scope=target.scope,
+                stream=target.name,
+            ) from error
         if begun[each] and each != mode:
             raise ArchiveError(
                 f"restoring {directory} to {target} was begun {text}: continue in the same way, or restore "

@@ -130,7 +130,11 @@ class BlockingSchemaRegistry:
         :param properties: its properties; default: any format, any schema.
         :returns: False if it exists already.
         """
-        return self._transport.run(calls.create_group(group, properties or GroupProperties()))
+        created = self._transport.run(calls.create_group(group, properties or GroupProperties()))
+        if created:
+            # Another process may have deleted it.
+            self._ids.forget(group)
+        return created
 
     def group_properties(self, group: str) -> GroupProperties:
         """Return the properties of a group.
@@ -357,6 +361,8 @@ class BlockingSchemaRegistry:
         name = check_writing(schema, codec, header)
         limit = check_count("max_decoded_bytes", max_decoded_bytes)
         fetch = self._fetch(group, on_unknown)
+        # The group may have been deleted and created again: what is made anew asks anew.
+        self._ids.forget(group)
         if create_group is not None:
             self.create_group(group, create_group)
         if register_codec and name and name not in [each.name for each in self.codecs(group)]:
@@ -396,6 +402,7 @@ class BlockingSchemaRegistry:
         check_reading(schema, header)
         limit = check_count("max_decoded_bytes", max_decoded_bytes)
         fetch = self._fetch(group, on_unknown)
+        self._ids.forget(group)
         if schema is None:
             self.group_properties(group)
         elif not self.can_read(group, schema):

@@ -134,7 +134,11 @@ class SchemaRegistry:
         :param properties: its properties; default: any format, any schema.
         :returns: False if it exists already.
         """
-        return await self._transport.run(calls.create_group(group, properties or GroupProperties()))
+        created = await self._transport.run(calls.create_group(group, properties or GroupProperties()))
+        if created:
+            # Another process may have deleted it.
+            self._ids.forget(group)
+        return created
 
     async def group_properties(self, group: str) -> GroupProperties:
         """Return the properties of a group.
@@ -361,6 +365,8 @@ class SchemaRegistry:
         name = check_writing(schema, codec, header)
         limit = check_count("max_decoded_bytes", max_decoded_bytes)
         fetch = self._fetch(group, on_unknown)
+        # The group may have been deleted and created again: what is made anew asks anew.
+        self._ids.forget(group)
         if create_group is not None:
             await self.create_group(group, create_group)
         if register_codec and name and name not in [each.name for each in await self.codecs(group)]:
@@ -400,6 +406,7 @@ class SchemaRegistry:
         check_reading(schema, header)
         limit = check_count("max_decoded_bytes", max_decoded_bytes)
         fetch = self._fetch(group, on_unknown)
+        self._ids.forget(group)
         if schema is None:
             await self.group_properties(group)
         elif not await self.can_read(group, schema):

@@ -26,6 +26,7 @@ CODEC_NAMES: Final[dict[str, str]] = {
 _GZIP_HEAD: Final = bytes.fromhex("1f8b08000000000000ff")
 _GZIP_WINDOW: Final = 31  # zlib: the largest window, with gzip's header and checksum
 _RAW_WINDOW: Final = -15
+_MOST_MEMBERS: Final = 1000  # Java writes one
 
 
 def codec_name(codec: object) -> str:
@@ -81,6 +82,9 @@ def _gunzip(data: bytes, limit: int) -> bytes:
         if not member.eof:
             raise TruncatedInputError("the event's gzip data ends too early")
         parts.append(part)
+        if len(parts) > _MOST_MEMBERS:
+            # What is left is copied for each of them.
+            raise DecodeError(f"the event's gzip data has more than {_MOST_MEMBERS} members")
         data = member.unused_data
     if not parts:
         raise TruncatedInputError("the event's gzip data is empty")

@@ -124,8 +124,9 @@ class Ids:
         self.keep_id(group, encoding.version, encoding.codec.name, id)
 
     def forget(self, group: str) -> None:
-        self._ids = {key: value for key, value in self._ids.items() if key[0] != group}
-        self._encodings = {key: value for key, value in self._encodings.items() if key[0] != group}
+        # Of copies, because other threads may add to the originals.
+        self._ids = {key: value for key, value in list(self._ids.items()) if key[0] != group}
+        self._encodings = {key: value for key, value in list(self._encodings.items()) if key[0] != group}
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,6 +129,7 @@ def zipped(data: bytes) -> bytes:
             zipped(bytes(LIMIT)) + zipped(b"1"),
             f"larger than {LIMIT} bytes",
         ),
+        (GZIP, zipped(b"") * 2000, "more than 1000 members"),
         (SNAPPY, b"", "not valid snappy"),
         (SNAPPY, b"\xff" * 12, "not valid snappy"),
         (SNAPPY, b"\xff\xff\xff\xff\x0f", "larger than"),

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import trio
 import trustme
@@ -507,3 +508,59 @@ def test_tls(ask: Ask, tmp_path: Path) -> None:
     with fake(reply(200, GROUP)) as server:
         with pytest.raises((TlsError, SchemaRegistryUnreachableError)):
             ask(server.uri.replace("http", "https"), "group_properties", "g", timeout=5.0)
+
+
+# --- a group that another process deletes and creates again -----------------------------------------
+
+
+class Registered:
+    """A registry with one group: its schemas, and what its encoding ids stand for."""
+
+    def __init__(self) -> None:
+        self.schemas: list[Any] = []
+        self.encodings: list[tuple[int, str]] = []
+
+    def _version(self, number: int) -> dict[str, Any]:
+        kind = self.schemas[number]["type"]
+        return {"type": kind, "serializationFormat": "Json", "version": number, "id": number}
+
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        path = request.url.path
+        body: Any = json.loads(request.content) if request.content else None
+        if request.method == "POST" and path.endswith("/schemas"):
+            if body not in self.schemas:
+                self.schemas.append(body)
+            return httpx.Response(201, json=self._version(self.schemas.index(body)))
+        if request.method == "PUT" and path.endswith("/encodings"):
+            wanted = body["versionInfo"]["id"], body["codecType"]
+            if wanted not in self.encodings:
+                self.encodings.append(wanted)
+            return httpx.Response(200, json={"encodingId": self.encodings.index(wanted)})
+        if "/encodings/" in path:
+            number = int(path.rsplit("/", 1)[1])
+            if number >= len(self.encodings):
+                return httpx.Response(404)
+            schema, codec = self.encodings[number]
+            codec_type = {"name": codec, "properties": {}}
+            found = {"schemaInfo": self.schemas[schema], "versionInfo": self._version(schema)}
+            return httpx.Response(200, json=found | {"codecType": codec_type})
+        return httpx.Response(200, json=GroupProperties().to_json())
+
+
+async def test_what_is_made_anew_knows_a_group_that_was_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    groups = [Registered()]
+    registry = SchemaRegistry("http://registry:1")
+    transport = httpx.MockTransport(lambda request: groups[-1].answer(request))
+    client = httpx.AsyncClient(base_url="http://registry:1", transport=transport)
+    monkeypatch.setattr(registry._transport, "_client", client)
+    schema = JsonSchema("order", {"type": "object"})
+    for codec, first in (("none", 0), ("gzip", 1)):
+        made = await registry.serializer("g", schema, codec=codec, register_schema=True)  # type: ignore[arg-type]
+        assert made.serialize({}).startswith(header_of(first))
+    await registry.deserializer("g")
+    groups.append(Registered())
+    made = await registry.serializer("g", schema, codec="gzip", register_schema=True)
+    assert made.serialize({}).startswith(header_of(0))
+    reader = await registry.deserializer("g")
+    assert reader.deserialize(made.serialize({"a": 1})) == {"a": 1}
+    await client.aclose()
