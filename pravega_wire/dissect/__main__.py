@@ -14,9 +14,9 @@ import trio
 
 from pravega_wire.dissect.connections import dissect
 from pravega_wire.dissect.exchange import Address, Frame, Note
-from pravega_wire.dissect.live import follow
+from pravega_wire.dissect.live import open_listeners, serve
 from pravega_wire.dissect.rendering import as_json, as_text
-from pravega_wire.errors import CaptureError
+from pravega_wire.errors import CaptureError, InvalidArgumentError
 from pravega_wire.nurseries import lone_errors
 
 
@@ -86,7 +86,7 @@ def main(argv: list[str] | None = None) -> int:
         # The reader of the output has seen enough; nothing may be written to it at exit either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (CaptureError, OSError) as error:
+    except (CaptureError, InvalidArgumentError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0
@@ -116,19 +116,19 @@ def run(
     """Show the frames that the arguments ask for; :func:`command_line` describes them.
 
     :raises CaptureError: the input is not a capture, or is damaged.
+    :raises InvalidArgumentError: the standard input is to be read, and is closed.
     :raises OSError: a file cannot be read or written, or the port is taken.
     """
 
     def show(item: Frame | Note) -> None:
         text = (as_json if json else as_text)(item, payloads=payloads)
-        # Texts may hold what the terminal's encoding cannot.
-        encoding = sys.stdout.encoding or "utf-8"
+        # Texts may hold what the terminal's encoding cannot. A closed standard output is None.
+        encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
         print(text.encode(encoding, "backslashreplace").decode(encoding), flush=follow is not None)
 
     with ExitStack() as opened:
         if follow is not None and store is not None:
-            capture = None if write is None else opened.enter_context(open(write, "wb"))
-            trio.run(_follow, follow, store, show, capture)
+            trio.run(_follow, follow, store, show, write, opened)
         elif file is not None:
             for each in _items(file, port, opened):
                 show(each)
@@ -136,22 +136,32 @@ def run(
 
 def _items(file: str, ports: Sequence[int], opened: ExitStack) -> Iterator[Frame | Note]:
     if file == "-":
+        if sys.stdin is None:
+            raise InvalidArgumentError("the standard input is closed")
         return dissect(sys.stdin.buffer, ports=ports)
     return dissect(opened.enter_context(open(file, "rb")), ports=ports)
 
 
-async def _follow(
-    port: int, store: Address, show: Callable[[Frame | Note], object], write: BinaryIO | None
-) -> None:
-    async def serve(task_status: trio.TaskStatus[int]) -> None:
-        await follow(port, store, show, write=write, task_status=task_status)
+def _capture(path: str | Path | None, opened: ExitStack) -> BinaryIO | None:
+    return None if path is None else opened.enter_context(open(path, "wb"))
 
+
+async def _follow(
+    port: int,
+    store: Address,
+    show: Callable[[Frame | Note], object],
+    write: str | Path | None,
+    opened: ExitStack,
+) -> None:
     # Ctrl-C and a closed output come out of the nurseries as they are.
     with lone_errors():
-        async with trio.open_nursery() as nursery:
-            actual = await nursery.start(serve)
-            text = f"listening on 127.0.0.1:{actual}, forwarding to {store[0]}:{store[1]}"
-            print(text, file=sys.stderr, flush=True)
+        async with open_listeners(port) as listeners:
+            # Only now: an existing capture is kept if the port is in use.
+            capture = _capture(write, opened)
+            async with trio.open_nursery() as nursery:
+                actual = await nursery.start(serve, listeners, store, show, capture)
+                text = f"listening on 127.0.0.1:{actual}, forwarding to {store[0]}:{store[1]}"
+                print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

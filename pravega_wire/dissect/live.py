@@ -6,7 +6,8 @@ Not public.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import BinaryIO, Final
 
 import trio
@@ -41,7 +42,31 @@ async def follow(
     :param task_status: reports the port, for ``nursery.start``.
     :raises OSError: the port is in use, or ``write`` fails.
     """
-    listeners = await trio.open_tcp_listeners(port, host=host)
+    async with open_listeners(port, host) as listeners:
+        await serve(listeners, store, show, write, task_status=task_status)
+
+
+@asynccontextmanager
+async def open_listeners(port: int, host: str = "127.0.0.1") -> AsyncIterator[list[trio.SocketListener]]:
+    """Listen as long as the block runs.
+
+    :raises OSError: the port is in use.
+    """
+    async with AsyncExitStack() as stack:
+        yield [
+            await stack.enter_async_context(each) for each in await trio.open_tcp_listeners(port, host=host)
+        ]
+
+
+async def serve(
+    listeners: list[trio.SocketListener],
+    store: Address,
+    show: Callable[[Frame | Note], object],
+    write: BinaryIO | None,
+    *,
+    task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Do what :func:`follow` does, with listeners that are open already."""
     following = _Following(store, show, CaptureWriter(write) if write is not None else None)
     async with trio.open_nursery() as nursery:
         await nursery.start(trio.serve_listeners, following.serve, listeners)

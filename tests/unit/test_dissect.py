@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import socket
 import struct
 import subprocess
 import sys
@@ -456,6 +457,35 @@ def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
     for wrong in ([], both, ["--follow", "1"], ["--port", "x"], [str(nothing), "--write", "y"]):
         with pytest.raises(SystemExit):
             main(wrong)
+
+
+def test_a_port_in_use_leaves_the_capture_as_it_is(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    kept = tmp_path / "kept.pcap"
+    kept.write_bytes(b"kept")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert main(["--follow", str(port), "--store", "127.0.0.1:1", "--write", str(kept)]) == 1
+    assert kept.read_bytes() == b"kept"
+    assert "error: " in capsys.readouterr().err
+
+
+def test_a_capture_that_cannot_be_written(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    nowhere = tmp_path / "nowhere" / "live.pcap"
+    assert main(["--follow", "0", "--store", "127.0.0.1:1", "--write", str(nowhere)]) == 1
+    assert str(nowhere) in capsys.readouterr().err
+
+
+def test_a_closed_standard_input(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    assert main(["-"]) == 1
+    assert capsys.readouterr().err == "error: the standard input is closed\n"
+
+
+def test_a_closed_standard_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    assert main([str(EXCHANGE)]) == 0
 
 
 # --- Wireshark -----------------------------------------------------------------------------------
