@@ -298,9 +298,12 @@ class CaptureWriter:
 
     def connected(self, client: Address, server: Address, time: int) -> None:
         """A connection was made."""
-        self._next[client, server] = self._next[server, client] = 1
-        self._packet(client, server, time, 0, 0, SYN, b"")
-        self._packet(server, client, time, 0, 1, SYN | ACK, b"")
+        # By the time: if ports are used again, other numbers tell the new connection from the old one.
+        first = time // 4000 & 0xFFFFFFFF
+        following = (first + 1) & 0xFFFFFFFF
+        self._next[client, server] = self._next[server, client] = following
+        self._packet(client, server, time, first, 0, SYN, b"")
+        self._packet(server, client, time, first, following, SYN | ACK, b"")
 
     def sent(self, source: Address, target: Address, time: int, data: bytes) -> None:
         """One side has sent bytes."""

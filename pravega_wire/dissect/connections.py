@@ -5,17 +5,22 @@ Not public.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 from pravega_wire.dissect.capture import ACK, FIN, RST, SYN, Packet, Remark, Segment, read_packets, segment_of
 from pravega_wire.dissect.exchange import Address, Connection, Frame, Note
-from pravega_wire.dissect.reassembly import Missing, Piece, Reassembly
+from pravega_wire.dissect.reassembly import Missing, Piece, Reassembly, distance
 from pravega_wire.errors import CaptureError
 
 __all__ = ["Dissector", "dissect"]
+
+# Closed connections whose late segments are recognised; the oldest is forgotten first.
+_MAX_CLOSED: Final = 4096
 
 
 class _Captured:
@@ -26,7 +31,34 @@ class _Captured:
         self.sides = {address: Reassembly(each) for address, each in first.items()}
         # Sequence number of the SYN of each side; a different one is another connection with these ports.
         self.syn: dict[Address, int] = {}
-        self.ended: set[Address] = set()
+        # Sequence number of the FIN of each side: the end of what it sends.
+        self.ends: dict[Address, int] = {}
+
+    def fin(self, source: Address, end: int) -> None:
+        """A side ends here; one that lies before bytes that have come is of an earlier connection."""
+        if self.sides[source].to_come(end) >= 0:
+            self.ends[source] = end
+
+    @property
+    def complete(self) -> bool:
+        """Whether both sides have ended, and everything before has come."""
+        return len(self.ends) == 2 and all(
+            self.sides[address].to_come(end) <= 0 for address, end in self.ends.items()
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Closed:
+    """What is kept of a connection that was closed: where its sides began and ended."""
+
+    syn: dict[Address, int]
+    ends: dict[Address, int]
+
+    def has(self, segment: Segment) -> bool:
+        """Whether this is a late or repeated segment of the connection."""
+        if segment.flags & SYN:
+            return self.syn.get(segment.source) == segment.sequence
+        return distance(segment.sequence + segment.length, self.ends[segment.source]) >= 0
 
 
 class Dissector:
@@ -42,6 +74,7 @@ class Dissector:
         self._numbers = count(1)
         self._connections = count(1)
         self._captured: dict[frozenset[Address], _Captured] = {}
+        self._closed: OrderedDict[frozenset[Address], _Closed] = OrderedDict()
         self._time = 0
         self._remarks: set[str] = set()
 
@@ -90,6 +123,8 @@ class Dissector:
         if len(key) < 2:
             return
         known = self._captured.get(key)
+        if known is None and self._is_over(key, segment):
+            return
         if segment.flags & SYN:
             if known is not None and known.syn.get(source, segment.sequence) != segment.sequence:
                 yield from self._close(key, "another connection was made with the same ports")
@@ -111,10 +146,29 @@ class Dissector:
             yield from self._put(known, source, each)
         if segment.flags & RST:
             yield from self._close(key, "the connection was reset")
-        elif segment.flags & FIN:
-            known.ended.add(source)
-            if len(known.ended) == 2:
-                yield from self._close(key, "the connection was closed")
+            return
+        if segment.flags & FIN:
+            known.fin(source, (sequence + segment.length) & 0xFFFFFFFF)
+        # What was sent before a FIN may be captured after it.
+        if known.complete:
+            yield from self._close(key, "the connection was closed")
+            self._remember(key, _Closed(known.syn, known.ends))
+
+    def _is_over(self, key: frozenset[Address], segment: Segment) -> bool:
+        """Whether this is of a connection that was closed; another one with its ports begins otherwise."""
+        closed = self._closed.get(key)
+        if closed is None:
+            return False
+        if closed.has(segment):
+            return True
+        if segment.flags & SYN or segment.length:
+            del self._closed[key]
+        return False
+
+    def _remember(self, key: frozenset[Address], closed: _Closed) -> None:
+        self._closed[key] = closed
+        if len(self._closed) > _MAX_CLOSED:
+            self._closed.popitem(last=False)
 
     def _new(self, segment: Segment) -> _Captured:
         source, target = segment.source, segment.target

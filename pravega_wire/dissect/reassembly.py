@@ -8,11 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["Missing", "Piece", "Reassembly"]
+__all__ = ["Missing", "Piece", "Reassembly", "distance"]
 
 # How much may wait for missing bytes before they count as lost by the capture.
 _MAX_WAITING_BYTES: Final = 4 * 1024 * 1024
 _MAX_WAITING: Final = 1024
+
+
+def distance(start: int, end: int) -> int:
+    """From one sequence number to another, from -2^31 on: the numbers begin again at 0."""
+    return ((end - start + 2**31) & 0xFFFFFFFF) - 2**31
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +58,7 @@ class Reassembly:
             return []
         if self._next is None:
             self._next = sequence
-        # The difference of two 32-bit numbers, from -2^31 on.
-        distance = ((sequence - self._next + 2**31) & 0xFFFFFFFF) - 2**31
-        position = self._at + distance
+        position = self._at + distance(self._next, sequence)
         if position + length <= self._at:
             return []  # sent again
         known = self._waiting.get(position)
@@ -68,6 +71,10 @@ class Reassembly:
         while self._bytes > _MAX_WAITING_BYTES or len(self._waiting) > _MAX_WAITING:
             found += self._skip_to_next()
         return found
+
+    def to_come(self, end: int) -> int:
+        """How many bytes before this sequence number are still to come; negative if later ones were there."""
+        return 0 if self._next is None else distance(self._next, end)
 
     def flush(self) -> list[Piece | Missing]:
         """Return everything that still waits: what is missing will not come any more."""

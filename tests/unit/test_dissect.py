@@ -15,9 +15,9 @@ from uuid import UUID
 
 import pytest
 
-from pravega_wire.dissect import Dissector, Frame, Note, as_json, as_text, dissect
+from pravega_wire.dissect import Dissector, Frame, Note, as_json, as_text, connections, dissect
 from pravega_wire.dissect.__main__ import main
-from pravega_wire.dissect.capture import ACK, FIN, RST, SYN, CaptureWriter
+from pravega_wire.dissect.capture import ACK, FIN, RST, SYN, CaptureWriter, Packet
 from pravega_wire.errors import CaptureError
 from pravega_wire.protocol import codec
 from pravega_wire.protocol import commands as c
@@ -50,9 +50,9 @@ def tcp(source: int, target: int, sequence: int, flags: int, data: bytes) -> byt
     return struct.pack(">HHIIBBHHH", source, target, sequence, 0, 0x50, flags, 65535, 0, 0) + data
 
 
-def ipv4(segment: bytes) -> bytes:
+def ipv4(segment: bytes, source: str = CLIENT[0], target: str = STORE[0]) -> bytes:
     head = struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(segment), 0, 0x4000, 64, 6, 0)
-    return head + ip_address(CLIENT[0]).packed + ip_address(STORE[0]).packed + segment
+    return head + ip_address(source).packed + ip_address(target).packed + segment
 
 
 def ipv6(segment: bytes) -> bytes:
@@ -292,6 +292,98 @@ def test_ports_that_are_used_again() -> None:
     found = frames(capture_of(segments(SENT) + again))
     assert [each.command for each in found] == NAMES * 2
     assert {each.connection for each in found} == {1, 2}
+
+
+KEEP_ALIVE = codec.encode(c.KeepAlive())
+Part = tuple[str, int, int, bytes]
+"""Who sends it, its distance from that side's SYN, flags and data."""
+
+
+def two_sided(parts: list[Part], first: int = ISN) -> list[bytes]:
+    found = []
+    for side, at, flags, data in parts:
+        source, target = (CLIENT, STORE) if side == "C" else (STORE, CLIENT)
+        segment = tcp(source[1], target[1], (first + at) & 0xFFFFFFFF, flags, data)
+        found.append(ipv4(segment, source[0], target[0]))
+    return found
+
+
+def shown(captured: list[bytes]) -> tuple[list[str], set[int], list[str]]:
+    """Commands, numbers of connections, and how they lost bytes."""
+    found = list(dissect(pcap(101, captured)))
+    named = [each for each in found if isinstance(each, Frame)]
+    lost = [each.text for each in found if isinstance(each, Note) and each.kind == "lost"]
+    return [each.command for each in named], {each.connection for each in found}, lost
+
+
+def closing(hello: bytes = HELLO + HELLO) -> tuple[list[Part], list[Part]]:
+    """A connection, and a late segment from before the client's FIN; the numbers wrap within it."""
+    size = len(hello)
+    opened = [("C", 0, SYN, b""), ("S", 0, SYN | ACK, b""), ("C", 1, ACK, hello), ("S", 1, ACK, HELLO)]
+    ends = [("C", 1 + size + 8, ACK | FIN, b""), ("S", 1 + len(HELLO), ACK | FIN, b"")]
+    return opened + ends, [("C", 1 + size, ACK, KEEP_ALIVE)]
+
+
+def test_a_segment_that_comes_after_both_fins() -> None:
+    before, late = closing(HELLO * 15)
+    acknowledgement: Part = ("S", 1 + len(HELLO) + 1, ACK, b"")
+    names, numbers, lost = shown(two_sided([*before, *late, acknowledgement, *late, *before]))
+    assert names == ["Hello"] * 16 + ["KeepAlive"]
+    assert numbers == {1}
+    assert lost == []
+
+
+def test_closing_segments_with_data_that_were_captured_twice() -> None:
+    parts: list[Part] = [
+        ("C", 0, SYN, b""),
+        ("S", 0, SYN | ACK, b""),
+        ("C", 1, ACK, HELLO),
+        ("S", 1, ACK | FIN, HELLO),
+        ("C", 1 + len(HELLO), ACK | FIN, KEEP_ALIVE),
+    ]
+    for captured in (two_sided(parts) * 2, [each for one in two_sided(parts) for each in (one, one)]):
+        assert shown(captured) == (["Hello", "Hello", "KeepAlive"], {1}, [])
+
+
+def test_bytes_before_a_fin_that_never_come() -> None:
+    before, _ = closing()
+    after: list[Part] = [("C", 1 + 2 * len(HELLO) + 8, ACK | FIN, KEEP_ALIVE)]
+    names, numbers, _ = shown(two_sided(before[:4] + after + before[5:]))
+    assert names == ["Hello"] * 3 + ["KeepAlive"]
+    assert numbers == {1}
+
+
+def test_a_new_connection_with_the_ports_of_a_closed_one() -> None:
+    before, late = closing()
+    old = two_sided(before + late)
+    for distance in (-50_000, 50_000):
+        new = two_sided(before + late, ISN + distance)
+        assert shown(old + new + new) == (["Hello", "Hello", "Hello", "KeepAlive"] * 2, {1, 2}, [])
+    # Its SYN is not in the capture, but it continues where the old one cannot have.
+    assert shown(old + two_sided(before[2:3], ISN + 50_000))[1] == {1, 2}
+
+
+def test_closed_connections_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "_MAX_CLOSED", 2)
+    dissector = Dissector()
+    for port in range(1, 6):
+        for source, target in (((CLIENT[0], port), STORE), (STORE, (CLIENT[0], port))):
+            segment = ipv4(tcp(source[1], target[1], 1, FIN, KEEP_ALIVE), source[0], target[0])
+            list(dissector.packet(Packet(0, 101, segment)))
+    assert len(dissector._closed) == 2
+    assert not dissector._captured
+
+
+def test_a_written_capture_with_ports_that_are_used_again() -> None:
+    file = io.BytesIO()
+    writer = CaptureWriter(file)
+    for time in (NANO, 2 * NANO):
+        writer.connected(CLIENT, STORE, time)
+        writer.sent(CLIENT, STORE, time, HELLO)
+        writer.closed(CLIENT, STORE, time)
+        writer.closed(STORE, CLIENT, time)
+    file.seek(0)
+    assert [each.connection for each in frames(file)] == [1, 2]
 
 
 # --- requests and replies ------------------------------------------------------------------------
