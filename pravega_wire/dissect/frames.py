@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 from typing import Final
 
 from pravega_wire.errors import DecodeError
@@ -40,6 +41,12 @@ def _headers() -> re.Pattern[bytes]:
 
 _HEADERS: Final = _headers()
 _MAX_SEARCHED: Final = 2 * (MAX_DECODED_BODY + HEADER.size)
+# Places that may wait for the ends of their frames; the oldest are forgotten first.
+_MAX_WAITING: Final = 4096
+# How many bytes a search may decode: so many for each byte that is fed, and at most so many at once. Frames
+# that follow each other need one for each byte.
+_DECODED_PER_BYTE: Final = 64
+_MAX_DECODED: Final = 4 * MAX_DECODED_BODY
 _HELLO: Final = HEADER.pack(Hello.CODE, 8)
 _TLS: Final = re.compile(rb"[\x14-\x17]\x03[\x00-\x04]")
 
@@ -76,6 +83,41 @@ class LostBytes:
     foreign: bool = False
 
 
+class _Waiting:
+    """Places at which a frame may begin that is not complete yet, in the order of the frames' ends.
+
+    Positions are counted from where the search began.
+    """
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int]] = []
+        # Places before this one were forgotten.
+        self.oldest = 0
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def add(self, at: int, end: int) -> None:
+        heappush(self._heap, (end, at))
+        if len(self._heap) > _MAX_WAITING:
+            # Several at once, so that it is rarely done.
+            places = sorted(at for _, at in self._heap)
+            self.forget_before(places[len(places) // 4])
+
+    def forget_before(self, position: int) -> None:
+        self.oldest = position
+        self._heap = [each for each in self._heap if each[1] >= position]
+        heapify(self._heap)
+
+    def ended(self, position: int) -> list[tuple[int, int]]:
+        """Remove the places whose frames end up to here, and return them with their ends, in their order."""
+        found = []
+        while self._heap and self._heap[0][0] <= position:
+            end, at = heappop(self._heap)
+            found.append((at, end))
+        return sorted(found)
+
+
 class FrameFinder:
     """Divides one direction of a connection into frames.
 
@@ -96,9 +138,11 @@ class FrameFinder:
         self._skipped = 0
         self._foreign = False
         self._started = False
-        # Places in the buffer at which a frame may begin that is not complete yet, with their ends.
-        self._open: list[tuple[int, int]] = []
+        self._waiting = _Waiting()
+        # Bytes that were dropped since the search began, and up to where the buffer was searched.
+        self._base = 0
         self._searched = 0
+        self._to_decode = 0
         # A body of which bytes are missing: its header, what there is of it, and how much is still to come.
         self._damaged: tuple[int, int, bytearray, int] | None = None
 
@@ -109,6 +153,7 @@ class FrameFinder:
             return []
         if self._foreign:
             return []
+        self._to_decode = min(self._to_decode + len(data) * _DECODED_PER_BYTE, _MAX_DECODED)
         found: list[RawFrame | LostBytes] = []
         if self._damaged is not None:
             data = self._more_of_damaged(data, found)
@@ -231,58 +276,64 @@ class FrameFinder:
             self._skipped = 0
         self._searching = True
         self._reason = reason
-        self._open.clear()
-        self._searched = 0
+        self._begin()
         if not keep:
             self._skipped += len(self._buffer)
             self._buffer.clear()
 
+    def _begin(self) -> None:
+        self._waiting = _Waiting()
+        self._base = 0
+        self._searched = 0
+
     def _search(self, found: list[RawFrame | LostBytes], *, last: bool) -> bool:
         """Look for a frame that is valid and is followed by another, or by nothing."""
+        if len(self._buffer) > _MAX_SEARCHED:
+            self._drop(len(self._buffer) - _MAX_SEARCHED // 2)
+        place = self._place(last=last)
+        if place is None:
+            if not last:
+                # Nothing before the last bytes, or before what still waits, can be the beginning of a frame.
+                self._drop(self._waiting.oldest - self._base if self._waiting else self._searched)
+            return False
+        lost = self._report(place)
+        if lost.count:
+            found.append(lost)
+        del self._buffer[:place]
+        self._searching = False
+        self._skipped = 0
+        self._begin()
+        if last:
+            self._next_frames(found)
+        return True
+
+    def _place(self, *, last: bool) -> int | None:
+        """Return the first place at which a frame is known to begin, or None."""
+        for at, end in self._waiting.ended(self._base + len(self._buffer)):
+            if self._begins(at - self._base, end - self._base, last=last):
+                return at - self._base
         buffer = self._buffer
-        if len(buffer) > _MAX_SEARCHED:
-            self._drop(len(buffer) - _MAX_SEARCHED // 2)
         # Eight bytes before the end are looked at again: a header may be incomplete.
         for match in _HEADERS.finditer(buffer, self._searched):
             at = match.start()
             if at + HEADER.size > len(buffer):
                 break
             length = HEADER.unpack_from(buffer, at)[1]
-            if length <= MAX_DECODED_BODY:
-                self._open.append((at, at + HEADER.size + length))
+            if length <= MAX_DECODED_BODY and self._begins(at, at + HEADER.size + length, last=last):
+                return at
         self._searched = max(self._searched, len(buffer) - HEADER.size + 1)
-        waiting = []
-        place = None
-        for at, end in self._open:
-            verdict = self._judge(at, end, last=last)
-            if verdict:
-                place = at
-                break
-            if verdict is None:
-                waiting.append((at, end))
-        self._open = waiting
-        if place is None:
-            if not waiting and not last:
-                # Nothing before the last bytes can be the beginning of a frame.
-                self._drop(self._searched)
-            return False
-        lost = self._report(place)
-        if lost.count:
-            found.append(lost)
-        del buffer[:place]
-        self._searching = False
-        self._skipped = 0
-        self._searched = 0
-        self._open.clear()
-        if last:
-            self._next_frames(found)
-        return True
+        return None
+
+    def _begins(self, at: int, end: int, *, last: bool) -> bool:
+        """Whether a frame is known to begin here; if the bytes to tell are not here yet, the place waits."""
+        verdict = self._judge(at, end, last=last) if end <= len(self._buffer) else None
+        if verdict is None:
+            self._waiting.add(self._base + at, self._base + end)
+        return bool(verdict)
 
     def _judge(self, at: int, end: int, *, last: bool) -> bool | None:
-        """Whether a frame begins here; None if the bytes to tell are not here yet."""
+        """Whether a whole frame lies here; None if more of what follows is needed to tell."""
         buffer = self._buffer
-        if end > len(buffer):
-            return None
         code = HEADER.unpack_from(buffer, at)[0]
         rest = len(buffer) - end
         if rest >= HEADER.size:
@@ -294,7 +345,12 @@ class FrameFinder:
             # Any bytes are a valid body of it, so something has to follow.
             return None if not last else False
         # The place was chosen because it looks like a header: the body must be used up to its end as well.
-        body = bytes(buffer[at + HEADER.size : end])
+        length = end - at - HEADER.size
+        if length > self._to_decode:
+            return False  # not worth the time: places in a payload may claim the same bytes many times
+        self._to_decode -= length
+        with memoryview(buffer) as view:
+            body = bytes(view[at + HEADER.size : end])
         try:
             fields = list(specs.fields_of(COMMANDS[code], body))
         except DecodeError:
@@ -302,10 +358,13 @@ class FrameFinder:
         return (fields[-1].end if fields else 0) == len(body)
 
     def _drop(self, count: int) -> None:
+        if count <= 0:
+            return
         del self._buffer[:count]
         self._skipped += count
+        self._base += count
         self._searched = max(0, self._searched - count)
-        self._open = [(at - count, end - count) for at, end in self._open if at >= count]
+        self._waiting.forget_before(self._base)
 
     def _report(self, more: int) -> LostBytes:
         return LostBytes(self._time, self._skipped + more, self._reason)

@@ -18,8 +18,9 @@ import pytest
 from pravega_wire.dissect import Dissector, Frame, Note, as_json, as_text, connections, dissect
 from pravega_wire.dissect.__main__ import main
 from pravega_wire.dissect.capture import ACK, FIN, RST, SYN, CaptureWriter, Packet
+from pravega_wire.dissect.frames import FrameFinder, LostBytes, RawFrame
 from pravega_wire.errors import CaptureError
-from pravega_wire.protocol import codec
+from pravega_wire.protocol import codec, specs
 from pravega_wire.protocol import commands as c
 from tests import tshark
 from tests.tshark import EXCHANGE, by_tshark, by_us, golden, vectors_capture
@@ -262,6 +263,60 @@ def test_garbage_between_frames() -> None:
     assert note.kind == "lost"
     assert note.text.startswith("36 bytes")
     assert "command code -559038737 does not exist" in note.text
+
+
+def searched(data: bytes, size: int = 1460) -> tuple[FrameFinder, list[RawFrame | LostBytes]]:
+    finder = FrameFinder(from_start=False, expected=True)
+    return finder, [each for at in range(0, len(data), size) for each in finder.feed(data[at : at + size], 1)]
+
+
+def test_places_that_wait_are_not_walked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged = []
+    judge = FrameFinder._judge
+
+    def counted(self: FrameFinder, at: int, end: int, *, last: bool) -> bool | None:
+        judged.append(at)
+        return judge(self, at, end, last=last)
+
+    monkeypatch.setattr(FrameFinder, "_judge", counted)
+    data = bytes.fromhex("000000050000F000") * 8192 + bytes.fromhex("0000000500F00000") * 8192
+    finder, found = searched(data)
+    assert len(judged) <= len(data) / 8
+    assert len(finder._waiting) <= 4096
+    # The places that were forgotten are counted, and their bytes are not kept.
+    assert len(finder._buffer) <= 8 * 4096 + 8
+    assert finder._skipped + len(finder._buffer) == len(data)
+    assert found == []
+    (lost,) = finder.end()
+    assert isinstance(lost, LostBytes)
+    assert lost.count == len(data)
+
+
+def test_a_search_decodes_a_limited_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded = []
+    fields_of = specs.fields_of
+
+    def counted(command: type[c.Command], body: bytes) -> Iterator[specs.ParsedField]:
+        decoded.append(len(body))
+        return fields_of(command, body)
+
+    monkeypatch.setattr(specs, "fields_of", counted)
+    # Each of these places claims a frame that ends before another one of them.
+    data = bytes.fromhex("0000000500008000") * 8192
+    finder, found = searched(data)
+    assert found == []
+    assert 0 < sum(decoded) <= 64 * len(data)
+    # What is a frame is found afterwards all the same.
+    after = [each for each in finder.feed((append(1) + append(2)) * 2, 2) if isinstance(each, RawFrame)]
+    assert len(after) == 4
+
+
+def test_a_frame_is_found_among_places_that_wait() -> None:
+    noise = bytes.fromhex("0000000500F00000") * 100
+    _, found = searched(noise + append(1, noise * 10) + append(2) + HELLO, 13)
+    assert [type(each).__name__ for each in found] == ["LostBytes"] + ["RawFrame"] * 3
+    assert isinstance(found[0], LostBytes)
+    assert found[0].count == len(noise)
 
 
 @pytest.mark.parametrize(
