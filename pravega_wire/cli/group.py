@@ -135,7 +135,8 @@ def describe(session: Session, name: str) -> None:
 @COMMAND.command(
     "reset",
     help="Restart a reader group from another position. Its readers fail and have to be started again. "
-    f"Without --to it goes back to its last checkpoint. CUT is {points.HELP}.",
+    f"Without --to it goes back to its last checkpoint. CUT is {points.HELP}. For a group of several "
+    "streams, give a cut of each, or head or tail for all.",
     examples=(
         "pravega-wire group reset demo/nightly --to head",
         "pravega-wire group reset demo/nightly --to @yesterday.cut --yes",
@@ -143,7 +144,7 @@ def describe(session: Session, name: str) -> None:
 )
 @click.argument("name", metavar="GROUP", type=GROUP)
 @click.option(
-    "--to", multiple=True, metavar="CUT", help="where to begin; may be repeated for several streams"
+    "--to", multiple=True, metavar="CUT", help="where to begin; repeated for a group of several streams"
 )
 @yes_option
 @passed

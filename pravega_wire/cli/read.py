@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import socket
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -22,6 +25,9 @@ from pravega_wire.types import ScopedStream, StreamCut
 __all__ = ["COMMAND"]
 
 _SUFFIXES = {".parquet": "parquet", ".arrow": "arrow", ".feather": "arrow", ".jsonl": "json", ".json": "json"}
+
+_DEVICES: Final = ("/dev", "/dev/fd", "/proc/self/fd")
+"""What is here may be a regular file, such as ``/dev/stdout``, that another process has open."""
 
 
 @click.command(
@@ -56,7 +62,8 @@ _SUFFIXES = {".parquet": "parquet", ".arrow": "arrow", ".feather": "arrow", ".js
     "-o",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="write to this file; .parquet, .arrow, .feather and .jsonl choose the format",
+    help="write to this file; .parquet, .arrow, .feather and .jsonl choose the format. A file that exists is "
+    "replaced when the command succeeds; with --follow or --group, when the first events come",
 )
 @click.option(
     "--skip-truncated", is_flag=True, help="continue at the head if data was truncated (default: an error)"
@@ -103,8 +110,9 @@ def COMMAND(
     chosen = _format(format_, output, as_json=session.out.as_json)
     first = points.parse_point(start or "head")
     last = None if end is None else points.parse_point(end)
-    with ExitStack() as stack:
-        written = reading.Written(_sink(session, stack, chosen, output, joined=no_newline), limit)
+    reading.check_limit(limit)
+    with _sink(session, chosen, output, joined=no_newline, keep=follow or group is not None) as sink:
+        written = reading.Written(sink, limit)
 
         async def work(client: PravegaClient) -> None:
             stream = client.config.resolve(name)
@@ -162,15 +170,62 @@ def _format(given: str | None, output: Path | None, *, as_json: bool) -> str:
     return found
 
 
+@contextmanager
 def _sink(
-    session: Session, stack: ExitStack, chosen: str, output: Path | None, *, joined: bool
-) -> reading.Sink:
+    session: Session, chosen: str, output: Path | None, *, joined: bool, keep: bool
+) -> Iterator[reading.Sink]:
+    """Yield what takes the events.
+
+    :param keep: keep what was read if the command fails: a group has recorded these events as read.
+    """
     if output is None:
-        return reading.TextSink(session.out.raw, reading.show(chosen, joined=joined))
-    if chosen in ("arrow", "parquet"):
-        return stack.enter_context(reading.FileSink(output, chosen))
-    file = stack.enter_context(output.open("wb"))
-    return reading.TextSink(file.write, reading.show(chosen, joined=joined))
+        yield reading.TextSink(session.out.raw, reading.show(chosen, joined=joined))
+        return
+    _check_writable(output)
+    with ExitStack() as stack:
+
+        def opened(path: Path) -> reading.Sink:
+            if chosen in ("arrow", "parquet"):
+                return stack.enter_context(reading.FileSink(path, chosen))
+            file = stack.enter_context(path.open("wb"))
+            return reading.TextSink(file.write, reading.show(chosen, joined=joined))
+
+        if not _is_replaceable(output):
+            yield opened(output)
+        elif not keep:
+            yield opened(stack.enter_context(_replaced(output)))
+        else:
+            if chosen in ("arrow", "parquet"):
+                reading.need_arrow(chosen)
+            late = reading.LateSink(lambda: opened(output))
+            yield late
+            late.open()
+
+
+def _check_writable(path: Path) -> None:
+    """Find out before anything is read that a file cannot be written."""
+    place = path if path.exists() else path.parent
+    code = errno.EACCES if place.exists() else errno.ENOENT
+    if not os.access(place, os.W_OK):
+        raise OSError(code, os.strerror(code), str(path))
+
+
+def _is_replaceable(path: Path) -> bool:
+    return not path.exists() or (path.is_file() and str(path.parent) not in _DEVICES)
+
+
+@contextmanager
+def _replaced(path: Path) -> Iterator[Path]:
+    """Yield another path, whose file becomes that of ``path`` if the body succeeds."""
+    real = path.resolve()
+    part = real.with_name(f".{real.name}.{os.getpid()}.part")
+    try:
+        yield part
+        if real.exists():
+            shutil.copymode(real, part)
+        part.replace(real)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 async def _in_group(

@@ -5,13 +5,16 @@ from __future__ import annotations
 import base64
 import json
 import math
+import os
 import subprocess
 import sys
 from array import array
 from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager
 from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 from xml.etree import ElementTree
@@ -24,7 +27,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pravega_wire import ScopedStream, StreamCut, Watermark, WatermarkSegment
-from pravega_wire.cli import settings
+from pravega_wire.cli import read, settings
 from pravega_wire.cli.common import AbsentError, Exit, exit_code
 from pravega_wire.cli.frame import Session, SharedOption
 from pravega_wire.cli.main import main
@@ -41,6 +44,7 @@ from pravega_wire.cli.values import (
 )
 from pravega_wire.cli.work import (
     cuts,
+    groups,
     health,
     points,
     reading,
@@ -748,6 +752,127 @@ def test_files_of_arrow(tmp_path: Path, format: str) -> None:
         "segment_id": [segment_id(1, 2)] * 3,
         "offset": [100, 109, 7],
     }
+
+
+def output_of(path: Path, *, keep: bool = False, chosen: str = "raw") -> AbstractContextManager[reading.Sink]:
+    return read._sink(Session(), chosen, path, joined=False, keep=keep)
+
+
+@pytest.mark.parametrize("chosen", ["raw", "parquet"])
+def test_a_file_is_replaced_when_reading_has_succeeded(tmp_path: Path, chosen: str) -> None:
+    path = tmp_path / "events"
+    path.write_text("old")
+    path.chmod(0o640)
+    with pytest.raises(PravegaError), output_of(path, chosen=chosen) as sink:
+        sink.take(batch(b"a"))
+        raise PravegaError("x")
+    assert path.read_text() == "old"
+    assert [*tmp_path.iterdir()] == [path]
+    with output_of(path, chosen=chosen) as sink:
+        sink.take(batch(b"a"))
+        assert path.read_text() == "old"
+    assert (path.read_bytes() == b"a\n") is (chosen == "raw")
+    assert path.read_bytes() != b"old"
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert [*tmp_path.iterdir()] == [path]
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    path = tmp_path / "link"
+    path.symlink_to(tmp_path / "events")
+    with output_of(path) as sink:
+        sink.take(batch(b"a"))
+    assert path.is_symlink()
+    assert (tmp_path / "events").read_bytes() == b"a\n"
+
+
+def test_what_a_group_has_read_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "events"
+    path.write_text("old")
+    with pytest.raises(KeyboardInterrupt), output_of(path, keep=True) as sink:
+        raise KeyboardInterrupt
+    assert path.read_text() == "old"
+    with pytest.raises(KeyboardInterrupt), output_of(path, keep=True) as sink:
+        sink.take(batch(b"a", b"b"))
+        raise KeyboardInterrupt
+    assert path.read_bytes() == b"a\nb\n"
+    with output_of(path, keep=True):
+        pass
+    assert path.read_bytes() == b""
+
+
+def test_a_pipe_is_written_directly(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    with output_of(path) as sink:
+        sink.take(batch(b"a"))
+    assert os.read(reader, 10) == b"a\n"
+    os.close(reader)
+    assert path.is_fifo()
+    assert not read._is_replaceable(Path("/dev/stdout"))
+
+
+@pytest.mark.parametrize("more", [[], ["--follow"], ["--group", "g"], ["--limit", "0"], ["--from", "x"]])
+def test_a_command_that_cannot_read_leaves_the_file(
+    more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PRAVEGA_CONTROLLER_URI", "tcp://127.0.0.1:1")
+    monkeypatch.setenv("PRAVEGA_OPERATION_TIMEOUT", "0.1")
+    for name in ("events.jsonl", "events.parquet"):
+        path = tmp_path / name
+        path.write_text("old")
+        assert main(["read", "s/t", "--output", str(path), *more]) != Exit.DONE
+        assert path.read_text() == "old"
+    assert len([*tmp_path.iterdir()]) == 2
+    assert main(["read", "s/t", "--output", f"{tmp_path}/no/x", *more]) == Exit.USAGE
+    assert capsys.readouterr().err.count("\n") == 3
+
+
+def test_a_group_of_several_streams_needs_a_position_of_each() -> None:
+    group, other, third = (ScopedStream("mill", each) for each in ("g", "a", "b"))
+    cut = StreamCut(STREAM, {0: 7})
+    more = [StreamCut(each, {0: 7}) for each in (other, third)]
+    every = [STREAM, other, third]
+    groups.check_cuts(group, every, [cut, *more])
+    groups.check_cuts(group, [STREAM], [cut])
+    with pytest.raises(InvalidArgumentError, match="group mill/g also reads mill/a, mill/b: name a position"):
+        groups.check_cuts(group, every, [cut])
+    with pytest.raises(InvalidArgumentError, match="several positions of mill/pressure"):
+        groups.check_cuts(group, [STREAM], [cut, StreamCut(STREAM, {0: 8})])
+
+
+class FakeGroup:
+    """A reader group that is reset."""
+
+    def __init__(self, *streams: ScopedStream) -> None:
+        self.streams = streams
+        self.to: list[StreamCut] = []
+
+    async def __aenter__(self) -> FakeGroup:
+        return self
+
+    async def __aexit__(self, *error: object) -> None: ...
+
+    async def reset(self, to: list[StreamCut]) -> None:
+        self.to = to
+
+
+async def test_a_reset_does_not_forget_a_stream() -> None:
+    other = ScopedStream("mill", "flow")
+    group = FakeGroup(STREAM, other)
+    heads = {each: StreamCut(each, {0: 0}) for each in group.streams}
+
+    async def head(stream: ScopedStream) -> StreamCut:
+        return heads[stream]
+
+    client: Any = SimpleNamespace(reader_group=lambda name: group, head=head)
+    cut = points.Point("cut", StreamCut(STREAM, {0: 7}))
+    with pytest.raises(InvalidArgumentError, match="also reads mill/flow"):
+        await groups.reset(client, ScopedStream("mill", "g"), [cut])
+    assert not group.to
+    await groups.reset(client, ScopedStream("mill", "g"), [points.Point("head")])
+    assert group.to == [*heads.values()]
 
 
 # --- transactions, ledgers, tables ----------------------------------------------------------------

@@ -14,7 +14,7 @@ from pravega_wire.stream.client import PravegaClient
 from pravega_wire.stream.reader_group import ReaderGroup
 from pravega_wire.types import ScopedStream, StreamCut
 
-__all__ = ["describe", "lag_of", "list_groups", "reset"]
+__all__ = ["check_cuts", "describe", "lag_of", "list_groups", "reset"]
 
 _AT_ONCE = 4
 
@@ -121,12 +121,32 @@ def _record(
     }
 
 
+def check_cuts(name: ScopedStream, streams: Sequence[ScopedStream], cuts: Sequence[StreamCut]) -> None:
+    """Check that there is one cut of each stream: without it, the group would read all of the stream again.
+
+    :raises InvalidArgumentError: a stream has no cut, or several.
+    """
+    named = [each.stream for each in cuts]
+    if twice := sorted({str(each) for each in named if named.count(each) > 1}):
+        raise InvalidArgumentError(
+            f"there are several positions of {', '.join(twice)}: name one of each (--to)"
+        )
+    missing = [str(each) for each in streams if each not in named]
+    # The group itself refuses a stream that it does not read.
+    if missing and set(named) <= set(streams):
+        raise InvalidArgumentError(
+            f"reader group {name} also reads {', '.join(missing)}: name a position of each (--to)"
+        )
+
+
 async def reset(client: PravegaClient, name: ScopedStream, to: Sequence[Point]) -> list[StreamCut]:
-    """Restart a group from other positions, and return them; streams without one begin at their heads.
+    """Restart a group from other positions, and return them.
 
     :param client: the client.
     :param name: the group.
-    :param to: positions: cuts of different streams; or one position that is not a cut, for every stream.
+    :param to: positions: a cut of each stream; or one position that is not a cut, for every stream; or none,
+        for the last checkpoint.
+    :raises InvalidArgumentError: a stream has no cut, or several.
     """
     async with client.reader_group(name) as group:
         if not to:
@@ -138,5 +158,6 @@ async def reset(client: PravegaClient, name: ScopedStream, to: Sequence[Point]) 
             cuts = [each.cut for each in to if each.cut is not None]
             if len(cuts) != len(to):
                 raise InvalidArgumentError("with several positions, each must be the text of a cut, or @FILE")
+            check_cuts(name, group.streams, cuts)
         await group.reset(cuts)
         return cuts

@@ -31,14 +31,17 @@ from pravega_wire.types import SEGMENT_READ, ScopedStream, SegmentRange, StreamC
 __all__ = [
     "FORMATS",
     "FileSink",
+    "LateSink",
     "Sink",
     "TextSink",
     "Written",
     "between",
+    "check_limit",
     "first_of",
     "follow",
     "following",
     "from_group",
+    "need_arrow",
     "show",
 ]
 
@@ -73,6 +76,15 @@ def first_of(batch: EventBatch, count: int) -> EventBatch:
     return EventBatch(batch.buffer[:end], batch.base_offset, kept)
 
 
+def check_limit(limit: int | None) -> None:
+    """Check the number of events to read; None is no limit.
+
+    :raises InvalidArgumentError: it is not positive.
+    """
+    if limit is not None and limit < 1:
+        raise InvalidArgumentError(f"the number of events to read must be positive, not {limit}")
+
+
 class Written:
     """Passes events on, and counts them.
 
@@ -83,8 +95,7 @@ class Written:
     """
 
     def __init__(self, sink: Sink, limit: int | None = None) -> None:
-        if limit is not None and limit < 1:
-            raise InvalidArgumentError(f"the number of events to read must be positive, not {limit}")
+        check_limit(limit)
         self._sink = sink
         self._limit = limit
         self.events = 0
@@ -179,6 +190,40 @@ class TextSink:
         self._write(self._show(batch))
 
 
+class LateSink:
+    """Opens another sink when the first events come.
+
+    :param make: opens it.
+    """
+
+    def __init__(self, make: Callable[[], Sink]) -> None:
+        self._make = make
+        self._sink: Sink | None = None
+
+    def open(self) -> Sink:
+        """Return the sink, and open it if it is not open yet."""
+        if self._sink is None:
+            self._sink = self._make()
+        return self._sink
+
+    def take(self, batch: SegmentEvents) -> None:
+        """Write some events."""
+        self.open().take(batch)
+
+
+def need_arrow(format: str) -> Any:
+    """Import and return pyarrow.
+
+    :param format: the format that needs it, for the message.
+    :raises MissingExtraError: it is not installed.
+    """
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise MissingExtraError(f'{format} files need pyarrow: pip install "pravega-wire[arrow]"') from error
+    return pyarrow
+
+
 class FileSink(AbstractContextManager["FileSink"]):
     """Writes events to a file of Arrow's, with the columns ``event``, ``stream``, ``segment_id`` and
     ``offset``.
@@ -189,13 +234,7 @@ class FileSink(AbstractContextManager["FileSink"]):
     """
 
     def __init__(self, path: Path, format: str) -> None:
-        try:
-            import pyarrow as pa
-        except ImportError as error:
-            raise MissingExtraError(
-                f'{format} files need pyarrow: pip install "pravega-wire[arrow]"'
-            ) from error
-        self._pa = pa
+        self._pa = pa = need_arrow(format)
         self._schema = pa.schema(
             [
                 ("event", pa.binary()),
