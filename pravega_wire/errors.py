@@ -33,6 +33,7 @@ from uuid import UUID
 import trio
 
 __all__ = [
+    "ArchiveBusyError",
     "ArchiveDamagedError",
     "ArchiveError",
     "ArchiveMismatchError",
@@ -641,6 +642,12 @@ class ArchiveError(PravegaError):
     def __init__(self, message: str, *, path: str, **names: Unpack[Names]) -> None:
         super().__init__(message, **names)
         self.path = path
+
+
+class ArchiveBusyError(ArchiveError):
+    """Another process writes or restores the archive; try again when it has ended."""
+
+    retriable = True
 
 
 class ArchiveDamagedError(ArchiveError):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
-from pravega_wire.errors import ArchiveDamagedError, ArchiveError, PravegaError
+from pravega_wire.errors import ArchiveBusyError, ArchiveDamagedError, PravegaError
 from pravega_wire.naming import epoch_of, number_of
 from pravega_wire.types import ScopedStream, StreamCut
 
@@ -308,7 +308,7 @@ def sync_to_disk(path: Path) -> None:
 def locked(directory: Path) -> Iterator[None]:
     """Keep other processes from writing or restoring the archive; the lock ends with the process.
 
-    :raises ArchiveError: another process holds the lock.
+    :raises ArchiveBusyError: another process holds the lock.
     """
     path = directory / ".lock"
     with ExitStack() as held:
@@ -324,7 +324,7 @@ def locked(directory: Path) -> Iterator[None]:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
                 text = f"another process writes or restores the archive {directory}: wait until it has ended"
-                raise ArchiveError(text, path=str(directory)) from error
+                raise ArchiveBusyError(text, path=str(directory)) from error
         yield
 
 

@@ -27,7 +27,12 @@ from pravega_wire.archive.parquet import RowGroup, checked_file, need_arrow, row
 from pravega_wire.archive.stages import Observer, Stage, nothing
 from pravega_wire.archive.verifying import complete_manifest, next_group
 from pravega_wire.controller.tokens import Access
-from pravega_wire.errors import ArchiveError, ScaleConflictError, WriterHistoryLostError
+from pravega_wire.errors import (
+    ArchiveBusyError,
+    ArchiveError,
+    ScaleConflictError,
+    WriterHistoryLostError,
+)
 from pravega_wire.hashing import routing_key_position
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.store import Backoff
@@ -171,7 +176,7 @@ async def _check_target(
             )
     if not begun[mode] and not append and await client.segment_ranges(target):
         raise ArchiveError(
-            f"stream {target} is not empty: restore to another stream, or pass append=True",
+            f"stream {target} is not empty: restore to another stream, or pass append=True, or --append",
             path=str(directory),
             scope=target.scope,
             stream=target.name,
@@ -419,7 +424,7 @@ class Restoring:
             metadata, attribute = SegmentMetadata(core.stores, target), uuid5(marker, target.name)
             known = await metadata.attribute(attribute)
             if known < number and not await metadata.compare_and_set_attribute(attribute, known, number):
-                raise ArchiveError(
+                raise ArchiveBusyError(
                     f"another process restores {self.directory} to {self.target}: wait until it has ended",
                     path=str(self.directory),
                     scope=self.target.scope,

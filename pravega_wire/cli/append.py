@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import os
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import BinaryIO
 
 import click
 
+from pravega_wire.cli.common import standard_input
 from pravega_wire.cli.frame import STREAM, Session, WireCommand, passed
 from pravega_wire.cli.values import counted
 from pravega_wire.cli.work import writing
@@ -61,12 +62,13 @@ def COMMAND(
     transaction: bool,
 ) -> None:
     """See ``help``."""
-    keys = writing.Keys(key, key_field, None if key_delimiter is None else key_delimiter.encode())
+    keys = writing.Keys(key, key_field, None if key_delimiter is None else os.fsencode(key_delimiter))
     pace = writing.Pace(rate)
     if whole_files and not files:
         raise InvalidArgumentError("--whole-files needs files")
     if whole_files and (keep_empty or exact_lines):
         raise InvalidArgumentError("--keep-empty and --exact-lines are about lines, not about whole files")
+    given = None if files else standard_input()
     total = sum(each.stat().st_size for each in files) if files else None
     with ExitStack() as stack:
         opened: list[tuple[str, BinaryIO]] = []
@@ -79,7 +81,7 @@ def COMMAND(
         def events() -> AsyncIterator[writing.Keyed]:
             if whole_files:
                 return writing.file_events(files, keys, advance=advance)
-            sources = opened or [("standard input", writing.unbuffered(sys.stdin))]
+            sources = opened if given is None else [("standard input", writing.unbuffered(given))]
             return writing.line_events(
                 sources, keys, exact=exact_lines, keep_empty=keep_empty, advance=advance
             )

@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import sys
 from enum import IntEnum
-from typing import TextIO
+from io import TextIOWrapper
+from typing import Final, TextIO
 
 from pravega_wire.errors import (
-    ArchiveDamagedError,
+    ArchiveBusyError,
+    ArchiveError,
+    AuthenticationError,
     CaptureError,
     DecodeError,
     FencedError,
+    HostNotFoundError,
     IngestedSourceChangedError,
     IngestedStreamGoneError,
     IngestError,
@@ -19,12 +23,27 @@ from pravega_wire.errors import (
     MissingExtraError,
     NotFoundError,
     PravegaError,
+    ScopeNotEmptyError,
     StreamSealedError,
+    TableKeyBadVersionError,
+    TlsError,
     TransactionOutcomeUnknownError,
     TransactionUnknownError,
+    WrongProtocolError,
 )
 
-__all__ = ["EXIT_CODES", "AbsentError", "Exit", "exit_code", "flush", "let_go", "say", "warn"]
+__all__ = [
+    "EXIT_CODES",
+    "AbsentError",
+    "Exit",
+    "exit_code",
+    "flush",
+    "let_go",
+    "say",
+    "show_all",
+    "standard_input",
+    "warn",
+]
 
 
 class Exit(IntEnum):
@@ -35,7 +54,8 @@ class Exit(IntEnum):
     FAILED = 1
     """The server or the network failed; the same command may succeed later."""
     USAGE = 2
-    """The arguments, the settings or the input are wrong, or the stream is sealed."""
+    """The arguments, the settings or the input are wrong, or what is there does not permit it: the same
+    command fails again."""
     FENCED = 3
     """Another process is doing the same work."""
     UNDECIDED = 4
@@ -47,10 +67,31 @@ class Exit(IntEnum):
 
 
 EXIT_CODES = (
-    "exit codes: 0 done; 1 the server or the network failed, or doctor found a problem; 2 wrong arguments "
-    "or input, or a sealed stream; 3 another process is doing the same work; 4 a person has to decide; 5 "
+    "exit codes: 0 done; 1 the server or the network failed, or doctor found a problem; 2 wrong arguments, "
+    "settings or input, or refused for good, as by a sealed stream; 3 another process is doing the same "
+    "work; 4 a person has to decide; 5 "
     "no file matches, or what was named does not exist; 130 interrupted"
 )
+
+
+_FINAL: Final = (
+    InvalidArgumentError,
+    IngestError,
+    MissingExtraError,
+    CaptureError,
+    DecodeError,
+    # what is there does not permit it
+    StreamSealedError,
+    ScopeNotEmptyError,
+    TableKeyBadVersionError,
+    ArchiveError,
+    # the settings are wrong
+    AuthenticationError,
+    HostNotFoundError,
+    TlsError,
+    WrongProtocolError,
+)
+"""Errors after which the same command fails again."""
 
 
 class AbsentError(PravegaError):
@@ -65,16 +106,9 @@ def exit_code(error: PravegaError) -> Exit:
         error, IngestedSourceChangedError | IngestedStreamGoneError | TransactionOutcomeUnknownError
     ):
         return Exit.UNDECIDED
-    if isinstance(
-        error,
-        InvalidArgumentError
-        | IngestError
-        | StreamSealedError
-        | MissingExtraError
-        | CaptureError
-        | DecodeError
-        | ArchiveDamagedError,
-    ):
+    if isinstance(error, ArchiveBusyError):
+        return Exit.FAILED
+    if isinstance(error, _FINAL):
         return Exit.USAGE
     if isinstance(error, NotFoundError | AbsentError | TransactionUnknownError):
         return Exit.NOTHING
@@ -87,14 +121,38 @@ def say(text: str, *, end: str = "\n") -> None:
 
 
 def warn(text: str, *, end: str = "\n") -> None:
-    """Write to standard error; a closed pipe is not an error."""
-    _write(sys.stderr, text + end)
+    """Write to standard error; a message that cannot be written is not an error."""
+    try:
+        _write(sys.stderr, text + end)
+    except OSError:
+        let_go(sys.stderr)
 
 
 def flush() -> None:
-    """Flush both outputs before the process ends, so that a closed pipe does not cause a traceback."""
+    """Flush both outputs before the process ends, so that neither a closed pipe nor a full disk causes a
+    traceback."""
     for stream in (sys.stdout, sys.stderr):
-        _write(stream, "")
+        try:
+            _write(stream, "")
+        except OSError:
+            # It was reported when the text was written first.
+            let_go(stream)
+
+
+def show_all() -> None:
+    """Let standard output show characters that its encoding does not have, as ``\\u2591``."""
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def standard_input() -> TextIO:
+    """Return the standard input.
+
+    :raises InvalidArgumentError: the process was started with this descriptor closed.
+    """
+    if sys.stdin is None:
+        raise InvalidArgumentError("the standard input is closed")
+    return sys.stdin
 
 
 def let_go(stream: TextIO) -> None:

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from pravega_wire import __version__
-from pravega_wire.cli.common import Exit, exit_code, flush, let_go, warn
+from pravega_wire.cli.common import Exit, exit_code, flush, let_go, say, show_all, warn
 from pravega_wire.errors import PravegaError
 from pravega_wire.nurseries import first_of
 
@@ -35,6 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     :param argv: the arguments without the program's name; default ``sys.argv[1:]``.
     :raises SystemExit: the arguments are wrong (status 2), or help was shown (status 0).
     """
+    show_all()
     try:
         return _main(sys.argv[1:] if argv is None else list(argv))
     finally:
@@ -44,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(arguments: list[str]) -> int:
     if not all(map(find_spec, ("click", "rich"))):
         if arguments == ["--version"]:
-            print(f"pravega-wire {__version__}")
+            say(f"pravega-wire {__version__}")
             return Exit.DONE
         warn(f"error: {MISSING}")
         return Exit.USAGE
@@ -105,7 +106,7 @@ def _misused(error: click.ClickException) -> int:
 
     text = " ".join(error.format_message().split())
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
-        print(error.format_message())
+        say(error.format_message())
         raise SystemExit(Exit.USAGE)
     where = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "pravega-wire"
     warn(f"error: {text.rstrip('.')} (try: {where} --help)")

@@ -69,9 +69,9 @@ def _plain(value: Any) -> Any:
     return str(value)
 
 
-def dumps(record: Mapping[str, Any]) -> str:
-    """Return a record as one line of JSON."""
-    return json.dumps(record, default=_plain, ensure_ascii=False)
+def dumps(record: Mapping[str, Any], *, ascii: bool = False) -> str:
+    """Return a record as one line of JSON, with characters that are not ASCII escaped if ``ascii``."""
+    return json.dumps(record, default=_plain, ensure_ascii=ascii)
 
 
 def cell(value: Any, kind: str, *, human: bool) -> str:
@@ -140,7 +140,9 @@ class Output:
 
     def json(self, record: Mapping[str, Any]) -> None:
         """Print one line of JSON."""
-        self.line(dumps(record))
+        # JSON has its own escapes for what the encoding does not have.
+        encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+        self.line(dumps(record, ascii=not encoding.lower().startswith("utf")))
 
     def did(self, text: str, record: Mapping[str, Any]) -> None:
         """Print what was done: a sentence, or as JSON a record."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
 
-from pravega_wire.cli.common import AbsentError
+from pravega_wire.cli.common import AbsentError, standard_input
 from pravega_wire.cli.frame import TABLE, Session, WireGroup, confirm, passed, yes_option
 from pravega_wire.cli.output import Column
 from pravega_wire.cli.work import tables
@@ -185,7 +184,7 @@ def put(
     values: str,
 ) -> None:
     """See ``help``."""
-    data = sys.stdin.buffer.read() if value == "-" else tables.encode(value, values)
+    data = standard_input().buffer.read() if value == "-" else tables.encode(value, values)
     wanted = None if version is None else KeyValueVersion.from_text(version)
 
     async def work(client: PravegaClient) -> KeyValueVersion:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from fractions import Fraction
 from typing import Final
 
 from pravega_wire.errors import InvalidArgumentError
@@ -19,6 +20,8 @@ _SIZES: Final = {
     "t": 1 << 40, "tib": 1 << 40, "tb": 1000**4,
 }  # fmt: skip
 _SECONDS: Final = {"ms": 0.001, "s": 1, "": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 604800}
+_LARGEST: Final = (1 << 63) - 1
+"""The largest number of bytes, or of milliseconds, that the server takes."""
 _AGO: Final = re.compile(r"-\s*(.+)")
 
 
@@ -32,7 +35,23 @@ def parse_size(text: str) -> int:
     unit = None if match is None else _SIZES.get(match[2].lower())
     if match is None or unit is None:
         raise InvalidArgumentError(f"{text!r} is not a size, such as 4096, 64KiB or 10GiB")
-    return int(float(match[1]) * unit)
+    # Whole numbers stay exact, unlike as a float.
+    size = _number(match[1], text) * unit
+    if size > _LARGEST:
+        raise InvalidArgumentError(f"{_short(text)} is too large: the largest size is {_LARGEST} bytes")
+    return int(size)
+
+
+def _number(digits: str, text: str) -> Fraction:
+    """Return a number exactly. Python does not convert more than some thousand digits."""
+    try:
+        return Fraction(digits)
+    except ValueError:
+        raise InvalidArgumentError(f"{_short(text)} has too many digits") from None
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 40 else f"{text[:30]}...")
 
 
 def parse_duration(text: str) -> float:
@@ -45,7 +64,10 @@ def parse_duration(text: str) -> float:
     unit = None if match is None else _SECONDS.get(match[2].lower())
     if match is None or unit is None:
         raise InvalidArgumentError(f"{text!r} is not a length of time, such as 500ms, 30s, 10m, 36h or 7d")
-    return float(match[1]) * unit
+    number = _number(match[1], text)
+    if number * Fraction(unit) * 1000 > _LARGEST:
+        raise InvalidArgumentError(f"{_short(text)} is too large: the longest time is {_LARGEST} ms")
+    return float(number) * unit
 
 
 def parse_time(text: str, now: float) -> int:
@@ -59,14 +81,14 @@ def parse_time(text: str, now: float) -> int:
     text = text.strip()
     if match := _AGO.fullmatch(text):
         return int((now - parse_duration(match[1])) * 1000)
-    if text.isdecimal() and len(text) > 4:
-        return int(text)
     try:
+        if text.isdecimal() and len(text) > 4:
+            return int(text)
         found = datetime.fromisoformat(text)
     except ValueError:
         raise InvalidArgumentError(
-            f"{text!r} is not a time: write 2026-01-31T12:00:00Z, milliseconds since 1970, or -1h for an "
-            "hour ago"
+            f"{_short(text)} is not a time: write 2026-01-31T12:00:00Z, milliseconds since 1970, or -1h for "
+            "an hour ago"
         ) from None
     if found.tzinfo is None:
         found = found.replace(tzinfo=UTC)

@@ -83,7 +83,7 @@ def test_scopes(wire: Wire) -> None:
     assert wire("scope", "create", name) == f"scope {name} exists already\n"
     assert {name, wire.scope} <= {each["scope"] for each in wire.json("scope", "list")}
     wire("stream", "create", f"{name}/t")
-    wire("scope", "delete", name, "--yes", code=Exit.FAILED)
+    wire("scope", "delete", name, "--yes", code=Exit.USAGE)
     assert "is not empty" in wire.error
     wire("scope", "delete", name, "--recursive", "--yes")
     wire("scope", "delete", name, "--yes", code=Exit.NOTHING)
@@ -334,9 +334,9 @@ def test_tables(wire: Wire) -> None:
     assert wire("table", "get", "limits", "b", "--values", "hex") == "ff\n"
     (entry,) = wire.json("table", "get", "limits", "a")
     wire("table", "put", "limits", "a", "2", "--version", entry["version"])
-    wire("table", "put", "limits", "a", "3", "--version", entry["version"], code=Exit.FAILED)
+    wire("table", "put", "limits", "a", "3", "--version", entry["version"], code=Exit.USAGE)
     assert "has another version" in wire.error
-    wire("table", "put", "limits", "a", "3", "--new", code=Exit.FAILED)
+    wire("table", "put", "limits", "a", "3", "--new", code=Exit.USAGE)
     assert "exists already" in wire.error
     assert wire.lines("table", "scan", "limits") == ["a\t2", "b\tbase64:/w=="]
     assert len(wire.json("table", "scan", "limits", "--limit", "1")) == 1
@@ -518,7 +518,7 @@ def test_mistakes_say_what_to_do_and_leave_nothing_behind(wire: Wire) -> None:
     wire("read", "t", "--from", "0=3", code=Exit.USAGE)
     assert "in the middle of the event" in wire.error
     wire("txn", "abort", "t", str(UUID(int=1)), "--yes", code=Exit.NOTHING)
-    wire("scope", "delete", wire.scope, "--yes", code=Exit.FAILED)
+    wire("scope", "delete", wire.scope, "--yes", code=Exit.USAGE)
     assert wire.error == (
         f"error: scope {wire.scope} is not empty: it has stream t: delete them first, or add --recursive\n"
     )

@@ -57,11 +57,24 @@ from pravega_wire.cli.work import (
 from pravega_wire.controller.types import KeyValueTableConfiguration, SegmentWithRange, TxnStatus
 from pravega_wire.cuts import LayoutSegment, StreamLayout
 from pravega_wire.errors import (
+    ArchiveBusyError,
+    ArchiveDamagedError,
+    ArchiveError,
+    ArchiveMismatchError,
+    AuthenticationError,
+    ConnectError,
     DecodeError,
+    HostNotFoundError,
     InvalidArgumentError,
     MissingExtraError,
     PravegaError,
+    ScopeNotEmptyError,
     StreamNotFoundError,
+    TableError,
+    TableKeyBadVersionError,
+    TlsError,
+    TokenExpiredError,
+    WrongProtocolError,
 )
 from pravega_wire.naming import segment_id
 from pravega_wire.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
@@ -97,6 +110,16 @@ def test_sizes_durations_and_times() -> None:
         for wrong in ("", "x", "-1", "1 parsec", "1e3"):
             with pytest.raises(InvalidArgumentError, match="is not a"):
                 parse(wrong)
+    assert [parse_size(each) for each in ("9223372036854775807", "9007199254740993b", "0.5k")] == [
+        9223372036854775807, 9007199254740993, 512,
+    ]  # fmt: skip
+    for parse in (parse_size, parse_duration):
+        for digits in (19, 400, 5000):
+            with pytest.raises(InvalidArgumentError, match=r"is too large|too many digits"):
+                parse("9" * digits + ("" if digits > 19 else "GB" if parse is parse_size else "w"))
+    for wrong in (f"-{'9' * 400}s", "9" * 5000):
+        with pytest.raises(InvalidArgumentError):
+            parse_time(wrong, 0)
     assert parse_time("1970-01-01T00:00:01", 0) == parse_time("1970-01-01T01:00:01+01:00", 0) == 1000
     assert parse_time("1600000000000", 0) == 1_600_000_000_000
     assert parse_time("-1h", 7200) == 3_600_000
@@ -280,6 +303,8 @@ def test_profiles_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         (["stream", "create", "s/t", "--keep-time", "soon"], "'soon' is not a length of time"),
         (["read"], "Missing argument 'STREAM' (try: pravega-wire read --help)"),
         (["read", "s/t", "--from"], "'--from' requires an argument (try: pravega-wire read --help)"),
+        (["stream", "create", "s/t", "--keep-size", "9" * 400], "is too large: the largest size is"),
+        (["stream", "create", "s/t", "--keep-time", "9" * 400], "is too large: the longest time is"),
         (["group", "create", "", "s/t"], "the name of the group is empty"),
         (["read", "s/t", "--group", ""], "the name of the group is empty"),
         (["read", "s/"], "the name of the stream is empty"),
@@ -395,7 +420,62 @@ def test_help_imports_nothing_that_it_does_not_need() -> None:
 
 def test_more_exit_codes() -> None:
     assert exit_code(StreamNotFoundError("x")) == exit_code(AbsentError("x")) == Exit.NOTHING
-    assert exit_code(MissingExtraError("x")) == Exit.USAGE
+    final = [MissingExtraError("x"), TableKeyBadVersionError("x"), ScopeNotEmptyError("x")]
+    final += [
+        ArchiveError("x", path=""),
+        ArchiveDamagedError("x", path=""),
+        ArchiveMismatchError("x", path=""),
+    ]
+    final += [AuthenticationError("x"), TlsError("x"), WrongProtocolError("x"), HostNotFoundError("x")]
+    assert {exit_code(each) for each in final} == {Exit.USAGE}
+    assert not any(each.retriable for each in final)
+    later = [ArchiveBusyError("x", path=""), ConnectError("x"), TokenExpiredError("x"), TableError("x")]
+    assert {exit_code(each) for each in later} == {Exit.FAILED}
+
+
+def in_shell(command: str, **environment: str) -> tuple[int, str, str]:
+    """Run ``pravega-wire`` in a shell; "$w" is the program."""
+    done = subprocess.run(
+        ["sh", "-c", command.replace("$w", f"{sys.executable} -m pravega_wire.cli")],
+        cwd=ROOT,
+        env=os.environ | {"PRAVEGA_CONTROLLER_URI": "tcp://127.0.0.1:1"} | environment,
+        capture_output=True,
+        check=False,
+    )
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+@pytest.mark.parametrize("words", ["append s/t", "table put s/t k -"])
+def test_a_closed_standard_input_is_one_line(words: str) -> None:
+    assert in_shell(f"$w {words} <&-") == (Exit.USAGE, "", "error: the standard input is closed\n")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+def test_a_full_disk_is_one_line() -> None:
+    for words in ("config show", "--help", "--json config path"):
+        expected = (Exit.USAGE, "", "error: No space left on device\n")
+        assert in_shell(f"$w {words} > /dev/full") == expected, words
+    assert in_shell("$w cut compare head tail 2> /dev/full") == (Exit.USAGE, "", "")
+
+
+def test_an_encoding_without_a_character() -> None:
+    command = "$w config path --config ░é"
+    assert in_shell("$w config path --config ░", PYTHONIOENCODING="cp1252") == (Exit.DONE, "\\u2591\n", "")
+    assert in_shell(command, PYTHONIOENCODING="ascii") == (Exit.DONE, "\\u2591\\xe9\n", "")
+    code, out, _ = in_shell(f"{command} --json", PYTHONIOENCODING="ascii")
+    assert (code, json.loads(out)) == (Exit.DONE, {"path": "░é"})
+    assert in_shell(command, PYTHONIOENCODING="utf-8") == (Exit.DONE, "░é\n", "")
+
+
+def test_arguments_that_are_not_utf_8(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["append", "s/t", "--key", "\udcff"]) == Exit.USAGE
+    assert capsys.readouterr().err == "error: the key is not UTF-8\n"
+    assert main(["append", "s/t", "nowhere", "--key-delimiter", "\udcff"]) == Exit.USAGE
+    assert capsys.readouterr().err == "error: nowhere: No such file or directory\n"
+    keys = writing.Keys(delimiter=b"\xff")
+    assert keys.split(b"k\xffe") == (b"e", "k")
+    with pytest.raises(InvalidArgumentError, match="after a key"):
+        keys.split(b"k")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -589,6 +669,8 @@ def test_changes_of_a_configuration() -> None:
         ScalingPolicy.by_event_rate(10, 3, 5), RetentionPolicy.by_time(60_000), frozenset({"b"})
     )
     assert streams.Changes(keep_all=True).apply(new).retention is None
+    retention = streams.Changes(keep_time=parse_duration("1001ms")).apply(new).retention
+    assert retention == RetentionPolicy.by_time(1001)
     assert streams.Changes(keep_size=7).apply(new).retention == RetentionPolicy.by_size(7)
     assert streams.Changes(kbytes_per_second=9).apply(old).scaling == ScalingPolicy.by_data_rate(9, 3, 4)
     assert streams.Changes().apply(old) == old

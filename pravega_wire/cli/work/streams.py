@@ -139,7 +139,7 @@ class Changes:
         if self.keep_all:
             return None
         if self.keep_time is not None:
-            return RetentionPolicy.by_time(int(self.keep_time * 1000))
+            return RetentionPolicy.by_time(round(self.keep_time * 1000))
         return old if self.keep_size is None else RetentionPolicy.by_size(self.keep_size)
 
 

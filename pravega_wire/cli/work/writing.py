@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -58,6 +59,8 @@ class Keys:
             raise InvalidArgumentError("choose one of --key, --key-field and --key-delimiter")
         if self.delimiter == b"":
             raise InvalidArgumentError("--key-delimiter must not be empty")
+        if self.fixed is not None and not _is_text(self.fixed):
+            raise InvalidArgumentError("the key is not UTF-8")
 
     def split(self, data: bytes) -> Keyed:
         """Return the event in some input, and its routing key.
@@ -70,11 +73,20 @@ class Keys:
             return data, self.fixed
         key, found, event = data.partition(self.delimiter)
         if not found:
-            raise InvalidArgumentError(f"there is no {self.delimiter.decode()!r} after a key")
+            raise InvalidArgumentError(f"there is no {os.fsdecode(self.delimiter)!r} after a key")
         try:
             return event, key.decode()
         except UnicodeDecodeError:
             raise InvalidArgumentError("the key is not UTF-8") from None
+
+
+def _is_text(argument: str) -> bool:
+    """Return whether an argument has no bytes that could not be decoded."""
+    try:
+        argument.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _field(data: bytes, path: str) -> str:
