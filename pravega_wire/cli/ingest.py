@@ -31,8 +31,8 @@ class _Arguments:
     format: str | None
     key_column: str | None
     json: bool
-    delimiter: str
-    encoding: str
+    delimiter: str | None
+    encoding: str | None
     keep_empty: bool
     exact_lines: bool
     segments: int
@@ -51,11 +51,18 @@ def _parse(arguments: _Arguments) -> Parse:
         return csv_rows(
             arguments.key_column,
             as_json=arguments.json,
-            delimiter=arguments.delimiter,
-            encoding=arguments.encoding,
+            delimiter="," if arguments.delimiter is None else arguments.delimiter,
+            encoding="utf-8-sig" if arguments.encoding is None else arguments.encoding,
         )
-    if arguments.key_column or arguments.json:
-        raise InvalidArgumentError("--key-column and --json need --format csv, not lines")
+    if (
+        arguments.key_column
+        or arguments.json
+        or arguments.delimiter is not None
+        or arguments.encoding is not None
+    ):
+        raise InvalidArgumentError(
+            "--key-column, --json, --delimiter and --encoding need --format csv, not lines"
+        )
     return byte_lines(keep_empty=arguments.keep_empty, exact=arguments.exact_lines)
 
 
@@ -176,10 +183,8 @@ async def _ingest(client: PravegaClient, arguments: _Arguments, parse: Parse) ->
 )
 @click.option("--key-column", metavar="NAME", help="CSV column with the routing key")
 @click.option("--json", is_flag=True, help="convert CSV rows to JSON objects (default: keep them unchanged)")
-@click.option(
-    "--delimiter", default=",", metavar="CHAR", help="delimiter between CSV fields (default: a comma)"
-)
-@click.option("--encoding", default="utf-8-sig", help="encoding of CSV files (default: UTF-8)")
+@click.option("--delimiter", metavar="CHAR", help="delimiter between CSV fields (default: a comma)")
+@click.option("--encoding", help="encoding of CSV files (default: UTF-8)")
 @click.option(
     "--keep-empty", is_flag=True, help="write an event for each empty line too (default: skip them)"
 )

@@ -25,14 +25,15 @@ _keys = click.option(
     type=click.Choice(tables.FORMATS),
     default="text",
     show_default=True,
-    help="how keys are written; shorter text is filled with zero bytes, int is big-endian",
+    help="how keys are written; shorter text is filled with zero bytes, int is a whole number "
+    "from 0 on, big-endian",
 )
 _values = click.option(
     "--values",
     type=click.Choice(tables.FORMATS),
     default="text",
     show_default=True,
-    help="how values are written",
+    help="how values are written; int is a whole number from 0 on, in 8 bytes, big-endian",
 )
 _secondary = click.option("--secondary", metavar="KEY", help="the secondary key, if the table has them")
 

@@ -11,7 +11,7 @@ import sys
 from array import array
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager
-from io import BytesIO
+from io import BytesIO, RawIOBase
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -78,6 +78,7 @@ from pravega_wire.errors import (
 )
 from pravega_wire.naming import segment_id
 from pravega_wire.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
+from pravega_wire.protocol.append import MAX_EVENT_BYTES
 from pravega_wire.protocol.events import EventBatch, frame_event
 from pravega_wire.protocol.versioned import encode_record
 from pravega_wire.stream.event_reader import SegmentEvents
@@ -755,6 +756,34 @@ async def test_events_of_lines_and_files(tmp_path: Path) -> None:
         await gathered(writing.file_events([path], writing.Keys(field="a")))
 
 
+class Endless(RawIOBase):
+    """A line that never ends."""
+
+    given = 0
+
+    def read(self, size: int = -1) -> bytes:
+        self.given += size
+        return bytes(size)
+
+
+async def test_a_line_is_no_larger_than_an_event() -> None:
+    largest = MAX_EVENT_BYTES
+    line = b"x" * largest
+    sources: list[tuple[str, Any]] = [("one", BytesIO(b"key:%s\r\nkey:%s" % (line, line)))]
+    found = await gathered(writing.line_events(sources, writing.Keys(delimiter=b":")))
+    assert found == [(line, "key")] * 2
+    for keys, data in (
+        (writing.Keys(), b"a\n%sx\n" % line),
+        (writing.Keys(delimiter=b":"), b"\nk:%sx" % line),
+    ):
+        with pytest.raises(InvalidArgumentError, match=f"two, line 2: an event of {largest + 1} "):
+            await gathered(writing.line_events([("two", BytesIO(data))], keys))
+    endless: Any = Endless()
+    with pytest.raises(InvalidArgumentError, match="pipe, line 1: the line is longer than the 8388608 bytes"):
+        await gathered(writing.line_events([("pipe", endless)], writing.Keys(delimiter=b":")))
+    assert endless.given < largest + (1 << 20)
+
+
 def test_the_rate_is_kept() -> None:
     async def measured() -> float:
         pace = writing.Pace(4)
@@ -1053,6 +1082,9 @@ def test_keys_and_values_of_tables() -> None:
     for text, format, length in (("abc", "text", 2), ("0a", "hex", 2), ("x", "int", 2), ("70000", "int", 2)):
         with pytest.raises(InvalidArgumentError):
             tables.encode(text, format, length)
+    for size in (None, 4):
+        with pytest.raises(InvalidArgumentError, match="a negative number cannot be stored"):
+            tables.encode("-5", "int", size)
     plain, pairs = KeyValueTableConfiguration(1, 2, 0), KeyValueTableConfiguration(1, 2, 3)
     assert tables.key_of(plain, "a", None, "text") == (b"a\0", b"")
     assert tables.key_of(pairs, "a", "b", "text") == (b"a\0", b"b\0\0")

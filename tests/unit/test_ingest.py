@@ -821,6 +821,10 @@ def test_one_sentence_and_a_code_for_each_mistake(
     streams = ("--stream", "s/t", "--sync", "s/sync")
     assert "nowhere does not exist" in run(str(tmp_path / "nowhere"), *streams)
     assert "need --format csv" in run(str(tmp_path), *streams, "--format", "lines", "--key-column", "a")
+    for more in (["--delimiter", ";"], ["--encoding", "latin-1"], ["--delimiter", ","]):
+        assert "need --format csv" in run(str(tmp_path), *streams, *more)
+        assert "need --format csv" in run(str(tmp_path), *streams, *more, "--format", "lines")
+    assert "delimiter" in run(str(tmp_path), *streams, "--format", "csv", "--delimiter", "")
     assert "need --format lines" in run(str(tmp_path), *streams, "--format", "csv", "--keep-empty")
     assert "delimiter" in run(str(tmp_path), *streams, "--format", "csv", "--delimiter", "ab")
     assert "stream 't' has no scope" in run(str(tmp_path), "--stream", "t", "--sync", "s/sync")

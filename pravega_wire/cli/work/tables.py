@@ -12,7 +12,7 @@ from pravega_wire.stream.key_value_table import TableEntry
 __all__ = ["FORMATS", "decode", "encode", "entry_record", "key_of"]
 
 FORMATS: Final = ("text", "hex", "int")
-"""How bytes are written: UTF-8 text; hexadecimal digits; a whole number, high byte first."""
+"""How bytes are written: UTF-8 text; hexadecimal digits; a whole number from 0 on, high byte first."""
 
 
 def encode(text: str, format: str, length: int | None = None) -> bytes:
@@ -28,7 +28,7 @@ def encode(text: str, format: str, length: int | None = None) -> bytes:
         if format == "hex":
             data = bytes.fromhex(text)
         elif format == "int":
-            data = int(text).to_bytes(length or 8, "big", signed=int(text) < 0)
+            data = _whole(text, length or 8)
         else:
             data = text.encode()
     except (ValueError, OverflowError) as error:
@@ -42,6 +42,14 @@ def encode(text: str, format: str, length: int | None = None) -> bytes:
             f"the key {text!r} has {len(data)} bytes, and keys of this table have {length}"
         )
     return data.ljust(length, b"\0")
+
+
+def _whole(text: str, length: int) -> bytes:
+    number = int(text)
+    if number < 0:
+        # Nothing in the bytes would say that it was negative.
+        raise ValueError("a negative number cannot be stored as int")
+    return number.to_bytes(length, "big")
 
 
 def decode(data: bytes, format: str, *, key: bool = False) -> str:

@@ -14,6 +14,7 @@ import trio
 
 from pravega_wire.cli.values import counted
 from pravega_wire.errors import InvalidArgumentError
+from pravega_wire.protocol.append import MAX_EVENT_BYTES, too_large
 from pravega_wire.stream.client import PravegaClient
 from pravega_wire.types import ScopedStream
 
@@ -32,6 +33,8 @@ __all__ = [
 ]
 
 CHUNK_BYTES: Final = 1 << 18
+LINE_BYTES: Final = MAX_EVENT_BYTES + (1 << 16)
+"""Largest line that is kept in memory: an event, and the routing key before it."""
 
 Advance = Callable[[int], None]
 Keyed = tuple[bytes, str | None]
@@ -114,12 +117,14 @@ class LineSplitter:
 
     :param exact: keep carriage returns before line feeds.
     :param keep_empty: return empty lines too.
+    :ivar waiting: bytes of a line whose end has not come yet.
     """
 
     def __init__(self, *, exact: bool = False, keep_empty: bool = False) -> None:
         self._exact = exact
         self._keep_empty = keep_empty
         self._rest: list[bytes] = []
+        self.waiting = 0
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Return the lines that the data completes."""
@@ -127,8 +132,10 @@ class LineSplitter:
         if whole:
             whole[0] = b"".join((*self._rest, whole[0]))
             self._rest = []
+            self.waiting = 0
         if rest:
             self._rest.append(rest)
+            self.waiting += len(rest)
         yield from self._lines(whole)
 
     def end(self) -> Iterator[bytes]:
@@ -136,6 +143,7 @@ class LineSplitter:
         if self._rest:
             yield from self._lines([b"".join(self._rest)])
             self._rest = []
+            self.waiting = 0
 
     def _lines(self, lines: Sequence[bytes]) -> Iterator[bytes]:
         for line in lines:
@@ -177,7 +185,7 @@ async def line_events(
     :param exact: keep carriage returns before line feeds.
     :param keep_empty: an empty line is an event, too.
     :param advance: called with the number of bytes that were read.
-    :raises InvalidArgumentError: a line has no key.
+    :raises InvalidArgumentError: a line has no key, or is larger than an event may be.
     """
     for name, source in sources:
         splitter = LineSplitter(exact=exact, keep_empty=True)
@@ -190,9 +198,16 @@ async def line_events(
                     continue
                 try:
                     event = keys.split(line)
+                    if len(event[0]) > MAX_EVENT_BYTES:
+                        raise too_large(len(event[0]))
                 except InvalidArgumentError as error:
                     raise InvalidArgumentError(f"{name}, line {number}: {error.message}") from error
                 yield event
+            if splitter.waiting > LINE_BYTES:
+                raise InvalidArgumentError(
+                    f"{name}, line {number + 1}: the line is longer than the {MAX_EVENT_BYTES} bytes of the "
+                    "largest event"
+                )
             advance(0 if data is None else len(data))
 
 
