@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
+from functools import cache
 from typing import Any, Final
 from uuid import UUID
 
@@ -375,17 +376,20 @@ def _json(value: object) -> bytes:
         raise EncodeError(f"the value cannot be written as JSON: {error}") from error
 
 
-def _exact_decimals(row: Mapping[str, Any], types: Mapping[str, str], again: Callable[[], Any]) -> Row:
+def _exact_decimals(row: Mapping[str, Any], types: Mapping[str, str], exact: Callable[[], Row]) -> Row:
     """Replace the numbers of decimal columns, which a float has rounded.
 
-    :param again: returns the row with its numbers as Decimal.
+    :param exact: returns the row with its numbers as Decimal.
     """
     rounded = [
         name
         for name, value in row.items()
-        if isinstance(value, float) and types.get(name, "")[:7] == "decimal"
+        if isinstance(value, float) and _DECIMAL_TYPE.fullmatch(types.get(name, ""))
     ]
-    return {**row, **{name: again()[name] for name in rounded}} if rounded else row
+    if not rounded:
+        return row
+    found = exact()
+    return {**row, **{name: found[name] for name in rounded}}
 
 
 def _object(payload: bytes, *, exact: bool = False) -> dict[str, Any]:
@@ -396,6 +400,13 @@ def _object(payload: bytes, *, exact: bool = False) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise DecodeError("the event is not a JSON object")
     return found
+
+
+def _parts(found: dict[str, Any]) -> tuple[Any, Any]:
+    """Return the description of an event's columns, empty if it has none, and its change."""
+    if found.keys() == {"schema", "payload"}:
+        return found["schema"] or {}, found["payload"]
+    return {}, found
 
 
 # --- serializers --------------------------------------------------------------------------------------
@@ -436,10 +447,7 @@ class DebeziumSerializer:
         :raises DecodeError: the event is not a change in Debezium's JSON, or a column's value does not have
             the column's type.
         """
-        found = _object(payload)
-        described: Mapping[str, Any] = {}
-        if found.keys() == {"schema", "payload"}:
-            described, found = found["schema"] or {}, found["payload"]
+        described, found = _parts(_object(payload))
         if not isinstance(found, dict) or not isinstance(described, dict):
             raise DecodeError("the event has no change in its payload: it may mark a deleted key")
         operation: Any = found.get("op")
@@ -450,7 +458,8 @@ class DebeziumSerializer:
                 f"the event has the operation {operation!r}, not one of c, u, d, r, t"
             ) from None
         types = {**_types_in(described), **self.columns}
-        rows = [self._row(found, name, types, payload) for name in ("before", "after")]
+        exact = cache(lambda: _parts(_object(payload, exact=True))[1])
+        rows = [self._row(found, name, types, exact) for name in ("before", "after")]
         source, at = found.get("source") or {}, found.get("ts_ms")
         if not isinstance(source, dict):
             raise DecodeError("the event's source is not a JSON object")
@@ -460,19 +469,14 @@ class DebeziumSerializer:
 
     @staticmethod
     def _row(
-        found: Mapping[str, Any], name: str, types: Mapping[str, str], payload: bytes
+        found: Mapping[str, Any], name: str, types: Mapping[str, str], exact: Callable[[], Mapping[str, Row]]
     ) -> dict[str, Any] | None:
         row = found.get(name)
         if row is None:
             return None
         if not isinstance(row, dict):
             raise DecodeError(f"the event's row {name!r} is not a JSON object")
-
-        def again() -> Any:
-            whole = _object(payload, exact=True)
-            return (whole["payload"] if whole.keys() == {"schema", "payload"} else whole)[name]
-
-        return _read_row(_exact_decimals(row, types, again), types)
+        return _read_row(_exact_decimals(row, types, lambda: exact()[name]), types)
 
     def serialize(self, value: Change) -> bytes:
         """Return the event for a change.

@@ -153,33 +153,27 @@ def _writer_id(manifest: Manifest, target: ScopedStream, mode: str) -> UUID:
 async def _check_target(
     client: PravegaClient, manifest: Manifest, directory: Path, target: ScopedStream, mode: str, append: bool
 ) -> None:
+    def refused(text: str) -> ArchiveError:
+        return ArchiveError(text, path=str(directory), scope=target.scope, stream=target.name)
+
     begun = {}
     for each, text in _MODES.items():
         try:
             async with client.resumable_writer(target, _writer_id(manifest, target, each)) as writer:
                 begun[each] = writer.stored_anything
         except WriterHistoryLostError as error:
-            raise ArchiveError(
+            raise refused(
                 f"segments of stream {target} were truncated away, so nothing says whether {directory} was "
-                "restored to it before: restore to another stream",
-                path=str(directory),
-                scope=target.scope,
-                stream=target.name,
+                "restored to it before: restore to another stream"
             ) from error
         if begun[each] and each != mode:
-            raise ArchiveError(
+            raise refused(
                 f"restoring {directory} to {target} was begun {text}: continue in the same way, or restore "
-                "to another stream",
-                path=str(directory),
-                scope=target.scope,
-                stream=target.name,
+                "to another stream"
             )
     if not begun[mode] and not append and await client.segment_ranges(target):
-        raise ArchiveError(
-            f"stream {target} is not empty: restore to another stream, or pass append=True, or --append",
-            path=str(directory),
-            scope=target.scope,
-            stream=target.name,
+        raise refused(
+            f"stream {target} is not empty: restore to another stream, or pass append=True, or --append"
         )
 
 
