@@ -15,7 +15,7 @@ from spark_adapter.clients import HeldClient
 from spark_adapter.options import COLUMNS
 from spark_adapter.surviving import surviving
 
-__all__ = ["arrow_batches", "arrow_schema", "batches_of", "record_batch"]
+__all__ = ["arrow_batches", "arrow_schema", "batches_of"]
 
 _TYPES = {
     "event": pa.binary(),
@@ -43,11 +43,11 @@ def arrow_batches(
     :raises RetriesExhaustedError: the segment store could not be reached in time.
     :raises DecodeError: the range does not start or end at an event boundary.
     """
-    schema = arrow_schema(columns)
+    made = _Columns(segment_range, columns)
     with HeldClient(config) as client, DirectReader(client, segment_range) as batches:
         for batch in batches:
             # This copies, because the batch is valid only until the next one is requested.
-            yield record_batch(segment_range, batch, schema)
+            yield made.of(batch)
 
 
 def batches_of(
@@ -66,19 +66,33 @@ def batches_of(
     return surviving(lambda rest: arrow_batches(config, rest, columns), segment_range)
 
 
-def record_batch(segment_range: SegmentRange, batch: EventBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the events of a batch with the columns of ``schema``; the result shares no memory with
-    ``batch``."""
-    return pa.RecordBatch.from_arrays(
-        [_column(name, segment_range, batch) for name in schema.names], schema=schema
-    )
+class _Columns:
+    """The columns of the events of one range.
 
+    What all events of the range have in common is repeated once, and given out as slices.
+    """
 
-def _column(name: str, segment_range: SegmentRange, batch: EventBatch) -> pa.Array:
-    if name == "event":
-        return batch.to_arrow()
-    if name == "offset":
-        return batch.offsets_arrow()
-    stream = segment_range.stream
-    value = {"scope": stream.scope, "stream": stream.name, "segment_id": segment_range.segment_id}[name]
-    return pa.repeat(pa.scalar(value, _TYPES[name]), len(batch))
+    def __init__(self, segment_range: SegmentRange, columns: Sequence[str]) -> None:
+        stream = segment_range.stream
+        shared = {"scope": stream.scope, "stream": stream.name, "segment_id": segment_range.segment_id}
+        self._schema = arrow_schema(columns)
+        self._shared = {name: pa.scalar(shared[name], _TYPES[name]) for name in columns if name in shared}
+        self._repeated: dict[str, pa.Array] = {}
+        self._most = 0
+
+    def of(self, batch: EventBatch) -> pa.RecordBatch:
+        """Return the events of a batch; the result shares no memory with it."""
+        count = len(batch)
+        if count > self._most:
+            self._most = 1 << count.bit_length()
+            self._repeated = {name: pa.repeat(value, self._most) for name, value in self._shared.items()}
+        return pa.RecordBatch.from_arrays(
+            [self._column(name, batch, count) for name in self._schema.names], schema=self._schema
+        )
+
+    def _column(self, name: str, batch: EventBatch, count: int) -> pa.Array:
+        if name == "event":
+            return batch.to_arrow()
+        if name == "offset":
+            return batch.offsets_arrow()
+        return self._repeated[name].slice(0, count)
