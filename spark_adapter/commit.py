@@ -26,6 +26,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from html import escape
+from itertools import accumulate
 from typing import Any, Literal, Protocol, TypeAlias
 from uuid import UUID, uuid4
 
@@ -105,7 +106,9 @@ class Client(Protocol):
 
     def wait_committed(self, stream: Any, txn_id: UUID, /) -> object: ...
 
-    def merge_staging(self, stream: Any, txn_id: UUID, ids: Sequence[UUID], /) -> Mapping[int, int]: ...
+    def merge_staging(
+        self, stream: Any, txn_id: UUID, ids: Sequence[UUID], /
+    ) -> Mapping[int, Sequence[int]]: ...
 
     def delete_staging(self, stream: Any, txn_id: UUID, ids: Sequence[UUID], /) -> object: ...
 
@@ -452,7 +455,8 @@ class BatchCommitter:
             if self._owned != self._journal.owner:
                 raise self._fenced()
             contents = join_contents(each.contents for each in results)
-            self._check_merged(txn.txn_id, contents, merged)
+            parts = [each.contents for each in results if each.staging is not None]
+            self._check_merged(txn.txn_id, parts, merged)
             self._reach("merged")
             self._reach("lease-renewed")
             times = [each.timestamp for each in results if each.timestamp is not None]
@@ -485,17 +489,37 @@ class BatchCommitter:
         self._finish(prepared, wait=self._wait_visible)
         return prepared, sum(each.nbytes for each in results)
 
-    def _check_merged(self, txn: UUID, contents: Contents, merged: Mapping[int, int]) -> None:
-        """Check that the transaction contains exactly what was staged, before it is committed.
+    def _check_merged(
+        self, txn: UUID, parts: Sequence[Contents], merged: Mapping[int, Sequence[int]]
+    ) -> None:
+        """Check that the transaction contains exactly what was staged, in order, before it is committed.
 
         Staging segments that do not exist count as merged, because that is the case if a merge is repeated.
+
+        :param parts: what each successful attempt has staged, in the order of the merges.
+        :param merged: the length of each of the transaction's segments after each merge.
         """
-        for segment_id in sorted({*contents, *merged}):
-            staged = contents[segment_id].length if segment_id in contents else 0
-            if merged.get(segment_id) != staged:
+        for segment_id in sorted({*merged, *(each for part in parts for each in part)}):
+            staged = [part[segment_id].length if segment_id in part else 0 for part in parts]
+            ends = list(accumulate(staged))
+            lengths = merged.get(segment_id, ())
+            found, whole = max(lengths, default=0), sum(staged)
+            if found != whole:
                 raise TransactionError(
-                    f"{self._key}: transaction {txn} has {merged.get(segment_id, 0)} bytes in segment "
-                    f"{segment_id}, but the successful attempts have staged {staged} for it; nothing was "
+                    f"{self._key}: transaction {txn} has {found} bytes in segment {segment_id}, but the "
+                    f"successful attempts have staged {whole} for it; nothing was committed, and the batch "
+                    "can be written again",
+                    transaction=txn,
+                )
+            # In any other order, at least one merge ends elsewhere. A merge that was repeated, after its
+            # answer was lost, has ended at the present length.
+            if any(
+                size and length not in (end, whole)
+                for size, end, length in zip(staged, ends, lengths, strict=True)
+            ):
+                raise TransactionError(
+                    f"{self._key}: segment {segment_id} of transaction {txn} may not have the partitions in "
+                    "their order, because the segment store was replaced while they were merged; nothing was "
                     "committed, and the batch can be written again",
                     transaction=txn,
                 )

@@ -584,13 +584,16 @@ class PravegaClient(PravegaClientBase):
 
     async def merge_staging(
         self, stream: StreamName, txn_id: UUID, staging_ids: Sequence[UUID]
-    ) -> dict[int, int]:
+    ) -> dict[int, tuple[int, ...]]:
         """Move staged events into an open transaction, in the order of the ids.
 
-        Repeating the call is harmless: events that were already merged count as done.
+        Repeating the call is harmless: events that were already merged count as done. If a segment store was
+        replaced by another during the call, the order may be another one. The result tells: the lengths do
+        not grow by what each id has staged (:meth:`StagingWriter.contents`).
 
-        :returns: the resulting length in bytes of each segment of the transaction, by segment id; an empty
-            dict if no ids were given.
+        :returns: by segment id, the length in bytes of each segment of the transaction after the events of
+            each id were merged. For events that count as done it is the present length. An empty dict if no
+            ids were given.
         :raises NoSuchSegmentError: the transaction is no longer open.
         """
         return await self._call(self._twin.merge_staging, stream, txn_id, staging_ids)

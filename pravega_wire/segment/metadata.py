@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from uuid import UUID
 
 from pravega_wire.errors import (
@@ -22,6 +23,8 @@ NULL_ATTRIBUTE = -(2**63)
 """Value of an attribute that is not set (``docs/protocol/wire.md``, "Segment attributes")."""
 
 _NO_SCALING = 0
+# An attribute that no segment has.
+_TOUCHED = UUID("00000000-0000-4000-8000-746f75636865")
 # Type of an attribute update that replaces the value, whatever it is.
 _REPLACE = 1
 
@@ -207,13 +210,25 @@ class SegmentMetadata:
             return found == new
         raise AssertionError("not reached")  # the limit raises when it ends the loop
 
-    async def merge_batch(self, sources: Sequence[str]) -> int:
-        """Append source segments to this one, in order; the sources are gone afterwards.
+    async def touch(self) -> None:
+        """Make the store keep the segment in memory for the next request; no segment is no error.
 
-        Sources that were merged already, or do not exist, count as done, so this may be repeated.
+        A store forgets a segment that was not used for about a minute. Only some requests bring it back, and
+        they do that one after the other, each when it is its turn.
+        """
+        with suppress(NoSuchSegmentError):
+            await self.attribute(_TOUCHED)
+
+    async def merge_batch(self, sources: Sequence[str]) -> tuple[int, ...]:
+        """Append source segments to this one; the sources are gone afterwards.
+
+        The order is that of the sources if the store has all of them in memory (:meth:`touch`); otherwise one
+        that it must look up may be merged after later ones (``docs/protocol/wire.md``, "Merges"). Sources
+        that were merged already, or do not exist, count as done, so this may be repeated.
 
         :param sources: full names of the sources, at least one.
-        :returns: length of this segment after the last merge, bytes.
+        :returns: length of this segment in bytes after the merge of each source. For one that counts as done
+            it is the present length.
         :raises OperationUnsupportedError: the server is older than 0.13.
         """
         name = self.target.name
@@ -234,7 +249,7 @@ class SegmentMetadata:
                 f"{len(reply.sources)}",
                 segment=name,
             )
-        return reply.sources[-1].new_target_write_offset
+        return tuple(each.new_target_write_offset for each in reply.sources)
 
     async def merge(self, source: str, attribute_id: UUID, value: int) -> bool:
         """Append one source segment to this one; return False if the source is gone and was not merged.

@@ -642,19 +642,25 @@ async def merge_staging(
     txn_id: UUID,
     segments: Sequence[SegmentWithRange],
     staging_ids: Sequence[UUID],
-) -> dict[int, int]:
+) -> dict[int, tuple[int, ...]]:
     """Merge staged events into a transaction; see :meth:`PravegaClient.merge_staging`."""
 
-    async def merge(index: int) -> int:
+    async def merge(index: int) -> tuple[int, ...]:
         target = transaction_target(core, stream, segments[index], txn_id)
-        sources = [transaction_target(core, stream, segments[index], each).name for each in staging_ids]
-        return await SegmentMetadata(core.stores, target).merge_batch(sources)
+        sources = [transaction_target(core, stream, segments[index], each) for each in staging_ids]
+
+        async def touch(number: int) -> None:
+            await SegmentMetadata(core.stores, sources[number]).touch()
+
+        if len(sources) > 1:
+            await look_up_all(touch, range(len(sources)))
+        return await SegmentMetadata(core.stores, target).merge_batch([each.name for each in sources])
 
     if not staging_ids:
         await trio.lowlevel.checkpoint()
         return {}
     lengths = await look_up_all(merge, range(len(segments)))
-    return {segments[index].segment_id: length for index, length in lengths.items()}
+    return {segments[index].segment_id: found for index, found in lengths.items()}
 
 
 async def delete_staging(

@@ -217,7 +217,7 @@ async def test_staged_contents_are_those_that_are_stored(
             contents = await writer.contents()
         assert fault_proxy.cuts == 10
         merged = await client.merge_staging("staged", txn.txn_id, [writer.staging_id])
-        assert merged == {segment_id: each.length for segment_id, each in contents.items()}
+        assert merged == {segment_id: (each.length,) for segment_id, each in contents.items()}
         await txn.commit()
         await txn.wait_committed()
         found = {

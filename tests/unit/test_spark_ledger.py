@@ -90,6 +90,7 @@ class Server:
     staging: dict[tuple[UUID, UUID], list[bytes]] = field(default_factory=dict)
     ledger: list[bytes] = field(default_factory=list)
     ledger_start: int = 0
+    merges_backwards: bool = False
 
 
 class FakeRevisioned:
@@ -236,13 +237,16 @@ class FakeClient:
     def abort_transaction(self, stream: str, txn_id: UUID) -> None:
         FakeTransaction(self.server, txn_id).abort()
 
-    def merge_staging(self, stream: str, txn_id: UUID, ids: Sequence[UUID]) -> dict[int, int]:
+    def merge_staging(self, stream: str, txn_id: UUID, ids: Sequence[UUID]) -> dict[int, list[int]]:
         txn = self.server.txns[txn_id]
         if txn.status is not Status.OPEN:
             raise NoSuchSegmentError("the transaction's segments are gone")
-        for each in ids:  # a missing one counts as merged, as on the real server
+        lengths = dict.fromkeys(ids, 0)
+        for each in reversed(ids) if self.server.merges_backwards else ids:
+            # a missing one counts as merged, as on the real server
             txn.events.extend(self.server.staging.pop((txn_id, each), []))
-        return {TXN_SEGMENT: len(framed(txn.events))} if ids else {}
+            lengths[each] = len(framed(txn.events))
+        return {TXN_SEGMENT: list(lengths.values())} if ids else {}
 
     def delete_staging(self, stream: str, txn_id: UUID, ids: Sequence[UUID]) -> None:
         for each in ids:
@@ -591,6 +595,17 @@ def test_staged_data_that_is_gone_is_not_committed() -> None:
     assert server.stream == []
     driver.at.clear()
     assert driver.run(0).outcome == "written"
+
+
+def test_partitions_that_were_merged_in_another_order_are_not_committed() -> None:
+    """A store may do that if it was replaced in the meantime; the length alone does not tell."""
+    server = Server(merges_backwards=True)
+    with pytest.raises(TransactionError, match="may not have the partitions in their order"):
+        Driver(server).run(0)
+    assert server.stream == []
+    server.merges_backwards = False
+    assert Driver(server).run(0).outcome == "written"
+    assert server.stream == whole_batch("q", 0)
 
 
 def test_attempt_that_outlives_its_batch_is_tidied_by_the_next() -> None:
