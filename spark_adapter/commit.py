@@ -56,6 +56,7 @@ from spark_adapter.ledger import (
     decide,
     event_checksum,
     is_unnamed,
+    writer_of,
 )
 from spark_adapter.together import at_once
 
@@ -100,7 +101,9 @@ class Client(Protocol):
 
     def transaction_status(self, stream: Any, txn_id: UUID, /) -> Any: ...
 
-    def commit_transaction(self, stream: Any, txn_id: UUID, /, *, timestamp: int | None = None) -> object: ...
+    def commit_transaction(
+        self, stream: Any, txn_id: UUID, /, *, timestamp: int | None = None, writer_id: UUID | None = None
+    ) -> object: ...
 
     def abort_transaction(self, stream: Any, txn_id: UUID, /) -> object: ...
 
@@ -342,7 +345,9 @@ class BatchCommitter:
         return True
 
     def _commit(self, prepared: Prepared) -> None:
-        self._client.commit_transaction(self._stream, prepared.txn, timestamp=prepared.timestamp)
+        self._client.commit_transaction(
+            self._stream, prepared.txn, timestamp=prepared.timestamp, writer_id=writer_of(self._key)
+        )
         self._reach("committed")
 
     def _weigh_evidence(self, prepared: Prepared) -> TxnOutcome:

@@ -81,6 +81,7 @@ __all__ = [
     "job_query",
     "staging_id",
     "unnamed_query",
+    "writer_of",
 ]
 
 FORMAT_VERSION = 3
@@ -108,6 +109,12 @@ def staging_id(query: str, batch: int, txn: UUID, partition: int, attempt: int) 
     """
     text = f"{query}\0{batch}\0{txn.hex}\0{partition}\0{attempt}"
     return UUID(bytes=blake2b(text.encode(), digest_size=16, person=b"pravega-staging").digest())
+
+
+def writer_of(key: SinkKey) -> UUID:
+    """Return the id of the writer that a sink's event times are noted for, the same in each of its runs."""
+    text = f"{key.query}\0{key.stream}\0{key.sink}"
+    return UUID(bytes=blake2b(text.encode(), digest_size=16, person=b"pravega-writer").digest())
 
 
 # --- names of jobs --------------------------------------------------------------------------------

@@ -227,7 +227,7 @@ OPTIONS = (
         "event_time_col",
         "",
         "column with the event time, a timestamp or integer milliseconds; the largest value of a batch is "
-        "recorded with its commit (`exactly_once`)",
+        "noted with its commit, so that the server makes watermarks (`exactly_once`)",
         uses=WRITES,
     ),
     Option(

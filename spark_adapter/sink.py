@@ -96,7 +96,7 @@ class ForeachBatchSink:
         or a null) are spread over all segments and have no order.
     :param router: function from a row to the routing key or None, instead of ``routing_key_col``.
     :param event_time_col: column with the event time, a timestamp or integer milliseconds; the largest value
-        of a batch is recorded with its commit (``exactly_once`` only).
+        of a batch is noted with its commit (``exactly_once`` only).
     :param lease_ms: lease of a batch's transaction (10 000 to 600 000 ms, default 120 000). It is renewed
         while the batch is written, so it limits how long the driver may stall, not how long the batch may
         take.

@@ -520,15 +520,18 @@ class PravegaClient(PravegaClientBase):
         return await self._call(self._twin.transaction_status, stream, txn_id)
 
     async def commit_transaction(
-        self, stream: StreamName, txn_id: UUID, *, timestamp: int | None = None
+        self, stream: StreamName, txn_id: UUID, *, timestamp: int | None = None, writer_id: UUID | None = None
     ) -> None:
         """Commit a transaction by its id. Does nothing if it is already committing or committed.
 
-        :param timestamp: event time to report with the commit, in milliseconds.
+        :param timestamp: event time to note with the commit, in milliseconds.
+        :param writer_id: the writer that the time is noted for; see :meth:`Transaction.commit`.
         :raises TransactionAbortedError: the transaction was aborted.
         :raises TransactionUnknownError: the controller has no record of it.
         """
-        await self._call(self._twin.commit_transaction, stream, txn_id, timestamp=timestamp)
+        await self._call(
+            self._twin.commit_transaction, stream, txn_id, timestamp=timestamp, writer_id=writer_id
+        )
 
     async def abort_transaction(self, stream: StreamName, txn_id: UUID) -> None:
         """Abort a transaction by its id. Does nothing if it is already aborting or aborted.
@@ -1299,7 +1302,7 @@ class Transaction(TransactionBase):
         """Return the counters of events written through this object, whether they are committed or not."""
         return self._twin.metrics()
 
-    async def commit(self, timestamp: int | None = None) -> None:
+    async def commit(self, timestamp: int | None = None, *, writer_id: UUID | None = None) -> None:
         """Flush, then make the events visible together. Returns when the controller has recorded the commit.
 
         Readers see the events a moment later; see :meth:`wait_committed`. Committing a committed transaction
@@ -1311,11 +1314,15 @@ class Transaction(TransactionBase):
         ``async with`` block, because leaving the block aborts the transaction. If it is cancelled later, the
         transaction may be committed, and leaving the block does not abort it.
 
-        :param timestamp: event time to report with the commit, in milliseconds.
+        :param timestamp: event time to note with the commit, in milliseconds: later transactions of the
+            writer contain no earlier events. The server makes watermarks of such times.
+        :param writer_id: the writer that the time is noted for. The default is one for all transactions of
+            the client. Give writers that run at the same time ids of their own, and keep the id of one that
+            continues in another process.
         :raises TransactionAbortedError: the transaction was aborted or its lease expired. None of its events
             is visible.
         """
-        await self._call(self._twin.commit, timestamp)
+        await self._call(self._twin.commit, timestamp, writer_id=writer_id)
 
     async def abort(self) -> None:
         """Discard the events. Does nothing if the transaction is already aborted.

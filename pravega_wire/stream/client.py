@@ -682,15 +682,21 @@ class PravegaClient:
 
     @limited("committing a transaction on stream {}")
     async def commit_transaction(
-        self, stream: StreamName, txn_id: UUID, *, timestamp: int | None = None
+        self,
+        stream: StreamName,
+        txn_id: UUID,
+        *,
+        timestamp: int | None = None,
+        writer_id: UUID | None = None,
     ) -> None:
         """Commit a transaction by its id. Does nothing if it is already committing or committed.
 
-        :param timestamp: event time to report with the commit, in milliseconds.
+        :param timestamp: event time to note with the commit, in milliseconds.
+        :param writer_id: the writer that the time is noted for; see :meth:`Transaction.commit`.
         :raises TransactionAbortedError: the transaction was aborted.
         :raises TransactionUnknownError: the controller has no record of it.
         """
-        await transaction.commit_transaction(self._core, self._resolve(stream), txn_id, timestamp)
+        await transaction.commit_transaction(self._core, self._resolve(stream), txn_id, timestamp, writer_id)
 
     @limited("aborting a transaction on stream {}")
     async def abort_transaction(self, stream: StreamName, txn_id: UUID) -> None:

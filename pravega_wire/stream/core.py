@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from uuid import UUID, uuid4
 from weakref import WeakValueDictionary
 
 import trio
@@ -30,6 +31,8 @@ class ClientCore:
     nursery: trio.Nursery
     closed: bool = field(default=False)
     turns: WeakValueDictionary[ScopedStream, trio.Lock] = field(default_factory=WeakValueDictionary)
+    committer: UUID = field(default_factory=uuid4)
+    """The writer that event times of transactions are noted for, unless the program names another."""
 
     @property
     def counters(self) -> Counters:

@@ -340,7 +340,7 @@ class Transaction:
         if self._writer is not None:
             self._writer._stop()
 
-    async def commit(self, timestamp: int | None = None) -> None:
+    async def commit(self, timestamp: int | None = None, *, writer_id: UUID | None = None) -> None:
         """Flush, then make the events visible together. Returns when the controller has recorded the commit.
 
         Readers see the events a moment later; see :meth:`wait_committed`. Committing a committed transaction
@@ -352,7 +352,11 @@ class Transaction:
         with`` block, because leaving the block aborts the transaction. If it is cancelled later, the
         transaction may be committed, and leaving the block does not abort it.
 
-        :param timestamp: event time to report with the commit, in milliseconds.
+        :param timestamp: event time to note with the commit, in milliseconds: later transactions of the
+            writer contain no earlier events. The server makes watermarks of such times.
+        :param writer_id: the writer that the time is noted for. The default is one for all transactions of
+            the client. Give writers that run at the same time ids of their own, and keep the id of one that
+            continues in another process.
         :raises TransactionAbortedError: the transaction was aborted or its lease expired. None of its events
             is visible.
         """
@@ -360,7 +364,7 @@ class Transaction:
             await self.flush()
         self._committing = True
         try:
-            await commit_transaction(self._core, self.stream, self.txn_id, timestamp)
+            await commit_transaction(self._core, self.stream, self.txn_id, timestamp, writer_id)
         except TransactionError:
             self._committing = False
             raise
@@ -450,10 +454,18 @@ async def explain(core: ClientCore, stream: ScopedStream, txn_id: UUID, wanted: 
 
 
 async def commit_transaction(
-    core: ClientCore, stream: ScopedStream, txn_id: UUID, timestamp: int | None = None
+    core: ClientCore,
+    stream: ScopedStream,
+    txn_id: UUID,
+    timestamp: int | None = None,
+    writer_id: UUID | None = None,
 ) -> None:
     """Commit a transaction by its id. Does nothing if it is already committing or committed."""
-    done = await core.controller.commit_transaction(stream.scope, stream.name, txn_id, timestamp=timestamp)
+    # The controller ignores a time without a writer.
+    writer = "" if timestamp is None else str(writer_id or core.committer)
+    done = await core.controller.commit_transaction(
+        stream.scope, stream.name, txn_id, writer_id=writer, timestamp=timestamp
+    )
     if not done:
         raise await explain(core, stream, txn_id, "committed")
 

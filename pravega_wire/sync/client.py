@@ -584,17 +584,26 @@ class PravegaClient(PravegaClientBase):
         return self._call(timeout, self._twin.transaction_status, stream, txn_id)
 
     def commit_transaction(
-        self, stream: StreamName, txn_id: UUID, *, timestamp: int | None = None, timeout: float | None = None
+        self,
+        stream: StreamName,
+        txn_id: UUID,
+        *,
+        timestamp: int | None = None,
+        writer_id: UUID | None = None,
+        timeout: float | None = None,
     ) -> None:
         """Commit a transaction by its id. Does nothing if it is already committing or committed.
 
-        :param timestamp: event time to report with the commit, in milliseconds.
+        :param timestamp: event time to note with the commit, in milliseconds.
+        :param writer_id: the writer that the time is noted for; see :meth:`Transaction.commit`.
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
             None, the default, sets no limit.
         :raises TransactionAbortedError: the transaction was aborted.
         :raises TransactionUnknownError: the controller has no record of it.
         """
-        self._call(timeout, self._twin.commit_transaction, stream, txn_id, timestamp=timestamp)
+        self._call(
+            timeout, self._twin.commit_transaction, stream, txn_id, timestamp=timestamp, writer_id=writer_id
+        )
 
     def abort_transaction(self, stream: StreamName, txn_id: UUID, *, timeout: float | None = None) -> None:
         """Abort a transaction by its id. Does nothing if it is already aborting or aborted.
@@ -1529,7 +1538,9 @@ class Transaction(TransactionBase):
         """Return the counters of events written through this object, whether they are committed or not."""
         return self._metrics()
 
-    def commit(self, timestamp: int | None = None, *, timeout: float | None = None) -> None:
+    def commit(
+        self, timestamp: int | None = None, *, writer_id: UUID | None = None, timeout: float | None = None
+    ) -> None:
         """Flush, then make the events visible together. Returns when the controller has recorded the commit.
 
         Readers see the events a moment later; see :meth:`wait_committed`. Committing a committed transaction
@@ -1541,7 +1552,11 @@ class Transaction(TransactionBase):
         block, because leaving the block aborts the transaction. If it is cancelled later, the transaction may
         be committed, and leaving the block does not abort it.
 
-        :param timestamp: event time to report with the commit, in milliseconds.
+        :param timestamp: event time to note with the commit, in milliseconds: later transactions of the
+            writer contain no earlier events. The server makes watermarks of such times.
+        :param writer_id: the writer that the time is noted for. The default is one for all transactions of
+            the client. Give writers that run at the same time ids of their own, and keep the id of one that
+            continues in another process.
         :param timeout: seconds. If the limit is reached during the flush, the commit has not been sent:
             call this again inside the block, because leaving the block aborts the transaction. If it is
             reached later, the transaction may be committed: check :meth:`status`. Committing again is
@@ -1549,7 +1564,7 @@ class Transaction(TransactionBase):
         :raises TransactionAbortedError: the transaction was aborted or its lease expired. None of its events
             is visible.
         """
-        self._call(timeout, self._twin.commit, timestamp)
+        self._call(timeout, self._twin.commit, timestamp, writer_id=writer_id)
 
     def abort(self, *, timeout: float | None = None) -> None:
         """Discard the events. Does nothing if the transaction is already aborted.

@@ -392,6 +392,20 @@ async def test_events_that_are_waited_for_tell_how_the_transaction_ended(
         await txn.aclose()
 
 
+async def test_event_times_of_transactions_make_watermarks(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("timed")
+        time = 1_700_000_000_000
+        while not (marks := await client.watermarks("timed")):
+            # The controller looks every few seconds.
+            async with client.begin_transaction("timed") as txn:
+                await txn.write_event(b"%d" % time)
+                await txn.commit(timestamp=time)
+                await txn.wait_committed()
+            time += 1000
+        assert 1_700_000_000_000 <= marks[0].lower <= marks[0].upper < time
+
+
 async def test_staged_writes_count_only_when_merged(config: PravegaConfig) -> None:
     async with open_client(config) as client:
         await client.create_stream("t", 2)

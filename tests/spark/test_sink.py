@@ -427,12 +427,17 @@ def test_queries_share_a_ledger_which_stays_short(
 
 
 def test_event_time_is_noted_with_the_commit(
-    spark: SparkSession, client: PravegaClient, ledger: str, exactly_once: SinkFactory
+    spark: SparkSession, client: PravegaClient, stream: str, ledger: str, exactly_once: SinkFactory
 ) -> None:
-    frame = frame_of(spark, 0).withColumn("at", F.timestamp_millis(F.lit(1_700_000_000_123)))
-    exactly_once(event_time_col="at")(frame, 0)
+    sink, times = exactly_once(event_time_col="at"), list[int]()
+    while not (marks := client.watermarks(stream)):
+        # The controller looks every few seconds.
+        times.append(1_700_000_000_123 + 1000 * len(times))
+        frame = frame_of(spark, len(times) - 1).withColumn("at", F.timestamp_millis(F.lit(times[-1])))
+        sink(frame, len(times) - 1)
     prepared = [each for each in ledger_records(client, ledger) if isinstance(each, Prepared)]
-    assert [each.timestamp for each in prepared] == [1_700_000_000_123]
+    assert [each.timestamp for each in prepared][-1] == times[-1]
+    assert times[0] <= marks[0].lower <= marks[0].upper <= times[-1]
 
 
 # --- under a streaming query ----------------------------------------------------------------------

@@ -225,7 +225,9 @@ class FakeClient:
     def transaction_status(self, stream: str, txn_id: UUID) -> Status:
         return self.server.txns[txn_id].status
 
-    def commit_transaction(self, stream: str, txn_id: UUID, *, timestamp: int | None = None) -> None:
+    def commit_transaction(
+        self, stream: str, txn_id: UUID, *, timestamp: int | None = None, writer_id: UUID | None = None
+    ) -> None:
         txn = FakeTransaction(self.server, txn_id)._require(Status.OPEN, Status.COMMITTED)
         if txn.status is Status.OPEN:
             txn.status = Status.COMMITTED
