@@ -521,11 +521,13 @@ def wanted_bytes(
     # A segment that the start cut does not have is after it, so all of it is wanted.
     first = 0 if start is None else start
     if extent is None:
+        if end is not None and 0 <= end <= first:
+            return None
         if skipped is not None and (end is None or end < 0):
             skipped.append(SkippedPart(name, first, SEGMENT_READ, None))
-        elif skipped is not None and end is not None and end > first:
+        elif skipped is not None and end is not None:
             skipped.append(SkippedPart(name, first, end, end - first))
-        if on_truncated == "skip_to_head" or end == 0:
+        if on_truncated == "skip_to_head":
             return None
         raise DataLossError(
             f"segment {name} between the two stream cuts was truncated and deleted",

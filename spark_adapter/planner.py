@@ -635,6 +635,8 @@ def _gone(layout: StreamLayout, start: StreamCut, end: StreamCut) -> list[tuple[
     while todo:
         segment = layout.segment(todo.pop(0))
         first, last = (cut.positions.get(segment.segment_id, 0) for cut in (start, end))
+        if segment.segment_id in end.positions and 0 <= last <= first:
+            continue  # Nothing of it is between the cuts, and nothing after it.
         if segment.length is None:
             if first >= 0:
                 found.append((segment.segment_id, first, None))

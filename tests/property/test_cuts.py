@@ -324,6 +324,10 @@ def test_what_was_truncated_away() -> None:
         SkippedPart(names[B], 10, 15, 5),
     ]
     assert layout.skipped_between(cut({A: 60, B: 20}), cut({A: 60, B: 50})) == []
+    # Nothing of a deleted segment is wanted if both cuts are at the same place in it.
+    assert layout.ranges_between(cut({A: 60, B: 20}), cut({A: 60, B: 50})) == [
+        SegmentRange(STREAM, B, 20, 50)
+    ]
     with pytest.raises(DataLossError, match="bytes 10 to 20") as caught:
         layout.ranges_between(cut({A: 0, B: 10}), cut({A: 0, B: 30}))
     assert (caught.value.offset, caught.value.start_offset) == (10, 20)

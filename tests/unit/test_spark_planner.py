@@ -326,3 +326,18 @@ def test_what_came_before_the_seal_is_read() -> None:
     streams.active_segments = sealed  # type: ignore[method-assign]
     assert planner.latest(offset, Limit()) == offset
     assert planner.latest(offset, Limit()) != offset
+
+
+def test_a_deleted_segment_between_two_cuts_is_lost_only_if_some_of_it_is_wanted() -> None:
+    stream = ScopedStream("a", "b")
+    layout = StreamLayout(
+        stream, (LayoutSegment(0, 0.0, 0.5, None, 0, True), LayoutSegment(1, 0.5, 1.0, 90, 40, False))
+    )
+
+    def gone(start: dict[int, int], end: dict[int, int]) -> list[tuple[int, int, int | None]]:
+        return module._gone(layout, StreamCut(stream, start), StreamCut(stream, end))
+
+    assert gone({0: 100, 1: 10}, {0: 100, 1: 90}) == [(1, 10, 30)]
+    assert gone({0: 0, 1: 0}, {0: 0, 1: 0}) == []
+    assert gone({0: 100, 1: 10}, {0: 101, 1: 10}) == [(0, 100, None)]
+    assert gone({0: 100, 1: 10}, {0: -1, 1: 90}) == [(0, 100, None), (1, 10, 30)]
