@@ -127,6 +127,8 @@ class StreamPlanner:
         # Held for the whole run, so that connections and cached segment information are kept.
         self._held: HeldClient | None = None
         self._initial: dict[str, Any] | None = None
+        # True while the query plans its first batch of all.
+        self._is_first = False
         # The end of a run that reads the existing data and then stops (availableNow).
         self._target: dict[ScopedStream, StreamCut] | None = None
         self._found: list[ScopedStream] = []
@@ -221,6 +223,7 @@ class StreamPlanner:
         :raises InvalidArgumentError: see :meth:`StreamOffset.parse`.
         """
         before = self._parsed(start)
+        self._is_first = start == self._initial
         client = self._open()
         self._pace()
         ends = before.ends if self.options.end.word == "latest" else {}
@@ -345,6 +348,13 @@ class StreamPlanner:
                 if fixed and self._is_over(client, start, end):
                     self._over[stream] = (start, end)
                     return StreamBacklog(start, start, ())
+                if fixed and self._is_end_of_another(client, stream, end):
+                    log.warning(
+                        "stream %s was deleted and created again; the query's end was in the old stream, so "
+                        "nothing of the new one is read", stream,
+                    )  # fmt: skip
+                    self._over[stream] = (start, end)
+                    return StreamBacklog(start, start, ())
                 raise
         except StreamNotFoundError as error:
             if self.options.fail_on_data_loss:
@@ -430,6 +440,15 @@ class StreamPlanner:
         except (InvalidStreamCutError, UndecidableCutError):
             return False
         return order in (CutOrder.AFTER, CutOrder.EQUAL)
+
+    def _is_end_of_another(self, client: PravegaClient, stream: ScopedStream, end: StreamCut) -> bool:
+        """Return True if a query may continue with a stream whose end was in a deleted one of its name."""
+        if self.options.fail_on_data_loss:
+            return False
+        # A new query has not read any older stream: a cut that does not match was given by mistake.
+        if self._is_first and end == self.options.end.cut_of(stream):
+            return False
+        return _is_another(client, end)
 
     # --- admission ------------------------------------------------------------------------------
 

@@ -239,6 +239,35 @@ def test_an_end_in_the_stream_before() -> None:
         named.latest(named.initial(), Limit())
 
 
+@pytest.mark.parametrize("fixed", ["latest", "named"])
+def test_a_stream_left_out_is_made_anew_before_its_old_end(
+    fixed: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    streams = Streams(b=(0, 100), c=(0, 100))
+    cuts = {f"a/{name}": StreamCut(ScopedStream("a", name), {0: 90}).to_text() for name in "bc"}
+    end = "latest" if fixed == "latest" else ",".join(cuts.values())
+    names = {"stream": "", "subscribe": "a/b,a/c"}
+    given: dict[str, object] = {**names, "end_stream_cut": end, "fail_on_data_loss": "false"}
+    planner = planner_of(streams, **given)
+    half = {**planner.initial(), "cuts": cuts | {"a/b": StreamCut(ScopedStream("a", "b"), {0: 50}).to_text()}}
+    del streams.streams["b"]
+    without = planner.latest(half, Limit())
+    assert without["cuts"].keys() == {"a/c"}
+    streams.streams["b"] = (0, 40)
+    with caplog.at_level(logging.WARNING):
+        joined = planner.latest(without, Limit())
+    assert "a/b was deleted and created again; the query's end was in the old stream" in caplog.text
+    assert bounds(planner.ranges(without, joined)) == []
+    # A restart does not fail either.
+    for again in (planner, planner_of(streams, **given)):
+        assert again.latest(joined, Limit()) == joined
+    # At a query's first start, the cut is wrong.
+    if fixed == "named":
+        new = planner_of(streams, **given)
+        with pytest.raises(InvalidStreamCutError, match="too far"):
+            new.latest(new.initial(), Limit())
+
+
 @pytest.mark.parametrize("end", ["latest", "unbounded"])
 def test_a_stream_of_a_pattern_vanishes_while_it_is_planned(end: str) -> None:
     given: dict[str, object] = {"scope": "a", "stream_pattern": ".", "end_stream_cut": end}
