@@ -45,7 +45,9 @@ log = logging.getLogger(__name__)
 
 _IDLE_SECONDS = 0.1
 _MOST_IDLE_SECONDS = 1.0
-# Without a trigger interval, Spark checks for new data every 10 ms.
+_POLL_SECONDS = 0.05
+# Without a trigger interval, Spark checks for new data every 10 ms. If the next check comes later than
+# _POLL_SECONDS, the query has a trigger interval, or another source had data, which must not be held back.
 
 _SEALED_SECONDS = 60.0
 # The interval between checks of a sealed stream that was read to its end; it may be deleted and created
@@ -267,12 +269,17 @@ class StreamPlanner:
         return self._report
 
     def _pace(self) -> None:
-        """Slow down a query without new data: it checks the server ten times a second at first, then less
-        often."""
-        if self._idle_since is not None:
-            pause = self._idle_seconds
-            self._idle_seconds = min(2 * pause, _MOST_IDLE_SECONDS)
-            time.sleep(max(0.0, min(pause, self._idle_since + pause - time.monotonic())))
+        """Slow down a query that does nothing but check for new data: it checks the server ten times a
+        second at first, then less often."""
+        if self._idle_since is None:
+            return
+        since = time.monotonic() - self._idle_since
+        if since >= _POLL_SECONDS:
+            self._idle_seconds = _IDLE_SECONDS
+            return
+        pause = self._idle_seconds
+        self._idle_seconds = min(2 * pause, _MOST_IDLE_SECONDS)
+        time.sleep(pause - since)
 
     def _streams(self, client: PravegaClient, *, again: bool = False) -> list[ScopedStream]:
         if self.options.choice.pattern is None:

@@ -301,6 +301,27 @@ def test_an_idle_query_asks_more_seldom(no_pause: list[float]) -> None:
     assert no_pause == [0.1, 0.2]
 
 
+def test_only_checks_that_follow_at_once_are_slowed_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    pauses: list[float] = []
+    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=lambda pause: pauses.append(round(pause, 6)))
+    monkeypatch.setattr(module, "time", clock)
+    planner = planner_of(Streams(b=(0, 100)))
+    offset = planner.latest(planner.initial(), Limit())
+
+    def pauses_at(*waits: float) -> list[float]:
+        pauses.clear()
+        for wait in waits:
+            now[0] += wait
+            assert planner.latest(offset, Limit()) == offset
+        return list(pauses)
+
+    assert pauses_at(0.01, 0.01, 0.01, 0.01) == [0.09, 0.19, 0.39]
+    # Another source had a batch, or there is a trigger interval.
+    assert pauses_at(0.06, 0.2, 3.0) == []
+    assert pauses_at(0.01, 0.01) == [0.09, 0.19]
+
+
 def test_a_sealed_stream_that_was_read_is_not_asked_about() -> None:
     streams = Streams(b=(0, 100), c=(0, 100))
     planner = planner_of(streams, scope="a", stream_pattern=".")
