@@ -131,6 +131,8 @@ class StreamPlanner:
         self._initial: dict[str, Any] | None = None
         # True while the query plans its first batch of all.
         self._is_first = False
+        # The streams of the batch being planned that have no position in the checkpoint yet.
+        self._unstored: frozenset[ScopedStream] = frozenset()
         # The end of a run that reads the existing data and then stops (availableNow).
         self._target: dict[ScopedStream, StreamCut] | None = None
         self._found: list[ScopedStream] = []
@@ -235,6 +237,7 @@ class StreamPlanner:
         joining = [each for each in streams if each not in before.cuts and self._may_join(each, ends)]
         begun = self._of_existing(joining, client.head)
         starts = {**before.cuts, **begun}
+        self._unstored = frozenset(starts if self._is_first else begun)
 
         backlogs, admitted = self._plan(client, starts, ends, limit)
         new = {**(starts if before.is_initial else begun), **self._renewed}
@@ -332,7 +335,8 @@ class StreamPlanner:
         start: StreamCut,
         ends: Mapping[ScopedStream, StreamCut],
     ) -> StreamBacklog | None:
-        """Return the unread data after a cut; None for a deleted stream, if that is allowed."""
+        """Return the unread data after a cut; None for a deleted stream, if that is allowed or the query
+        has not begun with a stream that a pattern has found."""
         ended, until = self._ended.get(stream, (None, 0.0))
         if ended == start and time.monotonic() < until:
             return StreamBacklog(start, start, ())
@@ -364,7 +368,8 @@ class StreamPlanner:
                     return StreamBacklog(start, start, ())
                 raise
         except StreamNotFoundError as error:
-            if self.options.fail_on_data_loss:
+            found = self.options.choice.pattern is not None and stream in self._unstored
+            if self.options.fail_on_data_loss and not found:
                 raise _deleted(stream, error) from error
             log.warning("stream %s was deleted; the query continues without it", stream)
             return None

@@ -286,6 +286,49 @@ def test_a_stream_of_a_pattern_vanishes_while_it_is_planned(end: str) -> None:
         planner_of(streams).initial()
 
 
+def test_a_stream_of_a_pattern_vanishes_before_and_after_its_first_batch() -> None:
+    streams = Streams(b=(0, 0), c=(0, 100))
+    planner = planner_of(streams, scope="a", stream_pattern=".", stream_discovery_interval=0)
+    start = planner.initial()
+    assert start["cuts"].keys() == {"a/b", "a/c"}
+    del streams.streams["b"]
+    offset = planner.latest(start, Limit())
+    assert offset["cuts"].keys() == {"a/c"}
+    # One that comes later goes after its head was asked for.
+    streams.streams["d"] = (0, 0)
+    head = streams.head
+
+    def head_of_one_that_goes(stream: ScopedStream) -> StreamCut:
+        found = head(stream)
+        streams.vanish.add("d")
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(streams, "head", head_of_one_that_goes)
+        assert planner.latest(offset, Limit()) == offset
+    # When the checkpoint has a position in it, it is a stream of the query.
+    streams.vanish.clear()
+    streams.streams["d"] = (0, 0)
+    offset = planner.latest(offset, Limit())
+    assert offset["cuts"].keys() == {"a/c", "a/d"}
+    del streams.streams["d"]
+    with pytest.raises(StreamNotFoundError, match="was deleted"):
+        planner.latest(offset, Limit())
+
+
+def test_the_end_is_where_the_first_streams_of_a_pattern_end() -> None:
+    streams = Streams()
+    given = {"scope": "a", "stream_pattern": ".", "end_stream_cut": "latest"}
+    planner = planner_of(streams, **given, stream_discovery_interval=0)
+    start = planner.initial()
+    assert planner.latest(start, Limit()) == start
+    streams.streams["b"] = (0, 100)
+    offset = planner.latest(start, Limit())
+    assert bounds(planner.ranges(start, offset)) == [("b", 0, 100)]
+    streams.streams |= {"b": (0, 120), "c": (0, 100)}
+    assert planner.latest(offset, Limit()) == offset
+
+
 def test_an_idle_query_asks_more_seldom(no_pause: list[float]) -> None:
     streams = Streams(b=(0, 100))
     planner = planner_of(streams)
