@@ -108,7 +108,7 @@ def choice_of(given: Mapping[str, str], config: PravegaConfig) -> StreamChoice:
     texts = [given["stream"]] if used == ["stream"] else given["streams"].split(",")
     names = tuple(sorted(config.resolve(each.strip()) for each in texts if each.strip()))
     if not names:
-        raise InvalidArgumentError("option 'streams' contains no stream name")
+        raise InvalidArgumentError(f"option {used[0]!r} contains no stream name")
     if len(set(names)) < len(names):
         raise InvalidArgumentError(
             f"option 'streams': a stream is named twice in {', '.join(map(str, names))}"
@@ -159,7 +159,14 @@ def bounds_of(
     word = (text or default).strip()
     if word.lower() in ("earliest", "latest", "unbounded"):
         return Bounds(word.lower())
-    cuts = tuple(StreamCut.from_text(each) for each in word.split(","))
+    try:
+        cuts = tuple(StreamCut.from_text(each) for each in word.split(","))
+    except InvalidStreamCutError as error:
+        # An end of 'earliest' is refused.
+        words = "'earliest', 'latest'" if default == "earliest" else "'latest'"
+        raise InvalidStreamCutError(
+            f"option {name!r}: {error.message}; use {words}, 'unbounded' or the text of a cut"
+        ) from error
     for each in cuts:
         if each.stream not in choice:
             raise InvalidStreamCutError(

@@ -466,7 +466,7 @@ class ReadOptions:
         :param options: the options as Spark passes them.
         :param use: ``read`` or ``readStream``.
         :raises InvalidArgumentError: an option is unknown (the message suggests the nearest name), set twice
-            under two names, missing or malformed.
+            under two names, missing, malformed, or without effect beside the others.
         """
         given = canonical(options, use)
         config = config_of(given)
@@ -483,6 +483,18 @@ class ReadOptions:
             raise InvalidArgumentError(
                 "option 'end_stream_cut' cannot contain stream cuts together with 'stream_pattern', which "
                 "may match further streams; list the streams in 'streams' instead"
+            )
+        if choice.pattern is None and "stream_discovery_interval" in given:
+            raise InvalidArgumentError(
+                "option 'stream_discovery_interval' has no effect without 'stream_pattern'; remove it"
+            )
+        # A false value is accepted: a job may keep all its options in one place.
+        if choice.pattern is not None and boolean(
+            "allow_create_stream", given.get("allow_create_stream", "false")
+        ):
+            raise InvalidArgumentError(
+                "option 'allow_create_stream' cannot be used with 'stream_pattern', which names no stream to "
+                "create; remove it"
             )
         return cls(
             config,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 pytest.importorskip("pyspark")
 
 from pravega_wire import Credentials, PravegaConfig, ScopedStream, SegmentRange, StagedBytes, StreamCut
-from pravega_wire.errors import InvalidArgumentError
+from pravega_wire.errors import InvalidArgumentError, InvalidStreamCutError
 from spark_adapter import ForeachBatchSink
 from spark_adapter.choice import Bounds, StreamChoice
 from spark_adapter.commit import AttemptResult
@@ -76,7 +76,18 @@ CUT = StreamCut(ScopedStream("a", "b"), {0: 5}).to_text()
         ({"stream": "a/b", "ending_timestamp": "5"}, "is for read, not for readStream"),
         ({"stream": "a/b", "max_bytes_per_trigger": "0"}, "'max_bytes_per_trigger' must be"),
         ({"stream": "a/b", "max_events_per_trigger": "many"}, "'many' is not a whole number"),
-        ({"stream": "a/b", "stream_discovery_interval": "-1"}, "'stream_discovery_interval' must be"),
+        (
+            {"scope": "a", "stream_pattern": "b", "stream_discovery_interval": "-1"},
+            "'stream_discovery_interval' must be",
+        ),
+        (
+            {"stream": "a/b", "stream_discovery_interval": "5"},
+            "'stream_discovery_interval' has no effect without 'stream_pattern'; remove it",
+        ),
+        (
+            {"stream": "a/b", "endingOffsets": "tomorrow"},
+            "'end_stream_cut': 'tomorrow' is not .*; use 'latest', 'unbounded' or the text of a cut$",
+        ),
         ({"stream": "a/b", "segment_ranges": "[]"}, "is for read, not for readStream"),
     ],
 )
@@ -144,6 +155,11 @@ def test_streams_times_and_limits_are_parsed() -> None:
         ({"stream": "a/b", "streams": "a/c"}, "'stream' and 'streams' cannot be used together"),
         ({"streams": "a/c", "stream_pattern": "c"}, "'streams' and 'stream_pattern' cannot be used"),
         ({"streams": " , "}, "'streams' contains no stream name"),
+        ({"stream": "  "}, "'stream' contains no stream name"),
+        (
+            {"scope": "a", "stream_pattern": "b", "allow_create_stream": "True"},
+            "'allow_create_stream' cannot be used with 'stream_pattern'.* remove it",
+        ),
         ({"streams": "a/c,a/d,a/c"}, "a stream is named twice"),
         ({"stream_pattern": "c"}, "needs the option 'scope'"),
         ({"scope": "a", "stream_pattern": "(c"}, "not a regular expression"),
@@ -151,7 +167,11 @@ def test_streams_times_and_limits_are_parsed() -> None:
         ({"stream": "a/c", "start_stream_cut": CUT}, "belongs to stream a/b, which is not .*a/c"),
         ({"streams": "a/b,a/c", "start_stream_cut": CUT}, "has no cut of stream a/c"),
         ({"stream": "a/b", "start_stream_cut": f"{CUT},{CUT}"}, "two cuts of the same stream"),
-        ({"stream": "a/b", "start_stream_cut": "yesterday"}, "not the text of a stream cut"),
+        (
+            {"stream": "a/b", "startingOffsets": "yesterday"},
+            "^option 'start_stream_cut': 'yesterday' is not the text of a stream cut; use 'earliest', "
+            "'latest', 'unbounded' or the text of a cut$",
+        ),
         ({"stream": "a/b", "start_stream_cut": CUT, "startingTimestamp": "5"}, "cannot be used together"),
         ({"stream": "a/b", "startingTimestamp": "noon"}, "'noon' is neither a number of milliseconds"),
         ({"stream": "a/b", "endingTimestamp": "2026-01-01T00:00:00"}, "has no time zone"),
@@ -164,6 +184,16 @@ def test_wrong_options_are_named(
     monkeypatch.delenv("PRAVEGA_SCOPE", raising=False)
     with pytest.raises(InvalidArgumentError, match=message):
         ReadOptions.parse(options)
+
+
+def test_a_wrong_cut_has_the_error_of_cuts() -> None:
+    with pytest.raises(InvalidStreamCutError, match="option 'start_stream_cut'"):
+        ReadOptions.parse({"stream": "a/b", "start_stream_cut": f"{CUT},5"})
+
+
+def test_a_pattern_may_say_that_nothing_is_to_be_created() -> None:
+    given = {"scope": "a", "stream_pattern": "b", "allow_create_stream": "false"}
+    assert ReadOptions.parse(given).choice.pattern == "b"
 
 
 def test_columns_are_chosen_by_name_or_without_metadata() -> None:
