@@ -36,7 +36,8 @@ def ranges_to_read(
     :param on_truncated: what to do if data was truncated.
     :param max_partition_bytes: split larger ranges; see :meth:`PravegaClient.segment_ranges`.
     :param min_partitions: split the largest ranges, between events, until there are at least this many, if
-        there are enough events. This costs one pass over each range that is split.
+        there are enough events. This costs one pass over each range that is split, and another one over
+        ranges that are split further because the largest hold only a few events.
     :raises DataLossError: data was truncated.
     :raises InvalidStreamCutError: a cut does not match the stream.
     :raises InvalidArgumentError: a number is not positive.
@@ -53,18 +54,28 @@ def divided(
     client: PravegaClient, ranges: Sequence[SegmentRange], min_partitions: int | None
 ) -> list[SegmentRange]:
     """Split the largest ranges until there are ``min_partitions``; see :func:`ranges_to_read`."""
-    if min_partitions is None or len(ranges) >= min_partitions:
-        return list(ranges)
-    found: list[SegmentRange] = []
-    for each, pieces in zip(
-        ranges, pieces_for([each.length for each in ranges], min_partitions), strict=True
-    ):
-        if pieces > 1:
+    found = list(ranges)
+    if min_partitions is None:
+        return found
+    single: set[SegmentRange] = set()  # known to hold one event
+    # A range with a few large events has fewer pieces than it was given: the others are split further for
+    # the rest. Each round makes a piece, or finds out that a range holds one event.
+    while len(found) < min_partitions:
+        wanted = pieces_for([0 if each in single else each.length for each in found], min_partitions)
+        if sum(wanted) == len(found):
+            break
+        parts: list[SegmentRange] = []
+        for each, pieces in zip(found, wanted, strict=True):
+            if pieces == 1:
+                parts.append(each)
+                continue
             spacing = max(1, each.length // (pieces * _LOOKED_AT))
-            marks = client.boundary_index(each, spacing=spacing).marks
-            found += cut_at(each, pieces, marks)
-        else:
-            found.append(each)
+            cut = cut_at(each, pieces, client.boundary_index(each, spacing=spacing).marks)
+            if len(cut) < pieces:
+                # No mark was left inside these pieces, and only a single event is larger than the spacing.
+                single.update(piece for piece in cut if piece.length > spacing)
+            parts += cut
+        found = parts
     return found
 
 

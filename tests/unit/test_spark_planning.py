@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import accumulate, pairwise
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,9 @@ from hypothesis import strategies as st
 pytest.importorskip("pyspark")
 
 from pravega_wire import ScopedStream, SegmentRange
-from spark_adapter.planning import cut_at, pieces_for
+from pravega_wire.boundaries import BoundaryIndex
+from pravega_wire.sync import PravegaClient
+from spark_adapter.planning import cut_at, divided, pieces_for
 
 
 @given(st.lists(st.integers(1, 10_000), max_size=8), st.integers(1, 60))
@@ -55,3 +58,59 @@ def test_pieces_of_small_events_are_alike(pieces: int) -> None:
     whole = SegmentRange(ScopedStream("a", "b"), 7, 500, 500 + 100_000)
     found = cut_at(whole, pieces, range(600, 100_600, 100))
     assert max(each.length for each in found) - min(each.length for each in found) <= 200
+
+
+class Segments:
+    """Segments with events of known sizes.
+
+    :ivar looked_at: the ranges of each pass, in bytes.
+    """
+
+    def __init__(self, *sizes: list[int]) -> None:
+        self.bounds = [[0, *accumulate(each)] for each in sizes]
+        self.looked_at: list[int] = []
+
+    def ranges(self) -> list[SegmentRange]:
+        return [SegmentRange(ScopedStream("a", "b"), n, 0, each[-1]) for n, each in enumerate(self.bounds)]
+
+    def boundary_index(self, part: SegmentRange, *, spacing: int) -> BoundaryIndex:
+        self.looked_at.append(part.length)
+        marks: list[int] = []
+        last = part.start_offset
+        inside = [
+            each for each in self.bounds[part.segment_id] if part.start_offset < each <= part.end_offset
+        ]
+        for each, after in pairwise([*inside, part.end_offset + spacing + 1]):
+            if after - last > spacing:
+                marks.append(each)
+                last = each
+        return BoundaryIndex(
+            part.stream, part.segment_id, part.start_offset, part.end_offset, spacing, tuple(marks)
+        )
+
+    def divided(self, wanted: int) -> list[SegmentRange]:
+        return divided(cast("PravegaClient", self), self.ranges(), wanted)
+
+
+SIZES = st.lists(st.integers(8, 60) | st.integers(500, 5000), max_size=12)
+
+
+@given(st.lists(SIZES, max_size=5), st.integers(1, 40))
+def test_there_are_partitions_enough_if_there_are_events(sizes: list[list[int]], wanted: int) -> None:
+    segments = Segments(*sizes)
+    found = segments.divided(wanted)
+    most = sum(max(1, len(each)) for each in sizes)
+    assert len(found) == max(len(sizes), min(wanted, most))
+    assert found == sorted(found)
+    for whole, bounds in zip(segments.ranges(), segments.bounds, strict=True):
+        parts = [each for each in found if each.segment_id == whole.segment_id]
+        assert (parts[0].start_offset, parts[-1].end_offset) == (0, bounds[-1])
+        assert all(low.end_offset == high.start_offset for low, high in pairwise(parts))
+        assert {each.start_offset for each in parts} <= set(bounds)
+
+
+def test_what_large_events_cannot_take_goes_to_the_others() -> None:
+    segments = Segments([1_000_000] * 2, [100] * 1000)
+    assert [each.segment_id for each in segments.divided(8)] == [0] * 2 + [1] * 6
+    # The large events are not looked at again.
+    assert segments.looked_at == [2_000_000, 100_000]
