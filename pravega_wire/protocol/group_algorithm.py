@@ -13,6 +13,7 @@ import math
 import random
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import wraps
 from typing import Any, Final
 from uuid import UUID
 
@@ -393,7 +394,7 @@ class GroupMember:
             # A reader of this name that is in the group now is another one.
             return
         final = self.positions() if positions is None else positions
-        yield Change(remove_reader(self.reader, final))
+        yield Change(self._as_member(remove_reader(self.reader, final)))
 
     def give_up_joining(self, state: GroupState) -> Steps:
         """Undo an interrupted :meth:`join`, whether its update is written, will be written or never will be.
@@ -460,16 +461,33 @@ class GroupMember:
 
     # --- the state ------------------------------------------------------------------------------
 
+    def _is_in(self, state: GroupState) -> bool:
+        """Return whether this reader is in the group, and not another one that has its name now."""
+        return self.reader in state.assigned and self._joined() == self._joined_as
+
+    def _as_member(self, generate: Generate) -> Generate:
+        """Return a function that makes the same updates, but none once this reader is no longer in the group.
+
+        A write may lose to the removal of this reader, and is then made for a state without it. An update of
+        a reader that is not in the group would corrupt the state for all readers; an update of a new reader
+        of the same name would change that reader's positions.
+        """
+
+        @wraps(generate)
+        def updates(state: GroupState) -> Sequence[GroupUpdate] | None:
+            return generate(state) if self._is_in(state) else None
+
+        return updates
+
     def _take(self, state: GroupState) -> None:
         """Make this reader's segments those that the state assigns to it."""
-        owned = state.assigned.get(self.reader)
-        # After this reader was declared offline, another one may have taken the name.
-        if owned is None or self._joined() != self._joined_as:
+        if not self._is_in(state):
             self._gone = True
             raise ReinitializationRequiredError(
                 f"reader {self.reader} is no longer in group {self.group}: it was declared offline, or the "
                 "group was reset. Close this reader and open a new one"
             )
+        owned = state.assigned[self.reader]
         for segment in [each for each in self.offsets if each not in owned]:
             del self.offsets[segment]
         for segment in [each for each in self.completed if each not in owned]:
@@ -502,7 +520,7 @@ class GroupMember:
 
     def _change(self, generate: Generate) -> Generator[Action, Any, GroupState]:
         self._unsure = True
-        state: GroupState = yield Change(generate)
+        state: GroupState = yield Change(self._as_member(generate))
         self._unsure = False
         self._take(state)
         return state

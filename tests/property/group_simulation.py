@@ -2,16 +2,19 @@
 
 Runs :class:`GroupMember` as the real driver does. Fetches may be late, rounds may be broken off at any action
 (with its effect, without, or with an effect that comes later), readers may die with or without a last
-position, streams scale while they are read, and checkpoints are taken meanwhile.
+position, streams scale while they are read, and checkpoints are taken meanwhile. A reader that was declared
+dead may go on as a zombie until it notices or leaves, also when another reader has its name.
 """
 
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from pravega_wire.errors import ReinitializationRequiredError
 from pravega_wire.groups import ReaderGroupConfig
 from pravega_wire.protocol.group_algorithm import (
     Action,
@@ -31,6 +34,7 @@ from pravega_wire.protocol.group_algorithm import (
     withdraw_checkpoint,
 )
 from pravega_wire.protocol.group_state import (
+    AddReader,
     CheckpointReader,
     CreateCheckpoint,
     GroupState,
@@ -88,6 +92,12 @@ class Group:
         self.log: list[list[GroupUpdate]] = [[initial]]
         self.states: list[GroupState] = [GroupState.begin(initial)]
         self.readers: dict[str, Reader] = {}
+        # Readers that were declared dead and go on; how many of them noticed it, and left before they did.
+        self.zombies: list[Reader] = []
+        self.noticed = 0
+        self.left_unaware = 0
+        # For each length of the log, how often readers of a name have joined.
+        self.joined: list[Counter[str]] = [Counter()]
         self.seen: dict[tuple[str, int], int] = {}
         self.checkpoints: dict[str, dict[str, int]] = {}
         self.given: dict[tuple[str, str], dict[str, int]] = {}
@@ -121,12 +131,16 @@ class Group:
         # Through the bytes, as on the wire.
         decoded = [decode_group_record(encode_group_record(update)) for update in updates]
         state = self.state
+        joined = self.joined[-1].copy()
         for update in decoded:
             state = state.apply(update)
+            if isinstance(update, AddReader):
+                joined[update.reader] += 1
             if isinstance(update, CheckpointReader):
                 self.answers.setdefault(update.checkpoint, {}).update(update.positions)
         self.log.append(decoded)
         self.states.append(state)
+        self.joined.append(joined)
         self.check()
 
     def check(self) -> None:
@@ -195,12 +209,14 @@ class Reader:
         self.known = len(group.states) - 1
         self.acknowledged: dict[str, int] = {}
         self.unfinished = False
+        self.zombie = False
         self.member = GroupMember(
             name,
             "group",
             clock=lambda: group.now,
             wall_ms=lambda: int(1_790_000_000_000 + group.now * 1000),
             rng=group.random,
+            joined=lambda: group.joined[self.known][name],
         )
         self.run(self.member.join(), may_break=False)
         group.readers[name] = self
@@ -272,9 +288,15 @@ class Reader:
                 checkpoint = self.run(member.round(self.state))
             except Broken:
                 return False
+            except ReinitializationRequiredError:
+                assert self.zombie, f"{self.name} is in the group"
+                group.noticed += 1
+                self.leave()
+                return False
             self.unfinished = False
             if checkpoint is not None:
-                group.given[checkpoint, self.name] = member.positions()
+                if not self.zombie:
+                    group.given[checkpoint, self.name] = member.positions()
                 return True
         ready = [name for name in member.offsets if self.ready(name)]
         if not ready:
@@ -282,7 +304,9 @@ class Reader:
         name = group.random.choice(ready)
         segment, offset = group.segments[name], member.offsets[name]
         if offset < segment.length:
-            group.seen[name, offset] = group.seen.get((name, offset), 0) + 1
+            if not self.zombie:
+                # Whoever declares a reader dead accepts that what it still reads is read twice.
+                group.seen[name, offset] = group.seen.get((name, offset), 0) + 1
             member.advance(name, offset + 1)
         elif segment.sealed:
             member.finish(name, -1)
@@ -293,14 +317,25 @@ class Reader:
         return self.member.offsets[name] < segment.length or segment.sealed
 
     def leave(self) -> None:
+        before = self.group.state
         self.run(self.member.leave(), may_break=False)
-        del self.group.readers[self.name]
+        if self.zombie:
+            self.group.zombies.remove(self)
+            assert self.group.state is before, f"{self.name} had left already"
+        else:
+            del self.group.readers[self.name]
 
-    def die(self, *, with_position: bool) -> None:
-        """Declared dead by another, which knows the position or does not."""
+    def die(self, *, with_position: bool, goes_on: bool = False) -> None:
+        """Declared dead by another, which knows the position or does not.
+
+        :param goes_on: whether its process still runs.
+        """
         del self.group.readers[self.name]
         if self.group.state.assigned.get(self.name) is None:
             return
+        if goes_on:
+            self.zombie = True
+            self.group.zombies.append(self)
         if with_position:
             positions = self.member.positions()
         else:

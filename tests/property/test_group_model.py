@@ -40,20 +40,29 @@ def run_group(seed: int, *, steps: int = 400, automatic: bool = True) -> Group:
         elif what < 0.045 and group.readers:
             rng.choice(list(group.readers.values())).leave()
         elif what < 0.06 and group.readers:
-            rng.choice(list(group.readers.values())).die(with_position=rng.random() < 0.5)
-        elif what < 0.09 and len(group.active) < 10:
+            doomed = rng.choice(list(group.readers.values()))
+            doomed.die(with_position=rng.random() < 0.5, goes_on=rng.random() < 0.5)
+            if doomed.zombie and rng.random() < 0.5:
+                doomed.read()
+            if doomed.zombie and rng.random() < 0.5:
+                Reader(group, doomed.name)
+        elif what < 0.08 and group.zombies:
+            zombie = rng.choice(group.zombies)
+            group.left_unaware += zombie.name in group.readers
+            zombie.leave()
+        elif what < 0.1 and len(group.active) < 10:
             each = rng.choice(group.active)
             middle = (each.low + each.high) / 2
             group.scale([each], [(each.low, middle), (middle, each.high)])
-        elif what < 0.12 and len(group.active) > 1:
+        elif what < 0.13 and len(group.active) > 1:
             ordered = sorted(group.active, key=lambda segment: segment.low)
             at = rng.randrange(len(ordered) - 1)
             low, high = ordered[at : at + 2]
             group.scale([low, high], [(low.low, high.high)])
-        elif what < 0.14:
+        elif what < 0.15:
             named += 1
             begin_checkpoint(group, f"checkpoint{named}" + rng.choice(["", "", SILENT]))
-        elif what < 0.15:
+        elif what < 0.16:
             # Those that readers have begun by themselves as well; some that are complete.
             known = group.state.checkpoints.checkpoints
             if known:
@@ -64,6 +73,8 @@ def run_group(seed: int, *, steps: int = 400, automatic: bool = True) -> Group:
         elif group.readers:
             for reader in rng.sample(list(group.readers.values()), rng.randint(1, len(group.readers))):
                 reader.read()
+            if group.zombies and rng.random() < 0.2:
+                rng.choice(group.zombies).read()
     for each in list(group.active):
         each.sealed = True
     group.active.clear()
@@ -125,6 +136,44 @@ def test_checkpoints_were_withdrawn_beside_others() -> None:
     groups = [run_group(seed) for seed in range(20)]
     assert sum(len(group.withdrawn) for group in groups) > 10
     assert any(group.spared for group in groups)
+
+
+def test_zombies_noticed_and_left_beside_readers_of_their_names() -> None:
+    groups = [run_group(seed) for seed in range(40)]
+    assert sum(group.noticed for group in groups) > 10
+    assert sum(group.left_unaware for group in groups) > 3
+
+
+def test_a_reader_that_was_removed_takes_no_segments() -> None:
+    """Its write loses to its removal."""
+    group = Group(random.Random(1), ReaderGroupConfig({STREAM: None}), 1)
+    Reader(group, "other")
+    reader = Reader(group, "reader")
+    reader.die(with_position=True, goes_on=True)
+    assert reader.state.is_online("reader")
+    reader.read()
+    assert (group.noticed, group.state.assigned) == (1, {"other": {}})
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_a_reader_that_was_removed_leaves_another_of_its_name_alone(reads: bool) -> None:
+    group = Group(random.Random(1), ReaderGroupConfig({STREAM: None}), 1)
+    old = Reader(group, "reader")
+    old.read()
+    group.active[0].length = 5
+    old.die(with_position=True, goes_on=True)
+    new = Reader(group, "reader")
+    while new.read():
+        pass
+    if reads:
+        group.now += 100
+        old.read()
+        assert group.noticed == 1
+    else:
+        old.leave()
+    assert group.state.assigned == {"reader": {group.active[0].name: 0}}
+    new.leave()
+    assert group.state.unassigned == {group.active[0].name: 5}
 
 
 @pytest.mark.parametrize(("readers", "segments"), [(2, 4), (3, 9), (4, 6), (5, 5)])
