@@ -809,8 +809,12 @@ class EventReader(Generic[T]):
         if isinstance(failure, DataLossError):
             start, offset = failure.start_offset, self._member.offsets[feed.segment]
             if start is not None and start > offset:
-                self._member.advance(feed.segment, start)
                 lost_to = min(start, self._member.ends.get(feed.segment, NO_END))
+                if start > lost_to:
+                    # Truncated beyond the group's end.
+                    self._member.finish(feed.segment, lost_to)
+                else:
+                    self._member.advance(feed.segment, start)
                 lost = SkippedPart(feed.segment, offset, lost_to, lost_to - offset)
             else:
                 # It is gone altogether; what follows it may be there.

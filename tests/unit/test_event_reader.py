@@ -1,0 +1,148 @@
+"""One reader of a group, with a group state and a store that are only made up."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, cast
+
+import pytest
+import trio
+
+from pravega_wire.errors import DataLossError
+from pravega_wire.groups import ReaderGroupConfig
+from pravega_wire.protocol import commands as c
+from pravega_wire.protocol.group_state import GroupState, GroupUpdate, ReaderGroupStateInit
+from pravega_wire.segment.following import FollowingReader
+from pravega_wire.stream.event_reader import EventReader
+from pravega_wire.stream.group_link import GroupLink, _Watching
+from pravega_wire.types import ScopedStream
+from tests.unit import test_following_reader
+
+STREAM = ScopedStream("scope", "stream")
+GROUP = ScopedStream("scope", "group")
+SEGMENT = test_following_reader.Store.name
+
+
+class Synchronizer:
+    """The state of a group, without a log.
+
+    :ivar disturb: called before each write is stored or, if ``late``, after it.
+    """
+
+    def __init__(self, starts: dict[str, int], ends: dict[str, int]) -> None:
+        config = ReaderGroupConfig({STREAM: None}, automatic_checkpoint_ms=-1, group_refresh_ms=0)
+        self.state = GroupState.begin(ReaderGroupStateInit(config, starts, ends, dict.fromkeys(starts)))
+        self.watching = _Watching()
+        self.disturb: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
+        self.late = False
+
+    def apply(self, updates: Sequence[GroupUpdate]) -> None:
+        for update in updates:
+            self.state = self.watching.apply(self.state, update, None)
+
+    async def fetch_updates(self) -> GroupState:
+        await trio.lowlevel.checkpoint()
+        return self.state
+
+    async def update(self, generate: Callable[[GroupState], Sequence[GroupUpdate] | None]) -> GroupState:
+        if not self.late:
+            await self.disturb()
+        self.apply(generate(self.state) or ())
+        if self.late:
+            await self.disturb()
+        return self.state
+
+    async def update_unconditionally(self, updates: Sequence[GroupUpdate]) -> None:
+        await trio.lowlevel.checkpoint()
+        self.apply(updates)
+
+    async def bytes_since_compaction(self) -> int:
+        await trio.lowlevel.checkpoint()
+        return 0
+
+    async def aclose(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+
+class Store(test_following_reader.Store):
+    """Answers reads at once, but for those at the end of its only segment.
+
+    :ivar head: offset of the first byte that was not truncated.
+    """
+
+    def __init__(self, data: bytes = b"", *, head: int = 0) -> None:
+        super().__init__()
+        self.data = data
+        self.head = head
+        self.handler: FollowingReader | None = None
+
+    async def flow(self, endpoint: str, handler: object) -> Store:
+        self.handler = cast("FollowingReader", handler)
+        return self
+
+    def send(self, command: c.ReadSegment) -> None:
+        super().send(command)
+        assert self.handler is not None
+        request, at = command.request_id, command.offset
+        if at < self.head:
+            self.handler.on_reply(c.SegmentIsTruncated(request, command.segment, self.head, "", at))
+        elif at < len(self.data):
+            self.handler.on_reply(
+                c.SegmentRead(
+                    segment=command.segment, offset=at, at_tail=True, end_of_segment=False,
+                    data=self.data[at:][: command.suggested_length], request_id=request,
+                )
+            )  # fmt: skip
+
+
+class Core:
+    """As much of a client as a reader uses."""
+
+    def __init__(self, store: Store) -> None:
+        self.stores = store
+        self.counters = store.counters
+
+    def check_open(self) -> None:
+        pass
+
+    def target(self, *names: object) -> Store:
+        return self.stores
+
+
+class Setting:
+    """A group with one segment, and its readers."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, store: Store, *, start: int = 0, end: int | None = None
+    ) -> None:
+        self.core = Core(store)
+        self.synchronizer = Synchronizer({SEGMENT: start}, {} if end is None else {SEGMENT: end})
+        monkeypatch.setattr(GroupLink, "open", self._open)
+
+    async def _open(self, core: Any, group: ScopedStream) -> GroupLink:
+        await trio.lowlevel.checkpoint()
+        return GroupLink(core, group, cast("Any", self.synchronizer), self.synchronizer.watching)
+
+    def reader(self, **options: Any) -> EventReader[bytes]:
+        return EventReader(cast("Any", self.core), GROUP, "a", None, **options)
+
+    @property
+    def state(self) -> GroupState:
+        return self.synchronizer.state
+
+
+@pytest.mark.parametrize("head", [1000, 2000])
+@pytest.mark.parametrize("skip", [False, True])
+async def test_data_truncated_beyond_the_groups_end(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, skip: bool, head: int
+) -> None:
+    setting = Setting(monkeypatch, Store(head=head), start=500, end=1000)
+    async with setting.reader(on_truncated="skip_to_head" if skip else "raise") as reader:
+        if not skip:
+            with pytest.raises(DataLossError) as caught:
+                await reader.read_event(0.1)
+            assert caught.value.start_offset == head
+        assert await reader.read_event(0.1) is None
+        assert reader.position.offsets == {SEGMENT: 1000}
+    assert setting.state.unassigned == {SEGMENT: 1000}
+    assert ("500 bytes were truncated" in caplog.text) == skip
