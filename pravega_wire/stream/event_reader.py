@@ -24,6 +24,7 @@ from pravega_wire.errors import (
     DataLossError,
     InvalidArgumentError,
     PravegaError,
+    PravegaTimeoutError,
     ReaderGroupNotFoundError,
     ReinitializationRequiredError,
     RetriesExhaustedError,
@@ -312,7 +313,7 @@ class EventReader(Generic[T]):
             await link.run(self._member.join())
         except BaseException as error:
             with trio.CancelScope(shield=True):
-                if isinstance(error, trio.Cancelled | RetriesExhaustedError):
+                if isinstance(error, trio.Cancelled | RetriesExhaustedError | PravegaTimeoutError):
                     # Perhaps it is in the group.
                     await self._give_up_joining(link)
                 await link.aclose()

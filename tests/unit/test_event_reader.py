@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 import trio
 
-from pravega_wire.errors import DataLossError
+from pravega_wire.errors import DataLossError, PravegaTimeoutError
 from pravega_wire.groups import ReaderGroupConfig
 from pravega_wire.protocol import commands as c
 from pravega_wire.protocol.group_state import GroupState, GroupUpdate, ReaderGroupStateInit
@@ -146,3 +146,23 @@ async def test_data_truncated_beyond_the_groups_end(
         assert reader.position.offsets == {SEGMENT: 1000}
     assert setting.state.unassigned == {SEGMENT: 1000}
     assert ("500 bytes were truncated" in caplog.text) == skip
+
+
+@pytest.mark.parametrize("late", [False, True])
+async def test_joining_that_timed_out_leaves_no_reader_behind(
+    monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    setting = Setting(monkeypatch, Store())
+
+    async def give_up() -> None:
+        await trio.lowlevel.checkpoint()
+        setting.synchronizer.disturb = trio.lowlevel.checkpoint
+        raise PravegaTimeoutError("no answer")
+
+    setting.synchronizer.late = late
+    setting.synchronizer.disturb = give_up
+    with pytest.raises(PravegaTimeoutError, match="no answer"):
+        async with setting.reader():
+            pass
+    assert setting.synchronizer.watching.joined["a"] == late
+    assert setting.state.assigned == {}
