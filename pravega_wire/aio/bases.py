@@ -519,6 +519,13 @@ class EventReaderBase(Handle, Generic[T]):
             raise InvalidArgumentError(f"reader {self._twin.reader_id} was not entered")
         await self._portal.crossing.leave(self._held, failed=error is not None)
 
+    async def _end(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
+        [position] = args
+        if position is not None:
+            # Here as well, because the call may be cancelled before it begins.
+            self._twin._leave_at = position.offsets
+        await super()._end(function, position)
+
     async def _watermark(self, assigner: WatermarkAssigner) -> int | None:
         # Most calls are made before the watermark is due, and need no call into the other thread.
         return await self._call(self._twin.watermark, assigner) if assigner.due else None

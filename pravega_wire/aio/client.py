@@ -1726,8 +1726,8 @@ class EventReader(EventReaderBase[T]):
     async def aclose(self, position: Position | None = None) -> None:
         """Leave the group now; otherwise the end of the ``async with`` block does it.
 
-        :param position: the position up to which events count as read; default: everything that the reader
-            returned.
+        :param position: the position up to which events count as read; default: that of an earlier call that
+            was cancelled or failed, else everything that the reader returned.
         """
         await self._end(self._twin.aclose, position)
 

@@ -6,7 +6,7 @@ import inspect
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, pairwise
 from time import monotonic
@@ -291,6 +291,8 @@ class EventReader(Generic[T]):
         self._round_done = trio.Event()
         self._reading = False
         self._left = False
+        # Offsets up to which events count as read, from a call of aclose with a position.
+        self._leave_at: Mapping[str, int] | None = None
         self._closed = False
 
     def __repr__(self) -> str:
@@ -353,7 +355,8 @@ class EventReader(Generic[T]):
                 try:
                     # After an exception, or when leaving was cancelled: a reader that stays in the group
                     # would hold up every checkpoint.
-                    await self.aclose(None if error is None else self.acknowledged_position)
+                    given_back = error is not None and self._leave_at is None
+                    await self.aclose(self.acknowledged_position if given_back else None)
                 except PravegaError as problem:
                     leaving = leaving or problem
             if not self._closed:
@@ -376,11 +379,14 @@ class EventReader(Generic[T]):
     async def aclose(self, position: Position | None = None) -> None:
         """Leave the group now; otherwise the end of the ``async with`` block does it.
 
-        :param position: the position up to which events count as read; default: everything that the reader
-            returned.
+        :param position: the position up to which events count as read; default: that of an earlier call that
+            was cancelled or failed, else everything that the reader returned.
         """
         if self._closed or self._link is None:
             return
+        if position is not None:
+            # Whatever leaves the group if this call does not must not count later events as read.
+            self._leave_at = position.offsets
         for feed in self._feeds.values():
             feed.scope.cancel()
         self._left = True
@@ -388,7 +394,7 @@ class EventReader(Generic[T]):
         self._clear_rows()
         self._note()
         try:
-            await self._link.run(self._member.leave(None if position is None else position.offsets))
+            await self._link.run(self._member.leave(self._leave_at))
         except ReaderGroupNotFoundError:
             # The group was deleted: there is nothing to leave.
             pass

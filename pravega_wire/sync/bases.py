@@ -593,6 +593,13 @@ class EventReaderBase(Handle, Generic[T]):
             raise InvalidArgumentError(f"reader {self._twin.reader_id} was not entered")
         self._held.leave(failed=error is not None)
 
+    def _end(self, timeout: float | None, function: Callable[..., Awaitable[None]], *args: Any) -> None:
+        [position] = args
+        if position is not None:
+            # Here as well, because the call may be cancelled before it begins.
+            self._twin._leave_at = position.offsets
+        super()._end(timeout, function, position)
+
     def _watermark(self, assigner: WatermarkAssigner, *, timeout: float | None = None) -> int | None:
         # Most calls are made before the watermark is due, and need no call into the other thread.
         return self._call(timeout, self._twin.watermark, assigner) if assigner.due else None

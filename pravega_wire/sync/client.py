@@ -2036,8 +2036,8 @@ class EventReader(EventReaderBase[T]):
     def close(self, position: Position | None = None, *, timeout: float | None = None) -> None:
         """Leave the group now; otherwise the end of the ``with`` block does it.
 
-        :param position: the position up to which events count as read; default: everything that the reader
-            returned.
+        :param position: the position up to which events count as read; default: that of an earlier call that
+            was cancelled or failed, else everything that the reader returned.
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
             None, the default, sets no limit.
         """

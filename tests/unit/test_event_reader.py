@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any, cast
 
 import pytest
 import trio
 
+from pravega_wire import aio, sync
+from pravega_wire.aio import portal as loops
 from pravega_wire.errors import DataLossError, PravegaTimeoutError
 from pravega_wire.groups import ReaderGroupConfig
+from pravega_wire.positions import Position
 from pravega_wire.protocol import commands as c
+from pravega_wire.protocol.events import frame_event
 from pravega_wire.protocol.group_state import GroupState, GroupUpdate, ReaderGroupStateInit
 from pravega_wire.segment.following import FollowingReader
-from pravega_wire.stream.event_reader import EventReader
+from pravega_wire.stream.event_reader import Event, EventReader
 from pravega_wire.stream.group_link import GroupLink, _Watching
+from pravega_wire.sync import portal as threads
 from pravega_wire.types import ScopedStream
 from tests.unit import test_following_reader
 
 STREAM = ScopedStream("scope", "stream")
 GROUP = ScopedStream("scope", "group")
 SEGMENT = test_following_reader.Store.name
+EVENT = frame_event(b"event")
+
+
+class Failure(Exception):
+    """Ends the block of a reader."""
 
 
 class Synchronizer:
@@ -146,6 +159,115 @@ async def test_data_truncated_beyond_the_groups_end(
         assert reader.position.offsets == {SEGMENT: 1000}
     assert setting.state.unassigned == {SEGMENT: 1000}
     assert ("500 bytes were truncated" in caplog.text) == skip
+
+
+@dataclass
+class Leaving:
+    """A group with three events, whose reader leaves after them with its position after the first.
+
+    :ivar position: this position.
+    """
+
+    setting: Setting
+    position: Position | None = None
+
+    @classmethod
+    def of(cls, monkeypatch: pytest.MonkeyPatch) -> Leaving:
+        return cls(Setting(monkeypatch, Store(EVENT * 3)))
+
+    def note(self, reader: Any, event: Any) -> None:
+        assert isinstance(event, Event)
+        if self.position is None:
+            self.position = reader.position
+
+    def block(self) -> None:
+        """From now on writes end only when they are cancelled."""
+        self.setting.synchronizer.disturb = trio.sleep_forever
+
+    def unblock(self) -> None:
+        """Writes succeed again."""
+        self.setting.synchronizer.disturb = trio.lowlevel.checkpoint
+
+    def check(self) -> None:
+        assert self.setting.state.assigned == {}
+        assert self.setting.state.unassigned == {SEGMENT: len(EVENT)}
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("again", [False, True])
+async def test_a_cancelled_call_that_leaves_at_a_position(
+    monkeypatch: pytest.MonkeyPatch, fails: bool, again: bool
+) -> None:
+    leaving = Leaving.of(monkeypatch)
+    with pytest.raises(Failure) if fails else nullcontext():
+        async with leaving.setting.reader() as reader:
+            for _ in range(3):
+                leaving.note(reader, await reader.read_event())
+            leaving.block()
+            with trio.move_on_after(0) as scope:
+                await reader.aclose(leaving.position)
+            assert scope.cancelled_caught
+            leaving.unblock()
+            if again:
+                await reader.aclose()
+            if fails:
+                raise Failure
+    leaving.check()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("timeout", [0, 0.1])
+def test_a_blocking_call_that_leaves_at_a_position_times_out(
+    monkeypatch: pytest.MonkeyPatch, fails: bool, timeout: float
+) -> None:
+    leaving = Leaving.of(monkeypatch)
+    portal = threads.Portal("test")
+    try:
+        with (
+            pytest.raises(Failure) if fails else nullcontext(),
+            sync.EventReader(portal, leaving.setting.reader()) as reader,
+        ):
+            for _ in range(3):
+                leaving.note(reader, reader.read_event())
+            leaving.block()
+            with pytest.raises(PravegaTimeoutError):
+                reader.close(leaving.position, timeout=timeout)
+            leaving.unblock()
+            if fails:
+                raise Failure
+    finally:
+        portal.close()
+    leaving.check()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("timeout", [0, 0.1])
+def test_an_asyncio_call_that_leaves_at_a_position_times_out(
+    monkeypatch: pytest.MonkeyPatch, fails: bool, timeout: float
+) -> None:
+    leaving = Leaving.of(monkeypatch)
+
+    async def main() -> None:
+        portal = loops.Portal()
+        try:
+            async with aio.EventReader(loops.Line(portal), leaving.setting.reader()) as reader:
+                for _ in range(3):
+                    leaving.note(reader, await reader.read_event())
+                leaving.block()
+                closing = asyncio.ensure_future(reader.aclose(leaving.position))
+                await asyncio.sleep(timeout)
+                closing.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await closing
+                leaving.unblock()
+                if fails:
+                    raise Failure
+        finally:
+            portal.thread.close()
+
+    with pytest.raises(Failure) if fails else nullcontext():
+        asyncio.run(main())
+    leaving.check()
 
 
 @pytest.mark.parametrize("late", [False, True])
