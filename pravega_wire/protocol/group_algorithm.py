@@ -279,7 +279,8 @@ class GroupMember:
 
     The driver calls :meth:`join` once; before each event :meth:`round`, if :attr:`busy` is true or
     :attr:`due` is reached; :meth:`advance` for each event it returns; and :meth:`finish` when a segment has
-    no more events. It reads the segments in :attr:`offsets` and no others.
+    no more events. It reads the segments in :attr:`offsets` and no others. What it has read ahead of those in
+    :attr:`lost`, which it clears, is another reader's by now, even if they are in :attr:`offsets` again.
 
     :param reader: name of the reader.
     :param group: name of the group, for messages.
@@ -309,6 +310,7 @@ class GroupMember:
         self.ranges: dict[str, KeyRange | None] = {}
         self.ends: dict[str, int] = {}
         self.completed: dict[str, int] = {}
+        self.lost: set[str] = set()
         self.end_of_data = False
         self._clock = clock
         self._wall_ms = wall_ms
@@ -490,6 +492,7 @@ class GroupMember:
         owned = state.assigned[self.reader]
         for segment in [each for each in self.offsets if each not in owned]:
             del self.offsets[segment]
+            self.lost.add(segment)
         for segment in [each for each in self.completed if each not in owned]:
             del self.completed[segment]
         for segment, offset in owned.items():

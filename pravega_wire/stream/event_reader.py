@@ -728,13 +728,15 @@ class EventReader(Generic[T]):
 
     def _follow_member(self) -> None:
         """Read the segments that this reader has, and no others."""
-        offsets = self._member.offsets
-        for segment in [each for each in self._feeds if each not in offsets]:
+        offsets, lost = self._member.offsets, self._member.lost
+        # A segment may be lost and regained in one round: then another reader may have read on meanwhile.
+        for segment in [each for each in self._feeds if each not in offsets or each in lost]:
             feed = self._feeds.pop(segment)
             feed.scope.cancel()
             feed.room.set()
             if self._hand is not None and feed is self._hand.feed:
                 self._drop_hand()
+        lost.clear()
         for segment, offset in offsets.items():
             if segment not in self._feeds:
                 self._open_feed(segment, offset)

@@ -18,7 +18,7 @@ from pravega_wire.groups import ReaderGroupConfig
 from pravega_wire.positions import Position
 from pravega_wire.protocol import commands as c
 from pravega_wire.protocol.events import frame_event
-from pravega_wire.protocol.group_state import GroupState, GroupUpdate, ReaderGroupStateInit
+from pravega_wire.protocol.group_state import GroupState, GroupUpdate, ReaderGroupStateInit, ReleaseSegment
 from pravega_wire.segment.following import FollowingReader
 from pravega_wire.stream.event_reader import Event, EventReader
 from pravega_wire.stream.group_link import GroupLink, _Watching
@@ -288,3 +288,18 @@ async def test_joining_that_timed_out_leaves_no_reader_behind(
             pass
     assert setting.synchronizer.watching.joined["a"] == late
     assert setting.state.assigned == {}
+
+
+async def test_a_segment_that_is_lost_and_regained_in_one_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It continues where the other reader, which had it meanwhile, has read to."""
+    setting = Setting(monkeypatch, Store(EVENT * 4))
+    async with setting.reader() as reader:
+        first = await reader.read_event()
+        assert isinstance(first, Event)
+        # Its own release of the segment, whose answer it did not see.
+        setting.synchronizer.apply([ReleaseSegment("a", SEGMENT, 2 * len(EVENT))])
+        reader._member._acquire_at = 0
+        event = await reader.read_event()
+        assert isinstance(event, Event)
+        assert event.offset == 2 * len(EVENT)
+        assert reader.position.offsets == {SEGMENT: 3 * len(EVENT)}
