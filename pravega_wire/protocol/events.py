@@ -105,11 +105,13 @@ class EventBatch:
             found, _, _ = parse_events(self._buffer, self.base_offset)
             begins = found._begins
             assert begins is not None
-            self._begins = begins
             self._end_at(len(found._buffer), found._count)
+            # Last: another thread that sees it takes the rest for set.
+            self._begins = begins
         return begins
 
     def _end_at(self, size: int, count: int) -> None:
+        # In this order: another thread that sees the count uses the buffer.
         self._buffer = self._buffer[:size]
         self._count = count
 

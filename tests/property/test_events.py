@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -150,6 +153,59 @@ def used(batch: EventBatch, use: str) -> list[tuple[int, bytes]]:
     assert batch.nbytes == sum(map(len, payloads))
     assert batch.to_list() == payloads
     return list(zip(batch.offsets(), payloads, strict=True))
+
+
+@pytest.mark.parametrize("sizes", [[6] * 40, [3, 5, 4]], ids=["equal", "unequal"])
+@pytest.mark.parametrize(
+    "use", [EventBatch.to_list, lambda batch: list(iter(batch)), len], ids=["split", "walked", "counted"]
+)
+def test_another_thread_may_look_at_any_time(sizes: list[int], use: Callable[[EventBatch], object]) -> None:
+    """Its place is taken by a trace function, before each line that finds the events."""
+    payloads = [bytes([number]) * size for number, size in enumerate(sizes)]
+    data = b"".join(map(frame_event, payloads))
+    looks: list[Callable[[EventBatch], object]] = [
+        len, EventBatch.to_list, list, lambda batch: bytes(batch.buffer), lambda batch: batch.next_offset,
+        lambda batch: batch.ends_at or batch.next_offset,
+    ]  # fmt: skip
+    expected = [len(payloads), payloads, payloads, data, 1000 + len(data), 1000 + len(data)]
+    for look, result in zip(looks, expected, strict=True):
+        lines = 0
+        while True:
+            batch = EventBatch.unsplit(memoryview(data + b"\0\0\0"), 1000)
+            found: list[object] = []
+            before_line(
+                lines, lambda batch=batch, look=look, found=found: found.append(look(batch)), use, batch
+            )
+            assert list(batch) == payloads
+            if not found:
+                break
+            assert found == [result]
+            lines += 1
+        assert lines > 5
+
+
+def before_line(
+    number: int, action: Callable[[], object], function: Callable[..., object], *args: object
+) -> None:
+    """Call a function, and the action before the n-th line of ``EventBatch`` that it runs."""
+    left = number
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal left
+        if not isinstance(frame.f_locals.get("self"), EventBatch):
+            return None
+        if event == "line":
+            if left == 0:
+                action()
+            left -= 1
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        function(*args)
+    finally:
+        sys.settrace(before)
 
 
 class Refused(Exception):
