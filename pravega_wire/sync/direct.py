@@ -100,6 +100,8 @@ class DirectReader:
     A batch is a view of memory that is used again: **it is valid until the next one is requested**. Copy the
     data to keep (``to_list``, ``to_arrow`` and ``bytes`` do).
 
+    After Ctrl-C in a call, the next call goes on behind the last batch that was returned.
+
     Close the reader (``close`` or ``with``) if you stop before the end. Only one thread may read at a time;
     any thread may close it.
 
@@ -140,6 +142,10 @@ class DirectReader:
         self._buffers = _Buffers(self._chunk_bytes)
         self._assembler = EventAssembler(self.offset, self.target.name)
         self._ready: list[EventBatch] = []
+        # Where the last batch that was returned ends. While a call is under way, and after one that was
+        # interrupted: where that call began; else None.
+        self._given = self.offset
+        self._began: int | None = None
         self._lent: memoryview | None = None
         self._reach: _Reach | None = None
         self._request_id = 0
@@ -181,14 +187,27 @@ class DirectReader:
         :raises ClosedError: the reader or its client was closed before or during this call.
         """
         with self._alone:
+            if self._began is None:
+                self._began = self._given
+            else:
+                # Going back was interrupted too.
+                self._go_back(self._began)
             try:
-                return self._next_batch()
-            except BaseException:
-                self._disconnect()
-                raise
-            finally:
+                batch = self._next_batch()
                 if self._closed.is_set():
                     self._disconnect()
+                if batch is not None:
+                    self._given = batch.next_offset
+            except PravegaError:
+                self._disconnect()
+                self._began = None
+                raise
+            except BaseException:
+                self._go_back(self._began)
+                raise
+            # Nothing is called after this, so no interrupt can come before the batch is returned.
+            self._began = None
+            return batch
 
     def close(self) -> None:
         """Close the connection. A thread that is reading gets :class:`ClosedError`."""
@@ -219,9 +238,9 @@ class DirectReader:
     def _next_batch(self) -> EventBatch | None:
         self._check_open()
         while not self._ready:
-            if self._lent is not None:
-                self._buffers.free(self._lent)
-                self._lent = None
+            lent, self._lent = self._lent, None
+            if lent is not None:
+                self._buffers.free(lent)
             self._assembler.check()
             received = self._receive()
             if received is None:
@@ -237,6 +256,14 @@ class DirectReader:
             if len(self._uncounted) >= _COUNTED_AT_ONCE:
                 self._count()
         return self._ready.pop(0)
+
+    def _go_back(self, offset: int) -> None:
+        """Read on from an offset at which an event begins, whatever state an interrupt has left."""
+        self._disconnect()
+        self._ready = []
+        self._broken = None
+        self._assembler = EventAssembler(offset, self.target.name)
+        self.offset = self._next = self._given = offset
 
     def _receive(self) -> tuple[memoryview, memoryview | None] | None:
         """The next chunk, and the buffer that ends with it."""
@@ -400,9 +427,9 @@ class DirectReader:
         if reach is not None:
             reach.connection.close()
         self._asked.clear()
-        for data, _ in self._chunks.values():
+        chunks, self._chunks = self._chunks, {}
+        for data, _ in chunks.values():
             self._buffers.free(data)
-        self._chunks.clear()
         self._next = self.offset
 
     # --- counting -------------------------------------------------------------------------------

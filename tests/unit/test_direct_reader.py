@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import linecache
 import random
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import SimpleNamespace
+from types import FrameType, SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -566,6 +568,87 @@ async def closed_port(made: World) -> None:
 
     made.core.stores._locate = locate
     await trio.lowlevel.checkpoint()
+
+
+# --- Ctrl-C ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("twice", [False, True])
+def test_an_interrupt_at_any_line_loses_and_repeats_nothing(twice: bool) -> None:
+    """Every second call is interrupted. Chunks end within events, and answers are shorter than was asked for.
+
+    :param twice: another interrupt comes while the first one is dealt with.
+    """
+    events = [bytes([n]) * (n * 37 % 120) for n in range(40)]
+    starts = [sum(8 + len(each) for each in events[:n]) for n in range(len(events))]
+    data = b"".join(map(frame_event, events))
+    with world(lambda peer: peer.serve(data, most=700)) as made:
+        line = 0
+        while True:
+            found: list[tuple[int, bytes]] = []
+            interrupts = 0
+            with made.reader(0, len(data), chunk_bytes=len(data) // 2, depth=2) as reader:
+                interrupt = Interrupt(line, reader if twice else None)
+                while True:
+                    try:
+                        batch = interrupt.during(reader.next_batch)
+                    except KeyboardInterrupt:
+                        interrupts += 1
+                        batch = reader.next_batch()
+                    if batch is None:
+                        break
+                    found += zip(batch.offsets(), batch.to_list(), strict=True)
+                assert reader.offset == len(data)
+            assert found == list(zip(starts, events, strict=True)), line
+            if not interrupts:
+                break
+            line += 1
+        assert line > 50
+
+
+class Interrupt:
+    """Ctrl-C before the n-th line of the reader that runs in a call.
+
+    :param twice: in this reader's :meth:`DirectReader._disconnect` it comes once more.
+    """
+
+    def __init__(self, line: int, twice: DirectReader | None) -> None:
+        self._line = line
+        self._left = -1
+        self._again = False
+        if twice is not None:
+            disconnect = twice._disconnect
+
+            def interrupted() -> None:
+                if self._left < 0 and self._again:
+                    self._again = False
+                    raise KeyboardInterrupt
+                disconnect()
+
+            twice._disconnect = interrupted  # type: ignore[method-assign]
+
+    def during(self, function: Callable[[], EventBatch | None]) -> EventBatch | None:
+        self._left = self._line
+        self._again = True
+        before = sys.gettrace()
+        sys.settrace(self._trace)
+        try:
+            return function()
+        finally:
+            self._again = False
+            sys.settrace(before)
+
+    def _trace(self, frame: FrameType, event: str, _: object) -> Any:
+        if frame.f_code.co_filename != direct.__file__:
+            return None
+        # Python looks for signals when it calls a function or repeats a loop: not in the first two. What ends
+        # a ``with`` is not the reader's.
+        source = linecache.getline(direct.__file__, frame.f_lineno).strip()
+        if event == "line" and source not in ("try:", "return batch", "with self._alone:"):
+            self._left -= 1
+            if self._left == -1:
+                raise KeyboardInterrupt
+        return self._trace
 
 
 # --- closing --------------------------------------------------------------------------------------
