@@ -413,9 +413,11 @@ class Line(threads.Line):
     async def run_keeping(self, kept: list[Any], function: Callable[..., Awaitable[R]], *args: Any) -> R:
         """:meth:`run`, keeping the result for a cancelled task: the next such call returns it."""
         if kept:
-            result: R = kept.pop()
             await asyncio.sleep(0)
-            return result
+            # It stays there if the task is cancelled meanwhile. Another task may have taken it.
+            if kept:
+                result: R = kept.pop()
+                return result
         return await self.crossing.carry_out(self, kept, function, args, {})
 
 
