@@ -27,6 +27,7 @@ from pravega_wire.segment.appender import Ack as AsyncAck
 from pravega_wire.serializers import BytesSerializer, Serializer
 from pravega_wire.stream import client as twin
 from pravega_wire.stream.arrow import is_arrow
+from pravega_wire.stream.byte_stream import read_size
 from pravega_wire.stream.client import StreamName
 from pravega_wire.stream.event_reader import Event, ReachedCheckpoint, SegmentEvents
 from pravega_wire.stream.event_reader import EventReader as AsyncEventReader
@@ -291,13 +292,27 @@ class ByteStreamWriterBase(Handle):
 class ByteStreamReaderBase(Closable):
     """The base of readers of byte streams."""
 
+    @property
+    def _offset(self) -> int:
+        # The kept bytes were received, but nobody has got them.
+        offset: int = self._twin.offset
+        return offset - sum(map(len, self._kept))
+
     async def _receive_some(self, max_bytes: int | None = None) -> bytes:
-        found: bytes = await self._take(self._twin.receive_some, max_bytes)
-        return found
+        size = read_size(max_bytes)
+        found: bytes = await self._take(self._twin.receive_some, size)
+        if len(found) > size:
+            # They were kept for a cancelled call, which allowed more.
+            self._kept.append(found[size:])
+        return found[:size]
 
     async def _seek(self, offset: int) -> None:
+        await self._call(self._sought, offset)
+
+    async def _sought(self, offset: int) -> None:
+        """In the client's thread, so that the kept bytes go if and only if the offset changes."""
+        await self._twin.seek(offset)
         self._kept.clear()
-        await self._call(self._twin.seek, offset)
 
     def __await__(self) -> Generator[Any, Any, Self]:
         return self.__aenter__().__await__()

@@ -2057,7 +2057,7 @@ class ByteStreamReader(ByteStreamReaderBase):
     @property
     def offset(self) -> int:
         """Offset of the next byte."""
-        return self._twin.offset
+        return self._offset
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         """Return the next bytes as soon as there are some; ``b""`` at the end.

@@ -51,6 +51,14 @@ def _count(max_bytes: object) -> int:
     return count
 
 
+def read_size(max_bytes: int | None) -> int:
+    """The most bytes that :meth:`ByteStreamReader.receive_some` returns.
+
+    :raises InvalidArgumentError: the number is less than 1, or no int.
+    """
+    return _READ_BYTES if max_bytes is None else _count(max_bytes)
+
+
 async def _only_segment(core: ClientCore, stream: ScopedStream) -> int:
     """The one segment of a stream, sealed or not.
 
@@ -492,7 +500,7 @@ class ByteStreamReader(trio.abc.ReceiveStream):
         :raises ClosedError: the reader was closed before or during this call (also a
             :class:`trio.ClosedResourceError`).
         """
-        size = _READ_BYTES if max_bytes is None else _count(max_bytes)
+        size = read_size(max_bytes)
         with self._alone:
             await trio.lowlevel.checkpoint()
             with self._waiters.waiting():

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any, cast
 
 import pytest
+import trio
 
+from pravega_wire.aio import ByteStreamReader
 from pravega_wire.aio.portal import Line, Portal
+from pravega_wire.errors import InvalidArgumentError
 
 
 @asynccontextmanager
@@ -50,5 +55,97 @@ def test_a_kept_result_is_returned_once() -> None:
 
             found = await asyncio.gather(*(line.run_keeping(kept, later) for _ in range(3)))
             assert sorted(found) == ["kept", "later 0", "later 1"]
+
+    asyncio.run(main())
+
+
+class Bytes:
+    """A byte stream of 1000 bytes. What has begun is done, even if it is cancelled."""
+
+    DATA = bytes(n % 251 for n in range(1000))
+
+    def __init__(self) -> None:
+        self.offset = 0
+        self.begun = threading.Event()
+
+    async def receive_some(self, max_bytes: int | None) -> bytes:
+        await self._begin()
+        found = self.DATA[self.offset : self.offset + min(max_bytes or 100, 100)]
+        self.offset += len(found)
+        return found
+
+    async def seek(self, offset: int) -> None:
+        await self._begin()
+        if not 0 <= offset <= len(self.DATA):
+            raise InvalidArgumentError("no such offset")
+        self.offset = offset
+
+    async def _begin(self) -> None:
+        with trio.CancelScope(shield=True):
+            self.begun.set()
+            await trio.sleep(0.01)
+
+
+async def cancelled(source: Bytes, call: Any) -> None:
+    """Cancel a call after its work has begun in the client's thread."""
+    source.begun.clear()
+    task = asyncio.ensure_future(call)
+    await asyncio.to_thread(source.begun.wait)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+@asynccontextmanager
+async def with_kept_bytes() -> AsyncIterator[tuple[ByteStreamReader, Bytes]]:
+    """A reader at offset 50 that keeps the next 100 bytes."""
+    async with opened() as line:
+        source = Bytes()
+        reader = ByteStreamReader(line, cast("Any", source))
+        await reader.seek(50)
+        await cancelled(source, reader.receive_some())
+        assert source.offset == 150
+        yield reader, source
+
+
+def test_kept_bytes_are_not_read_yet() -> None:
+    async def main() -> None:
+        async with with_kept_bytes() as (reader, _):
+            assert reader.offset == 50
+            assert await reader.receive_some() == Bytes.DATA[50:150]
+            assert reader.offset == 150
+            assert await reader.receive_some(7) == Bytes.DATA[150:157]
+
+    asyncio.run(main())
+
+
+def test_kept_bytes_are_no_more_than_are_asked_for() -> None:
+    async def main() -> None:
+        async with with_kept_bytes() as (reader, _):
+            for wrong in (0, -1, True, "1"):
+                with pytest.raises(InvalidArgumentError, match="max_bytes must be"):
+                    await reader.receive_some(cast("int", wrong))
+            found = b""
+            while len(found) < 200:
+                assert reader.offset == 50 + len(found)
+                more = await reader.receive_some(15)
+                assert 1 <= len(more) <= 15
+                found += more
+            assert found == Bytes.DATA[50 : 50 + len(found)]
+
+    asyncio.run(main())
+
+
+def test_kept_bytes_stay_unless_the_offset_changes() -> None:
+    async def main() -> None:
+        async with with_kept_bytes() as (reader, source):
+            with pytest.raises(InvalidArgumentError):
+                await reader.seek(1001)
+            assert reader.offset == 50
+            assert await reader.receive_some(10) == Bytes.DATA[50:60]
+            # The offset changes although the task does not wait for it.
+            await cancelled(source, reader.seek(400))
+            assert reader.offset == 400
+            assert await reader.receive_some(10) == Bytes.DATA[400:410]
 
     asyncio.run(main())
