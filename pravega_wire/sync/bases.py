@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Generic, Self, TypeVar, cast
 from uuid import UUID
+from weakref import finalize
 
 import trio
 
@@ -445,15 +446,19 @@ class RevisionReaderBase(Closable, Generic[T]):
     ) -> None:
         super().__init__(portal, twin)
         self._serializer = serializer
-        # A generator closes the async reader when reading stops.
-        self._values = _values(self._portal, twin, timeout)
+        self._timeout = timeout
+        # The reader of a loop that was left early has often no other user, and nobody closes it.
+        finalize(self, _release, self._portal.portal, twin).atexit = False
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> tuple[Revision, T]:
-        revision, payload = next(self._values)
-        return revision, self._serializer.deserialize(payload)
+        # After an error the next call goes on: only the end is the end.
+        found = self._next_value(timeout=self._timeout)
+        if found is None:
+            raise StopIteration
+        return found
 
     def _next_value(self, *, timeout: float | None = None) -> tuple[Revision, T] | None:
         found: tuple[Revision, bytes] | None = self._call(timeout, self._twin.next_value)
@@ -464,18 +469,11 @@ class RevisionReaderBase(Closable, Generic[T]):
         return [(revision, self._serializer.deserialize(payload)) for revision, payload in found]
 
 
-def _values(
-    line: Line, reader: AsyncRevisionReader[bytes], timeout: float | None
-) -> Iterator[tuple[Revision, bytes]]:
-    try:
-        while (found := line.within(timeout, reader.next_value)) is not None:
-            yield found
-    finally:
-        try:
-            line.call(reader.aclose)
-        except ClosedError:
-            # The client was closed, and has ended everything.
-            pass
+def _release(portal: Portal, reader: AsyncRevisionReader[bytes]) -> None:
+    """Release the connection of a reader that nobody uses any more, without waiting for it."""
+    with suppress(PravegaError):
+        portal.check()
+        portal.soon(reader._reader.close_nowait)
 
 
 class RevisionedStreamBase(Closable, Generic[T]):
