@@ -36,6 +36,7 @@ from pravega_wire.stream.key_value_table import TableMapping as AsyncTableMappin
 from pravega_wire.stream.resumable import ResumableWriter as AsyncResumableWriter
 from pravega_wire.stream.revisioned import RevisionedStream as AsyncRevisionedStream
 from pravega_wire.stream.revisioned import RevisionReader as AsyncRevisionReader
+from pravega_wire.stream.revisioned import deserialized
 from pravega_wire.stream.routing import Partitioner, check_lengths
 from pravega_wire.sync.bases import listed
 from pravega_wire.sync.feeding import Feed, Placing, is_plain, plain_keys
@@ -400,7 +401,7 @@ class RevisionReaderBase(Closable, Generic[T]):
 
     async def _next_values(self) -> list[tuple[Revision, T]]:
         await self._fill()
-        return [self._made() for _ in range(len(self._here))]
+        return deserialized(self._here, self._serializer)
 
     def __aiter__(self) -> Self:
         return self

@@ -1931,6 +1931,9 @@ class RevisionReader(RevisionReaderBase[T]):
     async def next_values(self) -> list[tuple[Revision, T]]:
         """Return the next values with their revisions, as many as have arrived; an empty list after the last.
 
+        A value that cannot be deserialized ends the list. The next call raises its error, and the call after
+        that goes on behind it.
+
         :raises ClosedError: the reader was closed before or during this call.
         """
         return await self._next_values()

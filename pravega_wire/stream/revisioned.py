@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Generic, Self, TypeVar
 from uuid import UUID
 
@@ -32,7 +33,7 @@ from pravega_wire.stream.opening import opening
 from pravega_wire.transport.limits import limited
 from pravega_wire.types import Revision, ScopedStream
 
-__all__ = ["RevisionReader", "RevisionedStream"]
+__all__ = ["RevisionReader", "RevisionedStream", "deserialized"]
 
 T = TypeVar("T")
 
@@ -313,6 +314,27 @@ class RevisionedStream(Generic[T]):
         await self.aclose()
 
 
+def deserialized(
+    waiting: deque[tuple[Revision, bytes]], serializer: Serializer[T]
+) -> list[tuple[Revision, T]]:
+    """Take values out of ``waiting`` and deserialize them, up to one for which this fails.
+
+    If the first one fails, it is taken out, and its error raised. An interrupt leaves them all.
+    """
+    values: list[tuple[Revision, T]] = []
+    for revision, payload in waiting:
+        try:
+            values.append((revision, serializer.deserialize(payload)))
+        except Exception:
+            if not values:
+                waiting.popleft()
+                raise
+            break
+    for _ in values:
+        waiting.popleft()
+    return values
+
+
 class RevisionReader(Generic[T]):
     """Reads values in order: ``async for revision, value in reader``.
 
@@ -374,6 +396,9 @@ class RevisionReader(Generic[T]):
     async def next_values(self) -> list[tuple[Revision, T]]:
         """Return the next values with their revisions, as many as have arrived; an empty list after the last.
 
+        A value that cannot be deserialized ends the list. The next call raises its error, and the call after
+        that goes on behind it.
+
         :raises ClosedError: the reader was closed before or during this call.
         """
         first = await self.next_value()
@@ -381,7 +406,12 @@ class RevisionReader(Generic[T]):
             return []
         values = [first]
         while self._batch:
-            values.append(self._made(*self._batch.pop()))
+            try:
+                values.append(self._made(*self._batch[-1]))
+            except Exception:
+                # The next call raises it.
+                break
+            self._batch.pop()
         return values
 
     async def aclose(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -37,6 +38,7 @@ from pravega_wire.stream.event_writer import EventWriter as AsyncEventWriter
 from pravega_wire.stream.resumable import ResumableWriter as AsyncResumableWriter
 from pravega_wire.stream.revisioned import RevisionedStream as AsyncRevisionedStream
 from pravega_wire.stream.revisioned import RevisionReader as AsyncRevisionReader
+from pravega_wire.stream.revisioned import deserialized
 from pravega_wire.stream.routing import Partitioner, check_lengths
 from pravega_wire.stream.transaction import Transaction as AsyncTransaction
 from pravega_wire.sync.byte_stream import ByteStreamReader, ByteStreamWriter
@@ -447,6 +449,8 @@ class RevisionReaderBase(Closable, Generic[T]):
         super().__init__(portal, twin)
         self._serializer = serializer
         self._timeout = timeout
+        # Values that next_values() has received, behind one that could not be deserialized.
+        self._here: deque[tuple[Revision, bytes]] = deque()
         # The reader of a loop that was left early has often no other user, and nobody closes it.
         finalize(self, _release, self._portal.portal, twin).atexit = False
 
@@ -461,12 +465,17 @@ class RevisionReaderBase(Closable, Generic[T]):
         return found
 
     def _next_value(self, *, timeout: float | None = None) -> tuple[Revision, T] | None:
-        found: tuple[Revision, bytes] | None = self._call(timeout, self._twin.next_value)
+        found: tuple[Revision, bytes] | None
+        if self._here and not self._twin._closed:
+            found = self._here.popleft()
+        else:
+            found = self._call(timeout, self._twin.next_value)
         return None if found is None else (found[0], self._serializer.deserialize(found[1]))
 
     def _next_values(self, *, timeout: float | None = None) -> list[tuple[Revision, T]]:
-        found: list[tuple[Revision, bytes]] = self._call(timeout, self._twin.next_values)
-        return [(revision, self._serializer.deserialize(payload)) for revision, payload in found]
+        if not self._here or self._twin._closed:
+            self._here += self._call(timeout, self._twin.next_values)
+        return deserialized(self._here, self._serializer)
 
 
 def _release(portal: Portal, reader: AsyncRevisionReader[bytes]) -> None:

@@ -2286,6 +2286,9 @@ class RevisionReader(RevisionReaderBase[T]):
     def next_values(self, *, timeout: float | None = None) -> list[tuple[Revision, T]]:
         """Return the next values with their revisions, as many as have arrived; an empty list after the last.
 
+        A value that cannot be deserialized ends the list. The next call raises its error, and the call after
+        that goes on behind it.
+
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
             None, the default, sets no limit.
         :raises ClosedError: the reader was closed before or during this call.

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
 import pytest
 import trio
 
-from pravega_wire import sync
+from pravega_wire import aio, sync
+from pravega_wire.aio.portal import Portal as LoopPortal
 from pravega_wire.errors import ClosedError, PravegaTimeoutError
 from pravega_wire.protocol.events import EventBatch, frame_event, parse_events
 from pravega_wire.serializers import BytesSerializer
@@ -114,3 +116,88 @@ def test_a_blocking_loop_that_is_left_closes_the_reader() -> None:
     assert first() == 1
     portal.call(closed)
     portal.close()
+
+
+# --- several values at once -----------------------------------------------------------------------
+
+
+def results_with_trio(source: Batches, calls: list[str]) -> list[object]:
+    reader = RevisionReader(cast("Any", source), SEGMENT, Numbers())
+    return trio.run(results, reader, calls)
+
+
+def results_with_asyncio(source: Batches, calls: list[str]) -> list[object]:
+    async def main() -> list[object]:
+        portal = LoopPortal()
+        try:
+            twin = RevisionReader(cast("Any", source), SEGMENT, BytesSerializer())
+            return await results(aio.RevisionReader(portal, twin, Numbers()), calls)
+        finally:
+            await portal.stop()
+
+    return asyncio.run(main())
+
+
+def results_of_blocking(source: Batches, calls: list[str]) -> list[object]:
+    found: list[object] = []
+    with blocking(source) as reader:
+        for name in calls:
+            try:
+                found.append(values_of(getattr(reader, name)()))
+            except ValueError as error:
+                found.append(type(error))
+    return found
+
+
+async def results(reader: Any, calls: list[str]) -> list[object]:
+    """What calls of these names give; of an error the type."""
+    found: list[object] = []
+    for name in calls:
+        try:
+            found.append(values_of(await getattr(reader, name)()))
+        except ValueError as error:
+            found.append(type(error))
+    return found
+
+
+def values_of(found: Any) -> object:
+    """Values without their revisions."""
+    if isinstance(found, list):
+        return [value for _, value in found]
+    return None if found is None else found[1]
+
+
+@pytest.mark.parametrize("client", [results_with_trio, results_with_asyncio, results_of_blocking])
+def test_a_bad_value_costs_no_others(client: Callable[[Batches, list[str]], list[object]]) -> None:
+    batches = [b"1", b"2", b"bad", b"4", b"5"], [b"bad", b"7"]
+    assert client(Batches(*batches), ["next_values"] * 6) == [[1, 2], ValueError, [4, 5], ValueError, [7], []]
+    one, many = "next_value", "next_values"
+    assert client(Batches(*batches), [one, many, one, one, one, one, many, one, many]) == [
+        1, [2], ValueError, 4, 5, ValueError, [7], None, [],
+    ]  # fmt: skip
+
+
+def test_an_interrupted_deserializer_costs_no_values() -> None:
+    class Interrupted(Numbers):
+        left = 2
+
+        def deserialize(self, payload: bytes) -> int:
+            self.left -= 1
+            if self.left == 0:
+                raise KeyboardInterrupt
+            return super().deserialize(payload)
+
+    with blocking(Batches([b"1", b"2", b"3"])) as reader:
+        reader._serializer = Interrupted()
+        with pytest.raises(KeyboardInterrupt):
+            reader.next_values()
+        assert values_of(reader.next_values()) == [1, 2, 3]
+
+
+def test_values_that_have_arrived_are_not_given_out_by_a_closed_reader() -> None:
+    with blocking(Batches([b"1", b"bad", b"3"])) as reader:
+        assert values_of(reader.next_values()) == [1]
+        reader.close()
+        for call in (reader.next_value, reader.next_values, lambda: next(reader)):
+            with pytest.raises(ClosedError):
+                call()
