@@ -31,8 +31,11 @@ from typing import Any, Literal, Protocol, TypeAlias
 from uuid import UUID, uuid4
 
 from pravega_wire.errors import (
+    DataLossError,
     FencedError,
     InvalidArgumentError,
+    InvalidStreamCutError,
+    NoSuchSegmentError,
     NotFoundError,
     PravegaError,
     TransactionAbortedError,
@@ -65,6 +68,9 @@ __all__ = ["STEPS", "AttemptResult", "BatchCommitter", "BatchReport", "Client", 
 IfForgotten: TypeAlias = Literal["raise", "committed", "aborted"]
 
 log = logging.getLogger(__name__)
+
+_UNREADABLE = (DataLossError, InvalidStreamCutError, NoSuchSegmentError, NotFoundError)
+"""The errors that say that the data after a cut is gone; any other one says nothing about the data."""
 
 STEPS = (
     "begin",
@@ -368,9 +374,7 @@ class BatchCommitter:
                 found = self._compare_events(prepared, came)
             else:
                 found = self._compare_bytes(prepared.contents, came)
-        except PravegaError as error:
-            if error.retriable:
-                raise
+        except _UNREADABLE as error:
             return self._undecided(prepared, f"the data written since cannot be read ({error})", error)
         return TxnOutcome.WAIT if found is None else self._undecided(prepared, found)
 

@@ -20,13 +20,19 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from pravega_wire import ScopedStream, StagedBytes, StreamCut
 from pravega_wire.errors import (
     CorruptedStateError,
+    DataLossError,
     FencedError,
+    HostNotFoundError,
     InvalidArgumentError,
+    InvalidStreamCutError,
     NoSuchSegmentError,
+    PermissionDeniedError,
+    PravegaError,
     PravegaTimeoutError,
     RetriesExhaustedError,
     SegmentTruncatedError,
     StreamNotFoundError,
+    TlsError,
     TransactionAbortedError,
     TransactionError,
     TransactionNotOpenError,
@@ -581,6 +587,47 @@ def test_as_many_bytes_of_somebody_else_do_not_decide() -> None:
     server.stream += [event.replace(b"q", b"x") for event in whole_batch("q", 0)]
     with pytest.raises(TransactionUnknownError, match=r"but they differ from it in segment s/t/0"):
         Driver(server).run(0)
+
+
+@pytest.mark.parametrize("answer", ["raise", "committed", "aborted"])
+@pytest.mark.parametrize("call", ["segment_ranges", "range_crc32"])
+@pytest.mark.parametrize(
+    ("error", "decides"),
+    [
+        (RetriesExhaustedError("the store is away"), False),
+        (PermissionDeniedError("read is not allowed"), False),
+        (TlsError("the certificate has expired"), False),
+        (HostNotFoundError("no such host"), False),
+        (DataLossError("truncated", start_offset=5, offset=1), True),
+        (NoSuchSegmentError("the segment is gone"), True),
+        (InvalidStreamCutError("the cut is beyond the end"), True),
+        (StreamNotFoundError("the stream is gone"), True),
+    ],
+    ids=lambda each: type(each).__name__ if isinstance(each, PravegaError) else str(each),
+)
+def test_only_data_that_is_gone_leaves_a_forgotten_transaction_undecided(
+    monkeypatch: pytest.MonkeyPatch, error: PravegaError, decides: bool, call: str, answer: str
+) -> None:
+    server = Server()
+    first = Driver(server)
+    first.at["committed"] = crash
+    with pytest.raises(Crash):
+        first.run(0)
+    for txn in server.txns.values():
+        txn.status = Status.UNKNOWN
+
+    def fail(*args: object, **more: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FakeClient, call, fail)
+        if not decides or answer == "raise":
+            with pytest.raises(TransactionUnknownError if decides else type(error)):
+                Driver(server, if_forgotten=answer).run(0)
+            assert mine(server) == whole_batch("q", 0)
+            return
+        report = Driver(server, if_forgotten=answer).run(0)
+    assert report.outcome == ("recovered" if answer == "committed" else "written")
 
 
 def test_staged_data_that_is_gone_is_not_committed() -> None:
