@@ -540,17 +540,20 @@ class BatchCommitter:
         """
         reason: PravegaError | None = None
         try:
-            status = self._client.transaction_status(self._stream, txn.txn_id).name
-            if status == "OPEN":
-                txn.abort()
-            else:
+            try:
+                status = self._client.transaction_status(self._stream, txn.txn_id).name
+                if status == "OPEN":
+                    txn.abort()
+                else:
+                    reason = TransactionAbortedError(
+                        f"transaction {txn.txn_id} is {status.lower()}: its lease expired, or another "
+                        "program aborted it; the batch is not visible and can be written again",
+                        status=status,
+                        transaction=txn.txn_id,
+                    )
+            finally:
+                # Otherwise the lease would be renewed for as long as the client lives.
                 txn.close()
-                reason = TransactionAbortedError(
-                    f"transaction {txn.txn_id} is {status.lower()}: its lease expired, or another program "
-                    "aborted it; the batch is not visible and can be written again",
-                    status=status,
-                    transaction=txn.txn_id,
-                )
             self._journal.refresh()
             if self._taken_over():
                 reason = self._fenced()

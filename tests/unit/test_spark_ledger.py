@@ -552,6 +552,21 @@ def test_failed_tasks_leave_nothing_behind() -> None:
     assert driver.run(0).outcome == "written"
 
 
+@pytest.mark.parametrize("broken", ["transaction_status", "abort"])
+def test_a_failed_batch_renews_its_lease_no_more(monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
+    server = Server()
+    driver = Driver(server)
+
+    def fail(*args: object) -> None:
+        raise RetriesExhaustedError("the controller is away")
+
+    monkeypatch.setattr(FakeClient if broken == "transaction_status" else FakeTransaction, broken, fail)
+    driver.at["staged"] = fail
+    with pytest.raises(RetriesExhaustedError, match="the controller is away"):
+        driver.run(0)
+    assert [(txn.status, txn.leased) for txn in server.txns.values()] == [(Status.OPEN, False)]
+
+
 @pytest.mark.parametrize("version", [1, 2, 3])
 @pytest.mark.parametrize("others", [0, 1], ids=["alone", "with another writer"])
 @pytest.mark.parametrize("committed", [False, True])
