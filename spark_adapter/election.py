@@ -138,12 +138,13 @@ class HeldTransaction:
         while not self._closed.wait(lease / max(1.0, math.sqrt(lease))):
             try:
                 self.ping()
-            except TransactionError as error:
+            except TransactionAbortedError as error:
                 if not self._closed.is_set():
                     log.warning("%s", error)
                 return
             except PravegaError as error:
-                # The lease outlasts several attempts; if it does expire, the commit reports that.
+                # A controller that is shutting down refuses too. The lease outlasts several attempts; if it
+                # does expire, the commit reports that.
                 log.info("transaction %s was not renewed this time: %s", self._txn_id, error)
 
 

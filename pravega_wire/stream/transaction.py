@@ -196,12 +196,12 @@ class Transaction:
                 await trio.sleep(period)
                 try:
                     await self._ping(self.lease_ms)
-                except TransactionError as error:
+                except (TransactionNotOpenError, TransactionUnknownError) as error:
                     self._lost = error
                     return
                 except PravegaError:
-                    # The controller cannot be reached now. The lease outlasts several attempts; if it
-                    # expires, the commit reports that.
+                    # The controller cannot be reached now, or is shutting down (DISCONNECTED). The lease
+                    # outlasts several attempts; if it expires, the commit reports that.
                     continue
 
     async def _ping(self, lease_ms: int) -> None:

@@ -905,6 +905,8 @@ def test_a_held_transaction_is_renewed_until_it_is_closed_or_lost() -> None:
             self.pings += 1
             if self.pings == 3:
                 raise ConnectionLostError("not now")
+            if self.pings == 4:
+                raise TransactionError("the lease cannot be renewed: DISCONNECTED")
             if self.pings == 6:
                 self.enough.set()
             return super().ping_transaction(stream, txn_id, lease_ms=lease_ms)
@@ -913,7 +915,7 @@ def test_a_held_transaction_is_renewed_until_it_is_closed_or_lost() -> None:
     client = Flaky(server)
     txn = client.begin_transaction("s/t", lease_ms=1).txn_id
     with HeldTransaction(client, "s/t", txn, 1) as held:
-        assert client.enough.wait(60)
+        assert client.enough.wait(20)
         (thread,) = (each for each in threading.enumerate() if each.name == f"lease of {txn}")
         held.abort()
     thread.join(60)
