@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 
 RESULT_SCHEMA = "result string"
 _ROWS_PER_CHUNK = 5000
+_NO_TIME = -(2**63)
 
 _EVENT_TYPES = (
     pa.types.is_binary,
@@ -144,7 +145,7 @@ class PartitionWriter:
             keys = None if self.routing_key_col is None else batch.column(self.routing_key_col)
             timestamp = None
             if self.event_time_col is not None:
-                timestamp = pc.max(batch.column(self.event_time_col)).as_py()
+                timestamp = _given(pc.max(batch.column(self.event_time_col)).as_py())
             yield Chunk(events, keys, pc.sum(pc.binary_length(events)).as_py(), timestamp)
             before += batch.num_rows
 
@@ -164,7 +165,7 @@ class PartitionWriter:
             timestamp = None
             if self.event_time_col is not None:
                 known = [row[self.event_time_col] for row in some]
-                timestamp = max((_milliseconds(t) for t in known if t is not None), default=None)
+                timestamp = _given(max((_milliseconds(t) for t in known if t is not None), default=None))
             yield Chunk(events, keys, sum(map(len, events)), timestamp)
             before += len(some)
 
@@ -379,6 +380,14 @@ def _task() -> TaskContext:
 
 def _milliseconds(time: Any) -> int:
     return int(time.timestamp() * 1000) if isinstance(time, datetime) else int(time)
+
+
+def _given(time: int | None) -> int | None:
+    """Return a greatest event time in ms; None for the value that means "none" to a controller.
+
+    No commit can have that value, and this is found out only after PREPARED.
+    """
+    return None if time == _NO_TIME else time
 
 
 def _encode_result(result: AttemptResult) -> str:

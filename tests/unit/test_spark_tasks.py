@@ -20,6 +20,9 @@ from spark_adapter.tasks import PartitionWriter
 CONFIG = PravegaConfig.from_defaults(controller_uri="tcp://h:1", scope="s", env={})
 
 
+NO_TIME = -(2**63)
+
+
 @pytest.fixture(autouse=True)
 def task(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks, "_task", lambda: SimpleNamespace(partitionId=lambda: 5))
@@ -84,6 +87,23 @@ def test_the_greatest_time_of_a_task_may_be_zero() -> None:
     for timestamp in (0, -5, None):
         tally.add(tasks.Chunk([b""], None, 0, timestamp))
     assert tally.result(0).timestamp == 0
+
+
+@pytest.mark.parametrize(
+    ("times", "greatest"),
+    [
+        ([NO_TIME, NO_TIME], None),
+        ([None, NO_TIME], None),
+        ([NO_TIME, NO_TIME + 1], NO_TIME + 1),
+        ([NO_TIME, 0], 0),
+    ],
+)
+def test_a_time_that_no_commit_can_have_counts_as_none(times: list[int | None], greatest: int | None) -> None:
+    writer = writer_of(event_time_col="at")
+    batch = batch_of(event=pa.array([b"a", b"b"]), at=pa.array(times, pa.int64()))
+    assert [chunk.timestamp for chunk in writer._chunks_of_batches([batch])] == [greatest]
+    rows = iter([Row(event="a", at=each) for each in times])
+    assert [chunk.timestamp for chunk in writer._chunks_of_rows(rows)] == [greatest]
 
 
 class Writer:
