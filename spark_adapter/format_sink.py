@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Any
+from typing import Any, Self, TypeVar
 from uuid import UUID, uuid4
 
 import pyarrow as pa
@@ -24,6 +24,7 @@ from pyspark.sql.types import StructType
 from pravega_wire.errors import (
     InvalidArgumentError,
     MissingExtraError,
+    NotFoundError,
     PravegaError,
     ScopeNotFoundError,
     TransactionError,
@@ -45,6 +46,8 @@ except ImportError:  # PySpark 4.0
 __all__ = ["BatchSink", "StreamSink", "batch_sink", "stream_sink"]
 
 log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
 
 _NO_OVERWRITE = (
     "a stream is append-only, so format 'pravega' cannot overwrite one. To append to the existing data use "
@@ -206,8 +209,12 @@ class _Plan:
     def _write(self, batches: Iterator[pa.RecordBatch], where: Callable[[TaskContext], Place]) -> Attempt:
         rows = self.options.columns.project(batches)
         if self.options.semantic != "exactly_once":
-            _ensure(self.options)
-            return Attempt(Attempted("written", _only_result(self.writer().write_arrow(rows))))
+            rest = _Rows(rows)
+            result = self._on_stream(rest, None, lambda: _only_result(self.writer().write_arrow(rest)))
+            if result.dropped:
+                # With best effort, a missing stream is not an error.
+                _ensured.discard(_ensured_key(self.options))
+            return Attempt(Attempted("written", result))
         task = TaskContext.get()
         if task is None:
             raise InvalidArgumentError("a partition can be written only inside a Spark task")
@@ -215,10 +222,31 @@ class _Plan:
         first = next(rows, None)
         if first is None:
             return Attempt(Attempted("empty"), place)
+        rest = _Rows(rows)
+        return self._on_stream(
+            rest, place, lambda: self._stage(place, task.partitionId(), chain([first], rest))
+        )
+
+    def _on_stream(self, rest: _Rows, place: Place | None, write: Callable[[], _T]) -> _T:
+        """Write to the stream, which is created if it is missing.
+
+        A worker process runs the tasks of many jobs, so the stream may have been deleted since the process
+        found it.
+        """
         _ensure(self.options, place)
+        try:
+            return write()
+        except NotFoundError:
+            _ensured.discard(_ensured_key(self.options))
+            if rest.taken:
+                raise
+        _ensure(self.options, place)
+        return write()
+
+    def _stage(self, place: Place, partition: int, rows: Iterator[pa.RecordBatch]) -> Attempt:
         with _journal(self.options, place) as journal:
             committer = self.committer(place, journal)
-            txn = committer.claim(place.batch, _patience(task.partitionId()))
+            txn = committer.claim(place.batch, _patience(partition))
         if txn is None:
             return Attempt(Attempted("skipped"), place)
 
@@ -228,7 +256,7 @@ class _Plan:
 
         with committer.hold(txn):
             writer = self.writer(place, txn, require_claim)
-            result = _only_result(writer.write_arrow(chain([first], rows)))
+            result = _only_result(writer.write_arrow(rows))
         return Attempt(Attempted("written", result, txn), place)
 
     # --- on the driver --------------------------------------------------------------------------
@@ -274,6 +302,24 @@ class _Plan:
                 self.committer(place, journal).withdraw(txn)
 
 
+class _Rows:
+    """The rows of a partition that are yet to be written.
+
+    :ivar taken: whether any were asked for, so that the write cannot be repeated.
+    """
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self.taken = False
+        self._batches = batches
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        self.taken = True
+        return next(self._batches)
+
+
 def _only_result(written: Iterator[pa.RecordBatch]) -> AttemptResult:
     (batch,) = written
     return decode_result(batch.column("result")[0].as_py())
@@ -291,14 +337,18 @@ def _patience(partition: int) -> float:
 _ensured: set[tuple[Any, ...]] = set()
 
 
+def _ensured_key(options: WriteOptions) -> tuple[Any, ...]:
+    return os.getpid(), options.config, options.stream
+
+
 def _ensure(options: WriteOptions, place: Place | None = None) -> None:
-    """Create the stream if it does not exist; checked once in each process.
+    """Create the stream if it does not exist; checked once in each process, unless a write misses it.
 
     :param options: options of the write.
     :param place: the batch, whose ledger must have no record of the stream; only with ``exactly_once``.
     :raises InvalidArgumentError: the stream does not exist, but the ledger has records of writes to it.
     """
-    key = (os.getpid(), options.config, options.stream)
+    key = _ensured_key(options)
     if key not in _ensured:
         before = None if place is None else lambda: _require_unwritten(options, place)
         ensure_stream(client_for(options.config), options.stream, options.creation, before)

@@ -6,8 +6,9 @@ import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any
-from uuid import uuid4
+from typing import Any, Self
+from unittest.mock import MagicMock
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -30,7 +31,7 @@ from spark_adapter.format_sink import Attempt, Place, _patience, batch_sink
 from spark_adapter.ledger import SinkKey, Staging, decode_record, encode_record, job_query
 from spark_adapter.tasks import PartitionWriter
 from tests.unit.test_spark_election import Client, elected, staged
-from tests.unit.test_spark_ledger import FakeRevisioned, Server
+from tests.unit.test_spark_ledger import FakeRevisioned, Server, contents_of
 
 SCHEMA = StructType([StructField("event", BinaryType())])
 
@@ -42,6 +43,12 @@ class Ledger(FakeRevisioned):
 
     def close(self) -> None:
         self.closed = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
 
 class Held:
@@ -94,6 +101,106 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Whole:
 def sink_of(**more: str) -> Any:
     """A writer of jobs to the model's stream."""
     return batch_sink({"stream": "s/t", **more}, SCHEMA, False)
+
+
+class Deleting(Whole):
+    """A client of a server whose stream is deleted in between."""
+
+    def __init__(self, server: Server) -> None:
+        super().__init__(server)
+        self.there = False
+        self.written: list[bytes] = []
+        self.broken_after = 0
+
+    def _require(self, stream: ScopedStream) -> None:
+        if not self.there:
+            raise StreamNotFoundError(f"{stream} does not exist")
+
+    def active_segments(self, stream: ScopedStream) -> list[object]:
+        self._require(stream)
+        return []
+
+    def create_stream(self, stream: ScopedStream, configuration: object) -> bool:
+        self.there = True
+        return super().create_stream(stream, configuration)
+
+    def begin_transaction(self, stream: Any, *, lease_ms: int) -> Any:
+        self._require(stream)
+        return super().begin_transaction(stream, lease_ms=lease_ms)
+
+    def event_writer(self, stream: ScopedStream) -> Any:
+        self._require(stream)
+        before = len(self.written)
+        writer = MagicMock()
+        writer.__enter__.return_value = writer
+        writer.__exit__.return_value = None
+        writer.write_events.side_effect = self._put
+        writer.metrics.side_effect = lambda: SimpleNamespace(
+            events_acknowledged=len(self.written) - before, bytes_acknowledged=0
+        )
+        return writer
+
+    @contextmanager
+    def staging_writer(self, stream: ScopedStream, txn: UUID, staging: UUID) -> Iterator[Any]:
+        events: list[bytes] = []
+        self.server.staging[txn, staging] = events
+        yield SimpleNamespace(
+            write_events=lambda batch, routing_keys: events.extend(batch.to_pylist()),
+            contents=lambda: contents_of(events),
+        )
+
+    def _put(self, events: Any, *, routing_keys: object) -> None:
+        if self.broken_after and len(self.written) >= self.broken_after:
+            self.there = False
+        self._require(ScopedStream("s", "t"))
+        self.written += events if isinstance(events, list) else events.to_pylist()
+
+
+@pytest.fixture
+def deleting(monkeypatch: pytest.MonkeyPatch, client: Whole) -> Deleting:
+    """The client of a worker process in a task."""
+    found = Deleting(Server())
+    task = SimpleNamespace(partitionId=lambda: 0, taskAttemptId=lambda: 1)
+    monkeypatch.setattr(format_sink, "client_for", lambda config: found)
+    monkeypatch.setattr(format_sink, "HeldClient", lambda config: Held(found))
+    monkeypatch.setattr(format_sink, "TaskContext", SimpleNamespace(get=lambda: task))
+    monkeypatch.setattr(tasks, "_task", lambda: task)
+    monkeypatch.setattr(tasks, "HeldClient", lambda config: Held(found))
+    return found
+
+
+def rows_of(*batches: list[bytes]) -> Iterator[pa.RecordBatch]:
+    """A partition, as Spark passes it."""
+    return iter([pa.RecordBatch.from_pydict({"event": pa.array(each, pa.binary())}) for each in batches])
+
+
+@pytest.mark.parametrize("semantic", ["exactly_once", "at_least_once"])
+def test_a_reused_worker_creates_a_deleted_stream_again(deleting: Deleting, semantic: str) -> None:
+    for number in range(2):
+        deleting.there = False
+        attempt = sink_of(semantic=semantic).write(rows_of([b"a"], [b"b"]))
+        assert attempt.did.result.rows == 2
+        assert deleting.made.count(ScopedStream("s", "t")) == number + 1
+
+
+def test_a_reused_worker_creates_a_stream_that_it_could_not_write_to(deleting: Deleting) -> None:
+    sink_of(semantic="best_effort").write(rows_of([b"a"]))
+    deleting.there = False
+    attempt = sink_of(semantic="best_effort").write(rows_of([b"b"]))
+    assert attempt.did.result.dropped == 1
+    attempt = sink_of(semantic="best_effort").write(rows_of([b"c"]))
+    assert attempt.did.result.dropped == 0
+    assert deleting.written == [b"a", b"c"]
+
+
+def test_a_deleted_stream_is_not_written_to_again_when_rows_were_used(deleting: Deleting) -> None:
+    deleting.broken_after = 1
+    with pytest.raises(StreamNotFoundError):
+        sink_of(semantic="at_least_once").write(rows_of([b"a"], [b"b"]))
+    assert deleting.written == [b"a"]
+    deleting.broken_after = 0
+    sink_of(semantic="at_least_once").write(rows_of([b"a"], [b"b"]))
+    assert deleting.written == [b"a", b"a", b"b"]
 
 
 @pytest.mark.parametrize("step", ["done", "prepared", "claimed", ""])
