@@ -365,8 +365,10 @@ def _require_unwritten(options: WriteOptions, place: Place) -> None:
         with _journal(options, place) as journal:
             journal.refresh()
             state, key = journal.sink_state, journal.key
-    except ScopeNotFoundError:
-        # Then there is no ledger, either. It is created after its scope, which may be the stream's.
+    except ScopeNotFoundError as error:
+        if error.scope != options.stream.scope:
+            raise
+        # Then there is no ledger, either. It is created after its scope, which is the stream's.
         return
     prepared = state.claim is not None and state.claim.prepared is not None
     if state.last_done is None and not prepared:

@@ -11,6 +11,7 @@ from pravega_wire.errors import (
     FencedError,
     InvalidArgumentError,
     PravegaTimeoutError,
+    ScopeNotFoundError,
     SegmentTruncatedError,
     StreamNotFoundError,
 )
@@ -67,6 +68,7 @@ def open_ledger(
     :param say: the setting with which a user confirms a new ledger, for the message.
     :raises InvalidArgumentError: the ledger is sealed; or it does not exist, but should contain earlier
         batches.
+    :raises ScopeNotFoundError: the ledger's scope does not exist.
     """
     try:
         return client.revisioned_stream(ledger)
@@ -78,7 +80,14 @@ def open_ledger(
                 f"use a new ledger, set {say}"
             ) from error
     # Another task of the batch may be creating it at this moment: then this returns when it is there.
-    client.create_stream(ledger, 1)
+    try:
+        client.create_stream(ledger, 1)
+    except ScopeNotFoundError as error:
+        raise ScopeNotFoundError(
+            f"ledger {ledger} of {key} cannot be created, because scope {ledger.scope} does not exist: "
+            "correct ledger_stream, or create the scope",
+            scope=ledger.scope,
+        ) from error
     try:
         return client.revisioned_stream(ledger)
     except StreamNotFoundError as error:

@@ -23,6 +23,7 @@ from pravega_wire.errors import (
     InvalidArgumentError,
     PravegaError,
     RetriesExhaustedError,
+    ScopeNotFoundError,
     StreamNotFoundError,
 )
 from spark_adapter import format_sink, tasks
@@ -226,6 +227,30 @@ def test_a_stream_is_not_made_anew_under_a_ledger_that_knows_its_batches(client:
         assert client.made == []
     else:
         format_sink._ensure(options, place)
+        assert client.made == [ScopedStream("s", "t")]
+
+
+@pytest.mark.parametrize("ledger", ["typo/ledger", "s/ledger"])
+def test_a_stream_is_not_made_for_a_ledger_whose_scope_does_not_exist(client: Whole, ledger: str) -> None:
+    def missing(ledger: ScopedStream) -> Ledger:
+        raise StreamNotFoundError(f"{ledger} does not exist")
+
+    create = client.create_stream
+
+    def refuse(stream: ScopedStream, configuration: object) -> bool:
+        if stream.name == "ledger":
+            raise ScopeNotFoundError(f"scope {stream.scope} does not exist", scope=stream.scope)
+        return create(stream, configuration)
+
+    client.revisioned_stream = missing  # type: ignore[method-assign]
+    client.create_stream = refuse  # type: ignore[method-assign]
+    options = sink_of(job_id="j", ledger_stream=ledger)._plan.options
+    if ledger.startswith("typo"):
+        with pytest.raises(ScopeNotFoundError, match="ledger typo/ledger"):
+            format_sink._ensure(options, Place(job_query("j"), None, 0, uuid4()))
+        assert client.made == []
+    else:
+        format_sink._ensure(options, Place(job_query("j"), None, 0, uuid4()))
         assert client.made == [ScopedStream("s", "t")]
 
 

@@ -30,6 +30,7 @@ from pravega_wire.errors import (
     PravegaError,
     PravegaTimeoutError,
     RetriesExhaustedError,
+    ScopeNotFoundError,
     SegmentTruncatedError,
     StreamNotFoundError,
     TlsError,
@@ -1258,4 +1259,15 @@ def test_a_sealed_ledger_is_refused() -> None:
     client: Any = LedgerClient(False, sealed=True)
     ledger, key = ScopedStream("s", "t-ledger"), SinkKey("q", "s/t")
     with pytest.raises(InvalidArgumentError, match="ledger s/t-ledger is sealed"):
+        open_ledger(client, ledger, key, 0, new_ledger=False, say="new_ledger=True")
+
+
+def test_a_ledger_in_a_scope_that_does_not_exist_is_named() -> None:
+    class Scopeless(LedgerClient):
+        def create_stream(self, stream: ScopedStream, configuration: int) -> bool:
+            raise ScopeNotFoundError(f"scope {stream.scope} does not exist", scope=stream.scope)
+
+    client: Any = Scopeless(False)
+    ledger, key = ScopedStream("typo", "ledger"), SinkKey("q", "s/t")
+    with pytest.raises(ScopeNotFoundError, match=r"ledger typo/ledger of .* s/t cannot .* ledger_stream"):
         open_ledger(client, ledger, key, 0, new_ledger=False, say="new_ledger=True")
