@@ -72,6 +72,12 @@ log = logging.getLogger(__name__)
 _UNREADABLE = (DataLossError, InvalidStreamCutError, NoSuchSegmentError, NotFoundError)
 """The errors that say that the data after a cut is gone; any other one says nothing about the data."""
 
+_ENDED = ("COMMITTED", "ABORTED", "UNKNOWN")
+"""The statuses of a transaction whose segments are gone, so that no merge into them is in progress."""
+
+_END_LIMIT, _FIRST_LOOK = 5.0, 0.01
+"""Seconds to wait for the end of aborted transactions, and the pause before the second look."""
+
 STEPS = (
     "begin",
     "claimed",
@@ -241,6 +247,7 @@ class BatchCommitter:
         # it.
         self._owned: tuple[object, ...] | None = None
         self._tidied: set[tuple[UUID, UUID | None]] = set()
+        self._late: set[UUID] = set()
 
     @property
     def session(self) -> UUID:
@@ -290,14 +297,13 @@ class BatchCommitter:
             )
         self._housekeep("not all of its leftovers are deleted", self._tidy)
 
-    def _housekeep(self, failed: str, work: Callable[[], object]) -> bool:
+    def _housekeep(self, failed: str, work: Callable[[], bool]) -> bool:
         """Do work that the visible batch does not depend on; if it fails, a later batch does it."""
         try:
-            work()
+            return work()
         except PravegaError as error:
             log.warning("%s: the batch is visible, but %s yet: %s", self._key, failed, error)
             return False
-        return True
 
     def _decide(self, state: SinkState, batch: int) -> AlreadyDone | Resume | WriteBatch:
         """Return what to do with a batch; raises if the ledger should know of earlier ones."""
@@ -561,7 +567,7 @@ class BatchCommitter:
             ids = set(state.leftovers.get(txn.txn_id, ()))
             if state.claim is not None and state.claim.txn == txn.txn_id:
                 ids |= state.claim.staging
-            if ids:
+            if ids and self._end(txn.txn_id, time.monotonic() + _END_LIMIT):
                 self._client.delete_staging(self._stream, txn.txn_id, sorted(ids))
         except PravegaError as error:
             log.warning("%s: not all leftovers of a failed batch are removed: %s", self._key, error)
@@ -609,20 +615,28 @@ class BatchCommitter:
         mine = self._journal.append(record, before)
         self._owned = self._journal.owner if mine else ("another driver",)
 
-    def _tidy(self) -> None:
-        """Delete the staging segments that are not used, and abort void transactions."""
+    def _tidy(self) -> bool:
+        """Delete the staging segments that are not used, and abort void transactions.
+
+        :returns: False if some are left, because a transaction has not ended yet.
+        """
         state = self._journal.sink_state
         claim = state.claim
         work = {txn: set(ids) for txn, ids in state.leftovers.items()}
+        # The winners of these are merged, and nobody merges the other segments.
         kept = {state.last_txn}
         if claim is not None:
             kept.add(claim.txn)
             if claim.prepared is not None:
                 losers = claim.staging - set(claim.prepared.winners)
                 work.setdefault(claim.txn, set()).update(losers)
+        until = time.monotonic() + _END_LIMIT
+        done = True
         for txn, ids in work.items():
             if txn not in kept and (txn, None) not in self._tidied:
-                self._abort_if_open(txn)
+                if not self._end(txn, until):
+                    done = False
+                    continue
                 self._tidied.add((txn, None))
             todo = sorted(each for each in ids if (txn, each) not in self._tidied)
             if todo:
@@ -631,13 +645,38 @@ class BatchCommitter:
                 except NotFoundError:
                     log.info("the stream of transaction %s no longer exists, nor do its segments", txn)
                 self._tidied.update((txn, each) for each in todo)
+        return done
 
-    def _abort_if_open(self, txn: UUID) -> None:
-        try:
-            if self._client.transaction_status(self._stream, txn).name == "OPEN":
-                self._client.abort_transaction(self._stream, txn)
-        except TransactionError:
-            log.info("transaction %s has already ended", txn)
+    def _end(self, txn: UUID, until: float) -> bool:
+        """Abort a transaction if it is open, and wait until it has ended; a second call does not wait.
+
+        A merge may still be in progress in the store, although its driver has given up or died. Deleting a
+        segment that is being merged may stop a container of the store (``docs/protocol/unforgiving.md``).
+
+        :param txn: id of the transaction.
+        :param until: the :func:`time.monotonic` time until which to wait.
+        :returns: whether it has ended, so that its staging segments can be deleted.
+        """
+        pause = _FIRST_LOOK
+        while True:
+            status = self._client.transaction_status(self._stream, txn).name
+            if status in _ENDED:
+                return True
+            if status == "OPEN":
+                try:
+                    self._client.abort_transaction(self._stream, txn)
+                except TransactionError:
+                    log.info("transaction %s has already ended", txn)
+            left = 0 if txn in self._late else until - time.monotonic()
+            if left <= 0:
+                self._late.add(txn)
+                log.info(
+                    "%s: transaction %s is still %s, so its leftovers are deleted later",
+                    self._key, txn, status,
+                )  # fmt: skip
+                return False
+            time.sleep(min(pause, left))
+            pause *= 1.5
 
     def _reach(self, step: str) -> None:
         if self._hook is not None:

@@ -39,7 +39,6 @@ from spark_adapter.ledger import (
     Resume,
     SinkKey,
     SinkState,
-    TxnOutcome,
     is_unnamed,
 )
 
@@ -392,8 +391,7 @@ class ElectedCommitter(BatchCommitter):
             return False
         if (held.txn, held.session) != (txn_id, self._session):
             return False
-        self._abort_if_open(txn_id)
-        if held.staging:
+        if self._end(txn_id, time.monotonic() + commit._END_LIMIT) and held.staging:
             self._client.delete_staging(self._stream, txn_id, sorted(held.staging))
         return True
 
@@ -448,15 +446,16 @@ def sweep(client: Client, stream: Any, journal: Journal) -> int:
 
 
 def _sweep_job(client: Client, stream: Any, journal: Journal, key: SinkKey, state: SinkState) -> bool:
-    def outcome_of(txn: UUID) -> TxnOutcome:
-        return TxnOutcome.of(client.transaction_status(stream, txn).name)
+    def status_of(txn: UUID) -> str:
+        return str(client.transaction_status(stream, txn).name)
 
     claim = state.claim
     work = {txn: set(ids) for txn, ids in state.leftovers.items()}
-    if any(outcome_of(txn) is TxnOutcome.COMMIT for txn in work):
+    # A merge may be in progress until an aborted transaction has ended.
+    if any(status_of(txn) in ("OPEN", "ABORTING") for txn in work):
         return False
     if claim is not None:
-        if outcome_of(claim.txn) in (TxnOutcome.COMMIT, TxnOutcome.WAIT):
+        if status_of(claim.txn) not in ("ABORTED", "UNKNOWN"):
             return False
         losers = claim.staging - set(() if claim.prepared is None else claim.prepared.winners)
         work.setdefault(claim.txn, set()).update(losers)

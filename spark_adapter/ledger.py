@@ -349,13 +349,15 @@ class SinkState:
                 if claim is None or claim.txn != record.txn or claim.prepared is None:
                     raise _corrupt(record, "its transaction is not PREPARED")
                 losers = claim.staging - set(claim.prepared.winners)
+                # Without losers nothing is left of this transaction, only of earlier ones.
+                left = self._left(record.txn, losers) if losers else self.leftovers
                 return replace(
                     self,
                     last_done=record.batch,
                     last_txn=record.txn,
                     last_session=record.session,
                     claim=None,
-                    leftovers={} if record.tidied else self._left(record.txn, losers),
+                    leftovers={} if record.tidied else left,
                     overtaken=self._overtaken_by(record.session),
                 )
         assert_never(record)

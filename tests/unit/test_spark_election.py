@@ -36,6 +36,7 @@ from spark_adapter.ledger import (
     unnamed_query,
 )
 from tests.unit.test_spark_ledger import (
+    NEVER,
     Crash,
     Driver,
     FakeClient,
@@ -44,6 +45,7 @@ from tests.unit.test_spark_ledger import (
     Status,
     batch_events,
     contents_of,
+    end_aborts,
     whole_batch,
 )
 
@@ -538,6 +540,20 @@ def test_withdrawing_undoes_only_what_is_its_own_and_not_prepared() -> None:
     assert server.txns[txn].status is Status.ABORTED
 
 
+def test_withdrawing_deletes_nothing_that_may_be_merging(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spark_adapter.commit._END_LIMIT", 0.05)
+    server, session = Server(slow_aborts=NEVER), uuid4()
+    attempts = staged(server, session)
+    txn = attempts[0].txn
+    assert txn is not None
+    assert elected(server, session).withdraw(txn)
+    assert len(server.staging) == PARTITIONS
+    end_aborts(server)
+    other = uuid4()
+    elected(server, other).settle(0, staged(server, other))
+    assert server.staging == {}
+
+
 def test_an_empty_first_batch_makes_the_sink_known() -> None:
     server, session = Server(), uuid4()
     empty = [Attempted("empty")] * PARTITIONS
@@ -603,6 +619,20 @@ def unnamed_job(server: Server, **more: Any) -> tuple[ElectedCommitter, list[Att
     session = uuid4()
     query = unnamed_query(session)
     return elected(server, session, query, **more), staged(server, session, 0, query)
+
+
+def test_a_job_is_swept_only_when_its_segments_cannot_be_merging() -> None:
+    server = Server()
+    _, dead = unnamed_job(server)
+    lost = dead[0].txn
+    assert lost is not None
+    server.txns[lost].looks_left = 2
+    server.txns[lost].status = Status.ABORTING
+    committer = elected(server)
+    assert sweep(Client(server), "s/t", committer._journal) == 0
+    assert len(server.staging) == PARTITIONS
+    assert sweep(Client(server), "s/t", committer._journal) == 1
+    assert server.staging == {}
 
 
 @pytest.mark.parametrize("step", ["prepared", "committed", "visible"])

@@ -74,6 +74,7 @@ class Status(Enum):
     UNKNOWN = 0
     OPEN = 1
     COMMITTED = 3
+    ABORTING = 4
     ABORTED = 5
 
 
@@ -85,12 +86,16 @@ class Crash(BaseException):
 class Txn:
     status: Status = Status.OPEN
     leased: bool = True
+    looks_left: int = 0
     events: list[bytes] = field(default_factory=list)
 
 
 @dataclass
 class Server:
-    """As much of the server as the protocol touches: one stream and one ledger."""
+    """As much of the server as the protocol touches: one stream and one ledger.
+
+    With ``slow_aborts``, an aborted transaction ends after so many looks at it.
+    """
 
     stream: list[bytes] = field(default_factory=list)
     txns: dict[UUID, Txn] = field(default_factory=dict)
@@ -98,6 +103,7 @@ class Server:
     ledger: list[bytes] = field(default_factory=list)
     ledger_start: int = 0
     merges_backwards: bool = False
+    slow_aborts: int = 0
 
 
 class FakeRevisioned:
@@ -214,7 +220,9 @@ class FakeTransaction:
         self._require(Status.OPEN)
 
     def abort(self) -> None:
-        self._require(Status.OPEN, Status.ABORTED).status = Status.ABORTED
+        txn = self._require(Status.OPEN, Status.ABORTING, Status.ABORTED)
+        txn.looks_left = self.server.slow_aborts
+        txn.status = Status.ABORTING if txn.looks_left else Status.ABORTED
 
     def close(self) -> None:
         self.server.txns[self.txn_id].leased = False
@@ -230,7 +238,12 @@ class FakeClient:
         return FakeTransaction(self.server, txn_id)
 
     def transaction_status(self, stream: str, txn_id: UUID) -> Status:
-        return self.server.txns[txn_id].status
+        txn = self.server.txns[txn_id]
+        if txn.status is Status.ABORTING:
+            txn.looks_left -= 1
+            if txn.looks_left <= 0:
+                txn.status = Status.ABORTED
+        return txn.status
 
     def commit_transaction(
         self, stream: str, txn_id: UUID, *, timestamp: int | None = None, writer_id: UUID | None = None
@@ -258,6 +271,8 @@ class FakeClient:
         return {TXN_SEGMENT: list(lengths.values())} if ids else {}
 
     def delete_staging(self, stream: str, txn_id: UUID, ids: Sequence[UUID]) -> None:
+        # A merge may be in progress.
+        assert self.server.txns[txn_id].status not in (Status.OPEN, Status.ABORTING)
         for each in ids:
             self.server.staging.pop((txn_id, each), None)
 
@@ -682,6 +697,76 @@ def test_attempt_that_outlives_its_batch_is_tidied_by_the_next() -> None:
     driver.run(1)
     assert server.staging == {}
     assert server.txns[txn].status is Status.COMMITTED
+
+
+NEVER = 10**9
+
+
+@pytest.fixture
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits long for the end of a transaction."""
+    monkeypatch.setattr("spark_adapter.commit._END_LIMIT", 0.05)
+
+
+def end_aborts(server: Server) -> None:
+    server.slow_aborts = 0
+    for txn in server.txns.values():
+        if txn.status is Status.ABORTING:
+            txn.status = Status.ABORTED
+
+
+@pytest.mark.parametrize("step", ["claimed", "tidied", "staged"])
+def test_segments_that_may_be_merging_are_left_to_a_later_batch(short_waits: None, step: str) -> None:
+    server = Server()
+    first = Driver(server)
+    first.at[step] = crash
+    with pytest.raises(Crash):
+        first.run(0)
+    (old,) = server.txns
+    first.stage(0, old, 1, [b"late"])
+    left = {each for each in server.staging if each[0] == old}
+    server.slow_aborts = NEVER
+    driver = Driver(server)
+    for batch in range(2):
+        assert driver.run(batch).outcome == "written"
+        assert server.staging.keys() == left
+        assert server.txns[old].status is Status.ABORTING
+    assert list(driver.journal.sink_state.leftovers) == [old]
+    end_aborts(server)
+    assert driver.run(2).outcome == "written"
+    assert (server.staging, driver.journal.sink_state.leftovers) == ({}, {})
+    assert mine(server) == [e for b in range(3) for e in whole_batch("q", b)]
+
+
+def test_a_transaction_that_is_about_to_end_is_waited_for() -> None:
+    server = Server(slow_aborts=4)
+    first = Driver(server)
+    first.at["staged"] = crash
+    with pytest.raises(Crash):
+        first.run(0)
+    driver = Driver(server)
+    deleted: list[int] = []
+    driver.at["tidied"] = lambda: deleted.append(len(server.staging))
+    driver.run(0)
+    assert deleted == [0]
+
+
+@pytest.mark.parametrize("looks", [4, NEVER])
+def test_a_failed_batch_deletes_nothing_that_may_be_merging(short_waits: None, looks: int) -> None:
+    server = Server(slow_aborts=looks)
+    driver = Driver(server)
+
+    def give_up() -> None:
+        raise RetriesExhaustedError("no answer to a merge")
+
+    driver.at["staged"] = give_up
+    with pytest.raises(RetriesExhaustedError, match="to a merge"):
+        driver.run(0)
+    assert len(server.staging) == (2 if looks == NEVER else 0)
+    driver.at.clear()
+    end_aborts(server)
+    assert driver.run(0).outcome == "written"
+    assert server.staging == {}
 
 
 def test_queries_share_a_ledger_and_survive_each_others_compaction() -> None:
