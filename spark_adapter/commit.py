@@ -254,6 +254,11 @@ class BatchCommitter:
         """The id of this driver in the ledger."""
         return self._session
 
+    @property
+    def revision(self) -> Any:
+        """The revision up to which the ledger was last read. While tasks run, their claim was open there."""
+        return self._journal.revision
+
     def run(self, batch: int, write: Callable[[UUID], Sequence[AttemptResult]]) -> BatchReport:
         """Make the batch visible exactly once, regardless of what happened to earlier runs of it.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
+from uuid import UUID
 
 from pravega_wire import Revision, ScopedStream
 from pravega_wire.errors import (
@@ -25,12 +26,14 @@ from spark_adapter.ledger import (
     Record,
     SinkKey,
     SinkState,
+    Snapshot,
+    Staging,
     decode_record,
     encode_record,
     is_unnamed,
 )
 
-__all__ = ["Journal", "Revisioned", "open_ledger"]
+__all__ = ["Journal", "Revisioned", "is_open_since", "open_ledger"]
 
 
 _SNAPSHOT_BYTES = 1 << 20
@@ -98,6 +101,26 @@ def open_ledger(
         ) from error
 
 
+def is_open_since(revisioned: Revisioned, since: Any, key: SinkKey, txn_id: UUID) -> bool:
+    """Return whether a claim is still open: neither PREPARED nor void.
+
+    Only the records after ``since`` are read, because each task asks this.
+
+    :param revisioned: the ledger's revisioned stream.
+    :param since: a revision at which the claim was open.
+    :param key: query, stream and sink name of the claim.
+    :param txn_id: id of its transaction.
+    """
+    try:
+        records = [decode_record(data) for _, data in revisioned.read_from(since)]
+    except SegmentTruncatedError:
+        journal = Journal(revisioned, key)
+        journal.refresh()
+        claim = journal.sink_state.claim
+        return claim is not None and claim.txn == txn_id and claim.prepared is None
+    return all(isinstance(each, Staging | Snapshot) or each.key != key for each in records)
+
+
 class Journal:
     """One driver's view of the ledger: the state up to a revision, and appends at that revision.
 
@@ -127,6 +150,11 @@ class Journal:
     def sink_state(self) -> SinkState:
         """The state of this driver's sink in the ledger, as last read."""
         return self._state.sink(self.key)
+
+    @property
+    def revision(self) -> Any:
+        """The revision up to which the ledger was last read; None if it was not."""
+        return self._revision
 
     @property
     def owner(self) -> tuple[object, ...]:

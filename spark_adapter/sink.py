@@ -254,7 +254,14 @@ class ForeachBatchSink:
             committer = self._open(spark, key, checkpoint, batch_id)
 
             def write(txn: UUID) -> Sequence[AttemptResult]:
-                plan = replace(self._plan, query=query, batch=batch_id, txn=txn, session=committer.session)
+                plan = replace(
+                    self._plan,
+                    query=query,
+                    batch=batch_id,
+                    txn=txn,
+                    session=committer.session,
+                    claimed_at=committer.revision,
+                )
                 return _run_tasks(df, plan)
 
             return committer.run(batch_id, write)

@@ -17,13 +17,14 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql import Row
 
-from pravega_wire import PravegaConfig, ScopedStream
-from pravega_wire.errors import EventTooLargeError, InvalidArgumentError, PravegaError
+from pravega_wire import PravegaConfig, Revision, ScopedStream
+from pravega_wire.errors import EventTooLargeError, FencedError, InvalidArgumentError, PravegaError
 from pravega_wire.protocol.append import MAX_EVENT_BYTES
 from pravega_wire.sync import EventWriter, PravegaClient
 from spark_adapter.clients import HeldClient
 from spark_adapter.commit import AttemptResult
 from spark_adapter.contents import Contents, dump_contents, load_contents
+from spark_adapter.journal import Revisioned, is_open_since
 from spark_adapter.ledger import Staging, encode_record, staging_id
 
 __all__ = ["RESULT_SCHEMA", "Chunk", "Mode", "PartitionWriter", "decode_result"]
@@ -97,6 +98,8 @@ class PartitionWriter:
     :param event_time_col: column with the event time, milliseconds or a timestamp; or None.
     :param staging_made: called when the staging segments exist (``exactly_once`` only); if it raises, they
         are deleted. For a writer that is created in the task.
+    :param claimed_at: a revision of the ledger at which the transaction's claim was open, for a writer
+        without ``staging_made``: the task reads what was recorded since.
     """
 
     config: PravegaConfig
@@ -115,6 +118,7 @@ class PartitionWriter:
     router: Callable[[Row], str | None] | None = None
     event_time_col: str | None = None
     staging_made: Callable[[], None] | None = None
+    claimed_at: Revision | None = None
 
     # --- entry points ---------------------------------------------------------------------------
 
@@ -270,24 +274,39 @@ class PartitionWriter:
                         session=self.session,
                         staging=staging,
                     )
-                    self._register(client, self.ledger, record)
+                    revisioned = stack.enter_context(client.revisioned_stream(self.ledger))
+                    revisioned.write_unconditionally(encode_record(record))
                     writer = stack.enter_context(client.staging_writer(self.stream, self.txn, staging))
-                    if self.staging_made is not None:
-                        try:
-                            self.staging_made()
-                        except PravegaError:
-                            stack.close()
-                            client.delete_staging(self.stream, self.txn, [staging])
-                            raise
+                    try:
+                        self._require_claim(revisioned, record)
+                    except PravegaError:
+                        stack.close()
+                        client.delete_staging(self.stream, self.txn, [staging])
+                        raise
                 self._put(writer, chunk, tally.rows)
                 tally.add(chunk)
             if writer is not None:
                 contents = writer.contents()
         return tally.result(task.partitionId(), staging, contents)
 
-    def _register(self, client: PravegaClient, ledger: ScopedStream, record: Staging) -> None:
-        with client.revisioned_stream(ledger) as revisioned:
-            revisioned.write_unconditionally(encode_record(record))
+    def _require_claim(self, revisioned: Revisioned, record: Staging) -> None:
+        """Check that the new staging segments will be found by the process that ends their transaction.
+
+        While this attempt created them, the other of two speculative attempts may have finished the
+        partition, and the driver may have "deleted" the segments before they existed.
+
+        :raises FencedError: the batch is finished or about to be, or another driver has taken over.
+        """
+        if self.staging_made is not None:
+            self.staging_made()
+        elif self.claimed_at is not None and not is_open_since(
+            revisioned, self.claimed_at, record.key, record.txn
+        ):
+            raise FencedError(
+                f"{record.key}: no more data can be staged for transaction {record.txn}: another attempt has "
+                "finished the partition, or another driver has taken over",
+                transaction=record.txn,
+            )
 
 
 class _BestEffort:

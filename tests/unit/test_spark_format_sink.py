@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, Self
@@ -27,12 +28,24 @@ from pravega_wire.errors import (
     StreamNotFoundError,
 )
 from spark_adapter import format_sink, tasks
+from spark_adapter.commit import AttemptResult
 from spark_adapter.election import Attempted
 from spark_adapter.format_sink import Attempt, Place, _patience, batch_sink
+from spark_adapter.journal import is_open_since
 from spark_adapter.ledger import SinkKey, Staging, decode_record, encode_record, job_query
 from spark_adapter.tasks import PartitionWriter
 from tests.unit.test_spark_election import Client, elected, staged
-from tests.unit.test_spark_ledger import FakeRevisioned, Server, contents_of
+from tests.unit.test_spark_ledger import (
+    Counted,
+    Crash,
+    Driver,
+    FakeRevisioned,
+    FakeTransaction,
+    Server,
+    contents_of,
+    crash,
+)
+from tests.unit.test_spark_tasks import CONFIG
 
 SCHEMA = StructType([StructField("event", BinaryType())])
 
@@ -149,6 +162,11 @@ class Deleting(Whole):
             write_events=lambda batch, routing_keys: events.extend(batch.to_pylist()),
             contents=lambda: contents_of(events),
         )
+
+    def delete_staging(self, stream: Any, txn_id: UUID, ids: Sequence[UUID]) -> None:
+        # An attempt's own segments, which it has not reported: nobody merges them.
+        for each in ids:
+            self.server.staging.pop((txn_id, each), None)
 
     def _put(self, events: Any, *, routing_keys: object) -> None:
         if self.broken_after and len(self.written) >= self.broken_after:
@@ -414,6 +432,84 @@ def test_an_attempt_leaves_no_segments_that_the_ledger_does_not_know(
         list(writer.write_arrow(iter([pa.RecordBatch.from_pydict({"event": [b"x"]})])))
     staging = done[0] if done else None
     assert done == ([staging, "made", "closed", ("deleted", staging)] if ledger_works else [])
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "compacted"),
+    [("nothing", False), ("nothing", True), ("done", False), ("prepared", True), ("taken over", False)],
+)
+def test_an_attempt_that_comes_late_leaves_no_segments(
+    deleting: Deleting, meanwhile: str, compacted: bool
+) -> None:
+    # The driver of ForeachBatchSink passes where it claimed the batch. Another attempt wins while this one
+    # stands between its record in the ledger and its segments.
+    server = deleting.server
+    deleting.there = True
+    driver = Driver(server, compact_after=1000)
+    made = deleting.staging_writer
+    found: list[Any] = []
+
+    def stall(stream: Any, txn: UUID, staging: UUID) -> Any:
+        if meanwhile == "taken over":
+            Driver(server).run(0)
+        elif meanwhile != "nothing":
+            winner = driver.stage(0, txn, 0, [b"x"])
+            driver.at = {"done": stop} if meanwhile == "done" else {"prepared": stop}
+            result = AttemptResult(0, winner, 1, 0, contents_of([b"x"]))
+            with pytest.raises(KeyboardInterrupt):
+                driver.committer._write_in(FakeTransaction(server, txn), 0, lambda: [result])
+        Driver(server, "other").run(0)
+        if compacted:
+            other = Driver(server, "third", compact_after=1)
+            other.run(0)
+        return made(stream, txn, staging)
+
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    def write(txn: UUID) -> list[AttemptResult]:
+        writer = PartitionWriter(
+            config=CONFIG,
+            stream=ScopedStream("s", "t"),
+            mode="exactly_once",
+            ledger=ScopedStream("s", "ledger"),
+            query="q",
+            txn=txn,
+            session=driver.committer.session,
+            claimed_at=driver.committer.revision,
+        )
+        try:
+            found.extend(writer.write_arrow(rows_of([b"x"])))
+        except FencedError as error:
+            found.append(error)
+        raise KeyboardInterrupt
+
+    deleting.staging_writer = stall  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        driver.committer.run(0, write)
+    if meanwhile == "nothing":
+        assert len(server.staging) == 1
+        assert isinstance(found[0], pa.RecordBatch)
+    else:
+        assert server.staging == {}
+        assert "no more data can be staged" in str(found[0])
+
+
+def test_a_task_reads_only_what_was_recorded_since_its_claim() -> None:
+    server = Server()
+    Driver(server).run(0)
+    driver = Driver(server)
+    driver.at["tidied"] = crash
+    with pytest.raises(Crash):
+        driver.run(1)
+    txn = driver.journal.sink_state.claim.txn  # type: ignore[union-attr]
+    driver.stage(1, txn, 0, [b"x"])
+    calls = Counter[str]()
+    counted: Any = Counted(driver.revisioned, calls)
+    since = driver.committer.revision
+    assert since == len(server.ledger) - 1
+    assert is_open_since(counted, since, driver.key, txn)
+    assert calls == {"read_from": 1}
 
 
 def test_a_claim_says_when_the_write_was_planned(client: Whole) -> None:
