@@ -199,7 +199,7 @@ class BatchCommitter:
     :param session: id of this driver; default: a new one.
     :param checkpoint: the engine's own id of the query.
     :param wait_visible: whether to wait until readers see the batch, instead of only until the commit is
-        recorded.
+        recorded. Without it, the next batch waits for that before it is written.
     :param if_forgotten: what to assume about a prepared transaction that the server has no record of, if the
         stream's data does not decide it: ``raise`` fails; ``committed`` and ``aborted`` are decisions of a
         person.
@@ -460,6 +460,7 @@ class BatchCommitter:
         """Run ``write``, then everything after it."""
         results: Sequence[AttemptResult] = ()
         try:
+            self._require_last_visible()
             results = sorted(write(), key=lambda result: result.partition)
             self._reach("staged")
             winners = tuple(each.staging for each in results if each.staging is not None)
@@ -508,6 +509,28 @@ class BatchCommitter:
             txn.close()
         self._finish(prepared, wait=self._wait_visible)
         return prepared, sum(each.nbytes for each in results)
+
+    def _require_last_visible(self) -> None:
+        """Wait until the batch before is visible, if its own run did not.
+
+        A controller that is killed in the middle of a commit may leave it COMMITTING for good, which nobody
+        would notice otherwise.
+
+        :raises PravegaTimeoutError: it is still COMMITTING.
+        """
+        state = self._journal.sink_state
+        if self._wait_visible or state.last_txn is None:
+            return
+        try:
+            self._client.wait_committed(self._stream, state.last_txn)
+        except TransactionUnknownError:
+            log.info("transaction %s ended so long ago that the server has forgotten it", state.last_txn)
+        except PravegaError as error:
+            error.add_note(
+                f"It is about batch {state.last_done} of {self._key}, which is DONE; see "
+                'docs/exactly-once.md, "A transaction that stays COMMITTING".'
+            )
+            raise
 
     def _check_merged(
         self, txn: UUID, parts: Sequence[Contents], merged: Mapping[int, Sequence[int]]

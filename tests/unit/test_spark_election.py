@@ -554,6 +554,17 @@ def test_withdrawing_deletes_nothing_that_may_be_merging(monkeypatch: pytest.Mon
     assert server.staging == {}
 
 
+def test_a_commit_that_is_not_carried_out_is_noticed_by_the_next_batch() -> None:
+    server, session = Server(), uuid4()
+    elected(server, session, wait_visible=False).settle(0, staged(server, session))
+    (first,) = server.txns
+    server.txns[first].status = Status.COMMITTING
+    attempts = staged(server, session, 1)
+    with pytest.raises(PravegaTimeoutError):
+        elected(server, session, wait_visible=False).settle(1, attempts)
+    assert server.stream == whole_batch(QUERY, 0)
+
+
 def test_an_empty_first_batch_makes_the_sink_known() -> None:
     server, session = Server(), uuid4()
     empty = [Attempted("empty")] * PARTITIONS

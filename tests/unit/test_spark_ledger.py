@@ -73,6 +73,7 @@ TXN_SEGMENT, COMMITTED_SEGMENT = 5 << 32, 7 << 32
 class Status(Enum):
     UNKNOWN = 0
     OPEN = 1
+    COMMITTING = 2
     COMMITTED = 3
     ABORTING = 4
     ABORTED = 5
@@ -254,6 +255,11 @@ class FakeClient:
             self.server.stream.extend(txn.events)
 
     def wait_committed(self, stream: str, txn_id: UUID) -> None:
+        status = self.server.txns[txn_id].status
+        if status is Status.COMMITTING:
+            raise PravegaTimeoutError(f"{txn_id} is still committing")
+        if status is Status.UNKNOWN:
+            raise TransactionUnknownError(f"{txn_id} is not known")
         FakeTransaction(self.server, txn_id)._require(Status.COMMITTED)
 
     def abort_transaction(self, stream: str, txn_id: UUID) -> None:
@@ -303,6 +309,7 @@ class Driver:
         if_forgotten: str = "raise",
         new_ledger: bool = False,
         compact_after: int = 7,
+        wait_visible: bool = True,
         version: int = 3,
     ) -> None:
         self.server, self.query = server, query
@@ -318,6 +325,7 @@ class Driver:
             lease_ms=60_000,
             checkpoint=checkpoint,
             new_ledger=new_ledger,
+            wait_visible=wait_visible,
             if_forgotten=if_forgotten,  # type: ignore[arg-type]  # a plain string from the test
             hook=self._hook,
         )
@@ -659,6 +667,28 @@ def test_only_data_that_is_gone_leaves_a_forgotten_transaction_undecided(
             return
         report = Driver(server, if_forgotten=answer).run(0)
     assert report.outcome == ("recovered" if answer == "committed" else "written")
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["same driver", "started again"])
+def test_a_commit_that_nobody_waited_for_is_noticed_if_it_is_not_carried_out(again: bool) -> None:
+    server = Server()
+    driver = Driver(server, wait_visible=False)
+    driver.run(0)
+    (first,) = server.txns
+    server.txns[first].status = Status.COMMITTING
+    if again:
+        driver = Driver(server, wait_visible=False)
+    with pytest.raises(PravegaTimeoutError, match="still committing") as caught:
+        driver.run(1)
+    assert "about batch 0 of query 'q'" in caught.value.__notes__[0]
+    assert [txn.status for txn in server.txns.values()] == [Status.COMMITTING, Status.ABORTED]
+    assert mine(server) == whole_batch("q", 0)
+    server.txns[first].status = Status.COMMITTED
+    assert driver.run(1).outcome == "written"
+    for txn in server.txns.values():
+        txn.status = Status.UNKNOWN
+    assert driver.run(2).outcome == "written"
+    assert mine(server) == [e for b in range(3) for e in whole_batch("q", b)]
 
 
 def test_staged_data_that_is_gone_is_not_committed() -> None:
