@@ -227,7 +227,8 @@ OPTIONS = (
         "event_time_col",
         "",
         "column with the event time, a timestamp or integer milliseconds; the largest value of a batch is "
-        "noted with its commit, so that the server makes watermarks (`exactly_once`)",
+        "noted with its commit, so that the server makes watermarks (`exactly_once`); a null and -2^63 mean "
+        "none",
         uses=WRITES,
     ),
     Option(

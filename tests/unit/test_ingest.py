@@ -110,7 +110,7 @@ class FakeController:
         return self.states.get(txn_id, TxnStatus.UNKNOWN)
 
     async def commit_transaction(
-        self, scope: str, stream: str, txn_id: UUID, *, timestamp: int | None = None
+        self, scope: str, stream: str, txn_id: UUID, *, writer_id: str = "", timestamp: int | None = None
     ) -> bool:
         await trio.lowlevel.checkpoint()
         self.commits.append(txn_id)
