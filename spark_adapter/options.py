@@ -286,8 +286,8 @@ OPTIONS = (
     Option(
         "read_after_write_consistency",
         "`true`",
-        "`false`: a batch counts as done when its commit is recorded, shortly before readers see it "
-        "(`exactly_once`; no effect otherwise)",
+        "`false`: a batch counts as done when its commit is recorded, shortly before readers see it; "
+        "the next batch waits for that (`exactly_once`; no effect otherwise)",
         ("read_after_write",),
         uses=WRITES,
     ),

@@ -346,7 +346,7 @@ def test_run_that_is_cancelled_while_it_commits_does_not_abort() -> None:
         client, journal = FakeClient(), FakeJournal()
         controller, aborts = client.controller, []
 
-        async def slow(scope: str, stream: str, txn_id: UUID, *, timestamp: int | None = None) -> bool:
+        async def slow(scope: str, stream: str, txn_id: UUID, **more: object) -> bool:
             scope_.cancel()
             await trio.sleep_forever()
             raise AssertionError
