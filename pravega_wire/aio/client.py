@@ -1674,11 +1674,17 @@ class ReaderGroup(ReaderGroupBase):
         await self._call(self._twin.update_retention_stream_cut, listed(cuts))
 
     def segment_counts(self) -> AsyncGenerator[int, None]:
-        """Yield the number of segments that the group reads or will read: now, and after each change."""
+        """Yield the number of segments that the group reads or will read: now, and after each change.
+
+        :raises ClosedError: the group was closed before or during this call.
+        """
         return crossing(self._portal, self._twin.segment_counts())
 
     async def wait_for_end_of_data(self) -> None:
-        """Wait until the group has read everything it will ever read (up to end cuts, or sealed streams)."""
+        """Wait until the group has read everything it will ever read (up to end cuts, or sealed streams).
+
+        :raises ClosedError: the group was closed before or during this call.
+        """
         await self._call(self._twin.wait_for_end_of_data)
 
     async def aclose(self) -> None:

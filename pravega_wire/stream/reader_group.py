@@ -55,6 +55,7 @@ from pravega_wire.protocol.group_state import (
     RemoveOutstandingCheckpoints,
     UpdatingConfig,
 )
+from pravega_wire.segment.handles import Waiters
 from pravega_wire.serializers import BytesSerializer, Serializer
 from pravega_wire.stream import batch
 from pravega_wire.stream.callers import in_place
@@ -168,10 +169,10 @@ class ReaderGroup:
 
     def __init__(self, link: GroupLink) -> None:
         self._link = link
-        self._closed = False
+        self._waiters = Waiters(f"reader group {link.group} is closed")
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else f"open, {self._link.reader_count} readers"
+        state = "closed" if self._waiters.closed else f"open, {self._link.reader_count} readers"
         return f"<ReaderGroup {self.name}, {state}>"
 
     @property
@@ -656,8 +657,12 @@ class ReaderGroup:
     # --- notifications --------------------------------------------------------------------------
 
     async def segment_counts(self) -> AsyncGenerator[int, None]:
-        """Yield the number of segments that the group reads or will read: now, and after each change."""
-        link = await GroupLink.open(self._link.core, self._link.group)
+        """Yield the number of segments that the group reads or will read: now, and after each change.
+
+        :raises ClosedError: the group was closed before or during this call.
+        """
+        with self._waiters.waiting():
+            link = await GroupLink.open(self._link.core, self._link.group)
         try:
             last = -1
             while True:
@@ -665,13 +670,17 @@ class ReaderGroup:
                 if count != last:
                     last = count
                     yield count
-                await link.wait_for_updates()
+                with self._waiters.waiting():
+                    await link.wait_for_updates()
         finally:
             with trio.CancelScope(shield=True):
                 await link.aclose()
 
     async def wait_for_end_of_data(self) -> None:
-        """Wait until the group has read everything it will ever read (up to end cuts, or sealed streams)."""
+        """Wait until the group has read everything it will ever read (up to end cuts, or sealed streams).
+
+        :raises ClosedError: the group was closed before or during this call.
+        """
         async with aclosing(self.segment_counts()) as counts:
             async for count in counts:
                 if count == 0 and (await self._link.fetch()).end_of_data:
@@ -681,7 +690,7 @@ class ReaderGroup:
 
     async def aclose(self) -> None:
         """Release the connections. Readers have their own and stay open."""
-        self._closed = True
+        self._waiters.close()
         await self._link.aclose()
 
     async def __aenter__(self) -> Self:

@@ -1976,7 +1976,10 @@ class ReaderGroup(ReaderGroupBase):
         self._call(timeout, self._twin.update_retention_stream_cut, listed(cuts))
 
     def segment_counts(self) -> Generator[int, None, None]:
-        """Yield the number of segments that the group reads or will read: now, and after each change."""
+        """Yield the number of segments that the group reads or will read: now, and after each change.
+
+        :raises ClosedError: the group was closed before or during this call.
+        """
         return blocking(self._portal, self._twin.segment_counts())
 
     def wait_for_end_of_data(self, *, timeout: float | None = None) -> None:
@@ -1984,6 +1987,7 @@ class ReaderGroup(ReaderGroupBase):
 
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
             None, the default, sets no limit.
+        :raises ClosedError: the group was closed before or during this call.
         """
         self._call(timeout, self._twin.wait_for_end_of_data)
 

@@ -1244,3 +1244,27 @@ def test_the_blocking_twin(config: PravegaConfig) -> None:
             assert next(counts) == 0
             counts.close()
             group.wait_for_end_of_data()
+
+
+async def test_closing_a_group_ends_what_waits_for_its_changes(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("s")
+        await client.create_reader_group("g", ["s"])
+        group = await client.reader_group("g")
+        ended = []
+
+        async def wait() -> None:
+            with pytest.raises(ClosedError, match=r"reader group .*/g is closed"):
+                await group.wait_for_end_of_data()
+            ended.append(True)
+
+        async with trio.open_nursery() as nursery:
+            counts = group.segment_counts()
+            assert await anext(counts) == 1
+            nursery.start_soon(wait)
+            await trio.testing.wait_all_tasks_blocked()
+            await group.aclose()
+            with pytest.raises(ClosedError):
+                await anext(counts)
+        await wait()
+        assert ended == [True, True]
