@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 URI = "tcp://localhost:9090"
 PROJECT = "pravega-wire-test"
 CLUSTER = {"zookeeper", "bookie", "controller", "store-0", "store-1"}
+PORTS = {2181, 3181, 9090, 9091, 12345, 12346, 6061, 6062}
 VOLUMES = {f"{PROJECT}_{name}" for name in ("zookeeper-data", "zookeeper-log", "bookie", "storage")}
 
 Until = Callable[[Callable[[], Any], str], Any]
@@ -124,16 +125,16 @@ def listening() -> set[int]:
     return {int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == "0A"}
 
 
-def test_a_cluster_keeps_its_data_when_it_is_taken_down(compose: Compose) -> None:
+def test_a_cluster_keeps_its_data_when_it_is_taken_down(compose: Compose, until: Until) -> None:
     volumes, ports = compose.volumes(), listening()
     compose("--profile", "cluster", "up", "-d")
     assert compose.containers().keys() == CLUSTER
     compose.wait_healthy()
     wait_ready(URI, seconds=600)
-    taken = listening() - ports
-    assert {2181, 3181, 9090, 9091, 12345, 12346, 6061, 6062} <= taken
+    # The HTTP ports of the controller and the stores may open seconds after scopes can be created.
+    until(lambda: listening() - ports >= PORTS, f"ports {sorted(PORTS)} to be open")
     # ZooKeeper and BookKeeper take one more port each, wherever one is free.
-    assert {port for port in taken if port < 32768} == {2181, 3181, 9090, 9091, 12345, 12346, 6061, 6062}
+    assert {port for port in listening() - ports if port < 32768} == PORTS
     events = sorted(b"event %d" % number for number in range(10_000))
     write("kept", events)
     compose("--profile", "cluster", "down")
