@@ -117,6 +117,7 @@ class ReadJob:
         self.kills = self.scales = self.truncations = 0
         self._turns = cycle(self.streams)
         self._seen: set[Path] = set()
+        self._stored: set[str] = set()
         self._last = -1  # the last batch with the limits of the plan
         self.error: Exception | None = None
         self._counts = cycle((3, 2, 5, 4))
@@ -165,9 +166,8 @@ class ReadJob:
         """Truncate every stream where it ends now, when no restart will ask for what was before."""
         cuts = [(stream, self.client.tail(stream)) for stream in self.streams]
         wanted = set(self.written)
-        while wanted:
+        while not wanted <= self._found():
             driver.until("stored")
-            wanted -= self._found()
         for _ in range(2):  # of these Spark may run the second again, whose start is behind the cuts
             driver.until("stored")
         for stream, cut in cuts:
@@ -175,9 +175,11 @@ class ReadJob:
         self.truncations += 1
 
     def _found(self) -> set[str]:
-        new = set(self.target.glob("*.json")) - self._seen
-        self._seen |= new
-        return {row[2] for path in new for row in json.loads(path.read_text())}
+        """All events that the target has so far."""
+        for path in set(self.target.glob("*.json")) - self._seen:
+            self._seen.add(path)
+            self._stored.update(row[2] for row in json.loads(path.read_text()))
+        return self._stored
 
     @contextmanager
     def driver(self, **changes: Any) -> Iterator[Driver]:
