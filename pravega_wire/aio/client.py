@@ -1087,6 +1087,11 @@ class RoutedWriter(RoutedWriterBase):
         """Unacknowledged bytes, event headers included."""
         return self._twin.outstanding_bytes
 
+    @property
+    def failed_or_waiting(self) -> bool:
+        """Whether some events may not be stored."""
+        return self._twin.failed_or_waiting
+
     def metrics(self) -> WriterMetrics:
         """Return the counters and latencies since the writer was opened."""
         return self._twin.metrics()
@@ -1321,6 +1326,8 @@ class Transaction(TransactionBase):
             continues in another process.
         :raises TransactionAbortedError: the transaction was aborted or its lease expired. None of its events
             is visible.
+        :raises TransactionNotOpenError: this object was closed, or tried to abort, before everything that was
+            written through it was stored. The commit was not sent.
         """
         await self._call(self._twin.commit, timestamp, writer_id=writer_id)
 

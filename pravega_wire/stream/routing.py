@@ -651,6 +651,11 @@ class RoutedWriter:
         """Unacknowledged bytes, event headers included."""
         return self._outstanding
 
+    @property
+    def failed_or_waiting(self) -> bool:
+        """Whether some events may not be stored."""
+        return self._error is not None or self._outstanding > 0
+
     # --- called by the appenders ----------------------------------------------------------------
 
     def metrics(self) -> WriterMetrics:

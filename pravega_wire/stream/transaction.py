@@ -7,14 +7,16 @@ import math
 import zlib
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from typing import NamedTuple, Self, cast
+from typing import Final, NamedTuple, Self, cast
 from uuid import UUID, uuid4
 
 import trio
 
+from pravega_wire.checks import check_event_time
 from pravega_wire.controller.tokens import Access
 from pravega_wire.controller.types import PingStatus, SegmentWithRange, TxnStatus
 from pravega_wire.errors import (
+    AuthError,
     InvalidArgumentError,
     NoSuchSegmentError,
     PravegaError,
@@ -60,6 +62,9 @@ _COMMIT_AGAIN, _COMMIT_AGAIN_LONGEST = 2.0, 10.0
 No commit takes this long on a healthy server, so this costs nothing there. A commit that is stuck sometimes
 needs several requests.
 """
+
+_LEAVING_SECONDS: Final = 10
+"""How long leaving a block waits for the abort; this wait cannot be cancelled."""
 
 
 class _TransactionWriter(RoutedWriter):
@@ -167,9 +172,12 @@ class Transaction:
         self._core = core
         self._writer: _TransactionWriter | None = None
         self._open = True
+        self._incomplete = False
         self._committing = False
         self._lost: TransactionError | None = None
         self._pinging = trio.CancelScope()
+        # Its creation was awaited; the client may have been closed in the meantime.
+        core.check_open()
         core.nursery.start_soon(self._keep_alive, name=f"lease of transaction {txn_id}")
 
     @property
@@ -255,6 +263,7 @@ class Transaction:
             raise self._not_open(None, "takes no more events")
         if self._lost is not None:
             raise self._lost
+        self._core.check_open()
         if self._writer is None:
             self._writer = _TransactionWriter(
                 self._core,
@@ -335,10 +344,13 @@ class Transaction:
     # --- the end --------------------------------------------------------------------------------
 
     def _finish(self) -> None:
+        if self._writer is not None:
+            if self._open:
+                # Events that are not stored by now never will be.
+                self._incomplete = self._writer.failed_or_waiting
+            self._writer._stop()
         self._open = False
         self._pinging.cancel()
-        if self._writer is not None:
-            self._writer._stop()
 
     async def commit(self, timestamp: int | None = None, *, writer_id: UUID | None = None) -> None:
         """Flush, then make the events visible together. Returns when the controller has recorded the commit.
@@ -359,13 +371,25 @@ class Transaction:
             continues in another process.
         :raises TransactionAbortedError: the transaction was aborted or its lease expired. None of its events
             is visible.
+        :raises TransactionNotOpenError: this object was closed, or tried to abort, before everything that was
+            written through it was stored. The commit was not sent.
         """
+        if timestamp is not None:
+            check_event_time("timestamp", timestamp)
         if self._open:
             await self.flush()
+        elif self._incomplete:
+            why = await explain(self._core, self.stream, self.txn_id, "committed")
+            if isinstance(why, TransactionAbortedError | TransactionUnknownError):
+                raise why
+            raise self._not_open(
+                None, "cannot be committed: it was closed before all events written to it were stored"
+            )
         self._committing = True
         try:
             await commit_transaction(self._core, self.stream, self.txn_id, timestamp, writer_id)
-        except TransactionError:
+        except (TransactionError, InvalidArgumentError, AuthError):
+            # The controller has refused, or was not asked.
             self._committing = False
             raise
         self._finish()
@@ -412,14 +436,23 @@ class Transaction:
             # The commit may have been recorded. An abort could conflict with it, so leave it to the server.
             self._finish()
         elif self._open:
-            with trio.CancelScope(shield=True), trio.move_on_after(10):
+            failure: PravegaError = PravegaTimeoutError(
+                f"aborting transaction {self.txn_id} on {self.stream}: no answer in {_LEAVING_SECONDS} s; "
+                f"its lease of {self.lease_ms / 1000:g} s ends it",
+                scope=self.stream.scope,
+                stream=self.stream.name,
+                transaction=self.txn_id,
+            )
+            with trio.CancelScope(shield=True), trio.move_on_after(_LEAVING_SECONDS):
                 try:
                     await self.abort()
-                except PravegaError as failure:
-                    if kind is None:
-                        raise
-                    # The exception that ended the block is the one that its caller should see.
-                    log.info("%r was not aborted: %s", self, failure)
+                    return
+                except PravegaError as error_of_abort:
+                    failure = error_of_abort
+            if kind is None:
+                raise failure
+            # The exception that ended the block is the one that its caller should see.
+            log.info("%r was not aborted: %s", self, failure)
 
 
 def _named(kind: type[TransactionError], stream: ScopedStream, txn_id: UUID, what: str) -> TransactionError:

@@ -1274,6 +1274,11 @@ class RoutedWriter(RoutedWriterBase):
         """Unacknowledged bytes, event headers included."""
         return self._outstanding_bytes
 
+    @property
+    def failed_or_waiting(self) -> bool:
+        """Whether some events may not be stored."""
+        return self._twin.failed_or_waiting
+
     def metrics(self) -> WriterMetrics:
         """Return the counters and latencies since the writer was opened."""
         return self._metrics()
@@ -1563,6 +1568,8 @@ class Transaction(TransactionBase):
             harmless, and leaving the block does not abort the transaction.
         :raises TransactionAbortedError: the transaction was aborted or its lease expired. None of its events
             is visible.
+        :raises TransactionNotOpenError: this object was closed, or tried to abort, before everything that was
+            written through it was stored. The commit was not sent.
         """
         self._call(timeout, self._twin.commit, timestamp, writer_id=writer_id)
 

@@ -392,6 +392,50 @@ async def test_events_that_are_waited_for_tell_how_the_transaction_ended(
         await txn.aclose()
 
 
+async def test_a_part_of_a_transaction_is_not_committed(config: PravegaConfig) -> None:
+    """What was not stored when the object was closed is lost, so the rest must not become visible."""
+    async with open_client(config) as client:
+        await client.create_stream("t", 2)
+        txn = await client.begin_transaction("t")
+        await (await txn.write_event(b"stored", "k")).wait()
+        acks = [await txn.write_event(b"lost" * 1000, "k") for _ in range(1000)]
+        await txn.aclose()
+        assert acks[-1].error is not None
+        with pytest.raises(TransactionNotOpenError, match=f"{txn.txn_id} .* was closed before all events"):
+            await txn.commit()
+        assert await txn.status() is TxnStatus.OPEN
+        await txn.abort()
+        with pytest.raises(TransactionAbortedError):
+            await txn.commit()
+
+        flushed = await client.begin_transaction("t")
+        await flushed.write_event(b"whole", "k")
+        await flushed.flush()
+        await flushed.aclose()
+        for _ in range(3):
+            await flushed.commit()
+        await flushed.wait_committed()
+        assert await all_events(client, "t") == [b"whole"]
+
+
+async def test_a_commit_that_was_not_sent_leaves_the_transaction_to_be_aborted(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("t", 1)
+        with pytest.raises(InvalidArgumentError, match="timestamp"):
+            async with client.begin_transaction("t") as txn:
+                await txn.write_event(b"never", "k")
+                await txn.commit("noon")  # type: ignore[arg-type]
+        assert await txn.status() in (TxnStatus.ABORTING, TxnStatus.ABORTED)
+
+
+async def test_a_transaction_outlives_its_client_only_by_id(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("t", 1)
+        txn = await client.begin_transaction("t")
+    with pytest.raises(ClosedError, match="the client is closed"):
+        await txn.write_event(b"late", "k")
+
+
 async def test_event_times_of_transactions_make_watermarks(config: PravegaConfig) -> None:
     async with open_client(config) as client:
         await client.create_stream("timed")

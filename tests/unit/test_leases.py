@@ -14,6 +14,7 @@ from pravega_wire import ScopedStream
 from pravega_wire.controller.types import PingStatus
 from pravega_wire.errors import (
     ConnectionLostError,
+    PravegaTimeoutError,
     TransactionError,
     TransactionExpiredError,
     TransactionNotOpenError,
@@ -43,7 +44,7 @@ def pings_in_a_minute(controller: Controller) -> tuple[int, TransactionError | N
 
     async def main() -> tuple[int, TransactionError | None]:
         async with trio.open_nursery() as nursery:
-            core: Any = SimpleNamespace(nursery=nursery, controller=controller)
+            core: Any = SimpleNamespace(nursery=nursery, controller=controller, check_open=lambda: None)
             transaction = Transaction(core, ScopedStream("s", "t"), uuid4(), (), 16_000)
             await trio.sleep(61)
             await transaction.aclose()
@@ -80,3 +81,27 @@ def test_a_transaction_that_has_ended_is_renewed_no_more(
     pings, lost = pings_in_a_minute(Controller(PingStatus.OK, answer))
     assert pings == 2
     assert isinstance(lost, kind)
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_leaving_the_block_says_that_the_abort_was_not_answered(failed: bool) -> None:
+    class SilentController(Controller):
+        async def abort_transaction(self, scope: str, stream: str, txn_id: object) -> bool:
+            await trio.sleep_forever()
+            raise AssertionError
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            core: Any = SimpleNamespace(
+                nursery=nursery,
+                controller=SilentController(PingStatus.OK),
+                check_open=lambda: None,
+                config=SimpleNamespace(operation_timeout=120.0),
+            )
+            async with Transaction(core, ScopedStream("s", "t"), uuid4(), (), 16_000):
+                if failed:
+                    raise KeyError("the program's own")
+
+    kind, what = (KeyError, "own") if failed else (PravegaTimeoutError, "aborting transaction .* on s/t")
+    with pytest.RaisesGroup(pytest.RaisesExc(kind, match=what)):
+        trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
