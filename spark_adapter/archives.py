@@ -20,7 +20,7 @@ from pravega_wire.checks import check_count
 from pravega_wire.cuts import Bound, OnTruncated
 from pravega_wire.errors import ArchiveError, PravegaError
 from spark_adapter.clients import HeldClient
-from spark_adapter.planning import divided
+from spark_adapter.planning import MOST_PARTITIONS, divided
 from spark_adapter.versions import needs_classic
 
 __all__ = ["archive_stream", "restore_stream", "verify_archive"]
@@ -81,7 +81,7 @@ def archive_stream(
     """
     _check(spark)
     if min_partitions is not None:
-        check_count("min_partitions", min_partitions)
+        check_count("min_partitions", min_partitions, highest=MOST_PARTITIONS)
     folder = _absolute(directory)
     with (
         HeldClient(config) as client,

@@ -29,6 +29,7 @@ from pravega_wire.errors import (
     ScopeNotFoundError,
     TransactionError,
 )
+from pravega_wire.sync import RevisionedStream
 from spark_adapter.clients import HeldClient, client_for
 from spark_adapter.commit import AttemptResult, BatchReport
 from spark_adapter.creating import ensure_stream
@@ -406,8 +407,10 @@ class _journal:
         self._taken: tuple[Journal, Any, HeldClient] | None = None
 
     def __enter__(self) -> Journal:
-        self._taken = _journals.pop(self._key, None) or self._open()
+        kept = _journals.pop(self._key, None)
+        self._taken = kept or self._open()
         journal, _, _ = self._taken
+        journal.reopen = None if kept is None else self._reopen
         journal.key = SinkKey(self._place.query, str(self._options.stream), self._options.sink_name)
         return journal
 
@@ -421,22 +424,46 @@ class _journal:
                 dropped.append(_journals.pop(next(iter(_journals))))
         self._taken = None
         for _, revisioned, held in dropped:
-            try:
-                revisioned.close()
-            except PravegaError as failure:
-                log.info("a ledger was not closed: %s", failure)
+            _close(revisioned)
             held.close()
 
     def _open(self) -> tuple[Journal, Any, HeldClient]:
-        options, place = self._options, self._place
-        held, ledger = HeldClient(options.config), options.ledger
-        assert ledger is not None
-        key = SinkKey(place.query, str(options.stream), options.sink_name)
-        revisioned = open_ledger(
-            held.client, ledger, key, place.batch, new_ledger=options.new_ledger, say="new_ledger=true"
-        )
-        journal = Journal(revisioned, key, name=str(ledger), compact_after=options.compact_after)
+        options = self._options
+        held = HeldClient(options.config)
+        try:
+            revisioned = self._open_ledger(held)
+        except PravegaError:
+            held.close()
+            raise
+        key = SinkKey(self._place.query, str(options.stream), options.sink_name)
+        journal = Journal(revisioned, key, name=str(options.ledger), compact_after=options.compact_after)
         return journal, revisioned, held
+
+    def _open_ledger(self, held: HeldClient) -> RevisionedStream[bytes]:
+        options, place = self._options, self._place
+        assert options.ledger is not None
+        key = SinkKey(place.query, str(options.stream), options.sink_name)
+        return open_ledger(
+            held.client, options.ledger, key, place.batch, new_ledger=options.new_ledger,
+            say="new_ledger=true",
+        )  # fmt: skip
+
+    def _reopen(self) -> RevisionedStream[bytes]:
+        """Open the ledger that replaces the deleted one, as a process does that has not used it before."""
+        assert self._taken is not None
+        journal, deleted, held = self._taken
+        log.info("ledger %s was deleted since it was last used here", self._options.ledger)
+        revisioned = self._open_ledger(held)
+        self._taken = journal, revisioned, held
+        _close(deleted)
+        return revisioned
+
+
+def _close(revisioned: Any) -> None:
+    try:
+        revisioned.close()
+    except PravegaError as failure:
+        log.info("a ledger was not closed: %s", failure)
 
 
 # --- the writers ----------------------------------------------------------------------------------

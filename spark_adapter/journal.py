@@ -11,6 +11,8 @@ from pravega_wire.errors import (
     CorruptedStateError,
     FencedError,
     InvalidArgumentError,
+    NoSuchSegmentError,
+    NotFoundError,
     PravegaTimeoutError,
     ScopeNotFoundError,
     SegmentTruncatedError,
@@ -75,6 +77,10 @@ def open_ledger(
     """
     try:
         return client.revisioned_stream(ledger)
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(
+            f"the ledger of {key} cannot be {ledger}: {error}; correct ledger_stream"
+        ) from error
     except StreamNotFoundError as error:
         if batch > 0 and not new_ledger and not client.stream_exists(ledger):
             raise InvalidArgumentError(
@@ -129,6 +135,8 @@ class Journal:
     :param name: name of the ledger, for messages.
     :param compact_after: number of records after which a snapshot replaces them. Other queries and sinks may
         share the ledger: the snapshot contains their state too.
+    :ivar reopen: opens the ledger again if the next :meth:`refresh` finds that it was deleted; None if that
+        is an error. Set it on a journal that was kept: the ledger may have been deleted in the meantime.
     """
 
     def __init__(
@@ -136,6 +144,7 @@ class Journal:
     ) -> None:
         self.key = key
         self.name = name
+        self.reopen: Callable[[], Revisioned] | None = None
         self._revisioned = revisioned
         self._compact_after = compact_after
         self._state = LedgerState()
@@ -169,11 +178,16 @@ class Journal:
 
         If another driver has compacted the ledger since, everything in it is read again.
         """
+        reopen, self.reopen = self.reopen, None
         if self._revision is not None:
             try:
                 return self._read_from(self._revision)
             except SegmentTruncatedError:
                 self._revision = None
+            except (NoSuchSegmentError, NotFoundError):
+                if reopen is None:
+                    raise
+                self._revisioned, self._revision = reopen(), None
         while True:
             self._state = LedgerState()
             try:
@@ -192,7 +206,8 @@ class Journal:
         except CorruptedStateError as error:
             # The record does not know where it was read.
             raise CorruptedStateError(
-                f"ledger {self.name or '(without a name)'}, after {_shown(revision)}: {error}",
+                f"ledger {self.name or '(without a name)'}, after {_shown(revision)}: {error}. "
+                "If this stream is not a ledger, correct ledger_stream",
                 transaction=error.transaction,
             ) from error
         self._revision = revision

@@ -10,12 +10,14 @@ import difflib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, Self, TypeAlias, get_args
 
 from pravega_wire import Credentials, PravegaConfig, ScopedStream, SegmentRange
-from pravega_wire.checks import check_bytes, check_count, check_seconds
+from pravega_wire.checks import INT64_MAX, check_bytes, check_count, check_seconds
 from pravega_wire.errors import InvalidArgumentError
 from spark_adapter.choice import Bounds, StreamChoice, bounds_of, choice_of
+from spark_adapter.planning import MOST_PARTITIONS
 
 __all__ = [
     "COLUMNS",
@@ -175,8 +177,8 @@ OPTIONS = (
     Option(
         "min_partitions",
         "(one for each segment)",
-        "split the largest ranges, between events, until there are at least this many partitions; costs one "
-        "pass over their data on the driver",
+        "split the largest ranges, between events, until there are at least this many partitions (at most "
+        "1 000 000); costs one pass over their data on the driver",
         ("minPartitions",),
         uses=READS,
     ),
@@ -509,7 +511,7 @@ class ReadOptions:
             byte_count("max_bytes_per_trigger", given.get("max_bytes_per_trigger")),
             count("max_events_per_trigger", given.get("max_events_per_trigger")),
             _seconds("stream_discovery_interval", given.get("stream_discovery_interval", "60")),
-            count("min_partitions", given.get("min_partitions")),
+            count("min_partitions", given.get("min_partitions"), MOST_PARTITIONS),
         )
 
 
@@ -643,9 +645,9 @@ def schema_of(columns: Iterable[str] = COLUMNS) -> str:
     return ", ".join(f"`{name}` {_COLUMN_TYPES[name]}" for name in columns)
 
 
-def count(name: str, text: str | None) -> int | None:
+def count(name: str, text: str | None, highest: int = INT64_MAX) -> int | None:
     """Return the positive whole number in an option's text, or None if the option is not set."""
-    return _number(name, text, check_count)
+    return _number(name, text, partial(check_count, highest=highest))
 
 
 def byte_count(name: str, text: str | None) -> int | None:

@@ -174,6 +174,7 @@ class StreamPlanner:
 
         :raises StreamNotFoundError: a stream does not exist.
         :raises InvalidArgumentError: the start is a time, and a stream has no watermarks.
+        :raises InvalidStreamCutError: a stream's end is before its start.
         """
         if self._initial is None:
             client = self._open()
@@ -189,8 +190,24 @@ class StreamPlanner:
             ends = self._ends_of(client, list(cuts))
             if self.options.end.word == "latest":
                 cuts = {stream: cut for stream, cut in cuts.items() if stream in ends}
+            for stream, cut in cuts.items():
+                self._require_before_end(client, stream, cut)
             self._initial = StreamOffset(cuts, cuts, ends).to_dict()
         return self._initial
+
+    def _require_before_end(self, client: PravegaClient, stream: ScopedStream, start: StreamCut) -> None:
+        """Check that a new query has something to read before its end.
+
+        Later its end may be changed to one that it has passed: then it reads nothing more.
+        """
+        end = self.options.end.cut_of(stream)
+        if end is not None and end != start and self._is_over(client, start, end):
+            raise InvalidStreamCutError(
+                f"option 'end_stream_cut': {end} is before the query's start {start}, so nothing of stream "
+                f"{stream} would ever be read",
+                scope=stream.scope,
+                stream=stream.name,
+            )
 
     def _make_missing(self, client: PravegaClient) -> None:
         if self._creation is not None:

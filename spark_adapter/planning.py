@@ -11,7 +11,13 @@ from pravega_wire.checks import check_count
 from pravega_wire.cuts import OnTruncated
 from pravega_wire.sync import PravegaClient
 
-__all__ = ["cut_at", "divided", "pieces_for", "ranges_to_read"]
+__all__ = ["MOST_PARTITIONS", "cut_at", "divided", "pieces_for", "ranges_to_read"]
+
+MOST_PARTITIONS = 1_000_000
+"""The largest ``min_partitions``. Spark's driver keeps a few kilobytes for each task of a job."""
+
+_LEAST_EVENT_BYTES = 8
+# The header of an event, which may be empty.
 
 _LOOKED_AT = 16
 # Possible boundaries for each piece of a range: the sizes of pieces with small events differ by a sixteenth.
@@ -40,10 +46,10 @@ def ranges_to_read(
         ranges that are split further because the largest hold only a few events.
     :raises DataLossError: data was truncated.
     :raises InvalidStreamCutError: a cut does not match the stream.
-    :raises InvalidArgumentError: a number is not positive.
+    :raises InvalidArgumentError: a number is not positive, or ``min_partitions`` exceeds a million.
     """
     if min_partitions is not None:
-        check_count("min_partitions", min_partitions)
+        check_count("min_partitions", min_partitions, highest=MOST_PARTITIONS)
     ranges = client.segment_ranges(
         stream, start, end, on_truncated=on_truncated, max_range_bytes=max_partition_bytes
     )
@@ -57,6 +63,8 @@ def divided(
     found = list(ranges)
     if min_partitions is None:
         return found
+    # There cannot be more pieces than events, and each of those has a header.
+    min_partitions = min(min_partitions, sum(max(1, each.length // _LEAST_EVENT_BYTES) for each in found))
     single: set[SegmentRange] = set()  # known to hold one event
     # A range with a few large events has fewer pieces than it was given: the others are split further for
     # the rest. Each round makes a piece, or finds out that a range holds one event.
@@ -88,11 +96,15 @@ def pieces_for(lengths: Sequence[int], wanted: int) -> list[int]:
     :param wanted: total number of pieces.
     """
     pieces = [1] * len(lengths)
+    total, spare = sum(each for each in lengths if each > 1), wanted - len(lengths)
+    if total and spare > 0:
+        # As many as there are with pieces of this size, of which no range gets more in the end, either.
+        pieces = [-(-spare * each // total) if each > 1 else 1 for each in lengths]
     largest: list[tuple[float, int]] = [
-        (-length, place) for place, length in enumerate(lengths) if length > 1
+        (-length / pieces[place], place) for place, length in enumerate(lengths) if length > 1
     ]
     heapq.heapify(largest)
-    for _ in range(wanted - len(lengths) if largest else 0):
+    for _ in range(wanted - sum(pieces) if largest else 0):
         _, place = largest[0]
         pieces[place] += 1
         heapq.heapreplace(largest, (-lengths[place] / pieces[place], place))

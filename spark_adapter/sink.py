@@ -27,7 +27,7 @@ from pyspark.sql.types import (
 
 from pravega_wire import PravegaConfig, ScopedStream
 from pravega_wire.checks import check_count, check_flag, check_lease, check_text
-from pravega_wire.errors import InvalidArgumentError
+from pravega_wire.errors import InvalidArgumentError, NoSuchSegmentError
 from spark_adapter.catalog import quoted
 from spark_adapter.clients import HeldClient
 from spark_adapter.commit import AttemptResult, BatchCommitter, BatchReport, IfForgotten
@@ -264,7 +264,18 @@ class ForeachBatchSink:
                 )
                 return _run_tasks(df, plan)
 
-            return committer.run(batch_id, write)
+            try:
+                return committer.run(batch_id, write)
+            except NoSuchSegmentError as error:
+                if not (error.segment or "").startswith(f"{self._ledger}/"):
+                    raise
+                # The next call opens the ledger again, or refuses to.
+                self._committer = None
+                raise InvalidArgumentError(
+                    f"ledger {self._ledger} was deleted since this sink opened it, so batch {batch_id} of "
+                    f"{query} was not completed here: write it again. For a batch above 0, a new ledger "
+                    "needs new_ledger=True"
+                ) from error
 
     def _open(
         self, spark: SparkSession, key: SinkKey, checkpoint: str | None, batch_id: int

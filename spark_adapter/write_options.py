@@ -305,6 +305,11 @@ def _field(schema: StructType, option: str, column: str) -> Any:
 
 
 def _require_json(schema: StructType, column: str | None) -> None:
+    if column is None and not schema.fields:
+        # Spark passes rows without columns as no rows at all.
+        raise InvalidArgumentError(
+            "option 'value_format': the DataFrame has no columns, so its rows cannot be written as JSON"
+        )
     kind = schema if column is None else _field(schema, "event_col", column).dataType
     wrong = _no_json(kind)
     if wrong is not None:

@@ -241,6 +241,26 @@ def test_jobs_are_written_whole_and_a_named_one_once(
     assert staging_left(client, stream, ledger) == []
 
 
+def test_a_ledger_deleted_since_it_was_used_is_made_anew(
+    spark: SparkSession, client: PravegaClient, options: dict[str, str], stream: str, ledger: str
+) -> None:
+    """The processes of a session keep it open."""
+
+    def delete(name: str) -> None:
+        client.seal_stream(name)
+        client.delete_stream(name)
+
+    append(frame_of(spark, 0), options, job_id="first")
+    delete(ledger)
+    append(frame_of(spark, 1), options, job_id="second")
+    assert_exactly(client, stream, [0, 1])
+    delete(ledger)
+    delete(stream)
+    client.create_stream(stream, 2)
+    append(frame_of(spark, 2), options)
+    assert_exactly(client, stream, [2])
+
+
 def test_values_as_json(
     spark: SparkSession, client: PravegaClient, options: dict[str, str], stream: str
 ) -> None:

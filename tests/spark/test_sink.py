@@ -232,6 +232,21 @@ def test_ledger_that_does_not_know_the_query_refuses_later_batches(
             exactly_once()(frame_of(spark, batch), batch)
 
 
+def test_ledger_that_is_deleted_between_two_batches(
+    spark: SparkSession, client: PravegaClient, stream: str, ledger: str, exactly_once: SinkFactory
+) -> None:
+    sink = exactly_once()
+    sink(frame_of(spark, 0), 0)
+    client.seal_stream(ledger)
+    client.delete_stream(ledger)
+    with pytest.raises(InvalidArgumentError, match=f"ledger spark/{ledger} was deleted since"):
+        sink(frame_of(spark, 1), 1)
+    with pytest.raises(InvalidArgumentError, match=f"ledger spark/{ledger} does not exist.*new_ledger=True"):
+        sink(frame_of(spark, 1), 1)
+    exactly_once(new_ledger=True)(frame_of(spark, 1), 1)
+    assert_exactly(client, stream, [0, 1])
+
+
 def test_ledger_of_an_older_program_goes_on(
     spark: SparkSession,
     client: PravegaClient,

@@ -143,7 +143,10 @@ def test_streams_times_and_limits_are_parsed() -> None:
         ({"stream": "a/b", "auth_method": "Basic", "auth_token": "user:password"}, "auth.token"),
         ({"stream": "a/b", "max_partition_bytes": "1e6"}, "'1e6' is not a whole number"),
         ({"stream": "a/b", "max_partition_bytes": "0"}, "'max_partition_bytes' must be a whole number"),
-        ({"stream": "a/b", "minPartitions": "0"}, "'min_partitions' must be a whole number from 1, not 0"),
+        (
+            {"stream": "a/b", "minPartitions": "0"},
+            "'min_partitions' must be a whole number from 1 to 1000",
+        ),
         ({"stream": "a/b", "min_partitions": "two"}, "'min_partitions': 'two' is not a whole number"),
         ({"stream": "a/b", "columns": "event,ofset"}, "no column 'ofset'; .*did you mean 'offset'"),
         ({"stream": "a/b", "columns": "event,Event"}, "'columns': a column is named twice"),

@@ -329,6 +329,15 @@ def test_the_end_is_where_the_first_streams_of_a_pattern_end() -> None:
     assert planner.latest(offset, Limit()) == offset
 
 
+def test_a_new_query_needs_an_end_behind_its_start() -> None:
+    early = StreamCut(ScopedStream("a", "b"), {0: 3}).to_text()
+    planner = planner_of(Streams(b=(0, 9)), start_stream_cut="latest", end_stream_cut=early)
+    with pytest.raises(InvalidStreamCutError, match=r"'end_stream_cut': .* is before the query's start"):
+        planner.initial()
+    # It may begin where it ends.
+    planner_of(Streams(b=(0, 9)), start_stream_cut=early, end_stream_cut=early).initial()
+
+
 def test_an_idle_query_asks_more_seldom(no_pause: list[float]) -> None:
     streams = Streams(b=(0, 100))
     planner = planner_of(streams)

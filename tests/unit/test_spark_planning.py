@@ -17,14 +17,15 @@ from pravega_wire.sync import PravegaClient
 from spark_adapter.planning import cut_at, divided, pieces_for
 
 
-@given(st.lists(st.integers(1, 10_000), max_size=8), st.integers(1, 60))
+@given(st.lists(st.integers(1, 10_000), max_size=8), st.integers(1, 60) | st.integers(10**6, 10**9))
 def test_the_largest_are_divided_first(lengths: list[int], wanted: int) -> None:
     pieces = pieces_for(lengths, wanted)
     assert all(each >= 1 for each in pieces)
     if any(length > 1 for length in lengths):
         assert sum(pieces) == max(len(lengths), wanted)
     # A piece was made where the pieces were the largest: no other range has had larger ones then.
-    shares = [length / count for length, count in zip(lengths, pieces, strict=True)]
+    # (What cannot be divided does not count.)
+    shares = [length / count for length, count in zip(lengths, pieces, strict=True) if length > 1]
     for length, count in zip(lengths, pieces, strict=True):
         if count > 1:
             assert length / (count - 1) >= max(shares)

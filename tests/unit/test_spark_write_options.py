@@ -93,7 +93,7 @@ def schema(text: str) -> StructType:
     """A schema of columns ``name type``."""
     from pyspark.sql.types import _parse_datatype_json_string
 
-    fields = [each.split() for each in text.split(", ")]
+    fields = [each.split() for each in text.split(", ") if each]
     return _parse_datatype_json_string(
         json.dumps(
             {
@@ -139,6 +139,7 @@ def test_columns(
         ({}, "event string, routing_key integer", "'routing_key_col': column 'routing_key' has type int"),
         ({"event_time_col": "t"}, "event string, t timestamp_ntz", "not timestamp or whole milliseconds"),
         ({"value_format": "json"}, "a string, a string", "two fields of the same name"),
+        ({"value_format": "json"}, "", "'value_format': the DataFrame has no columns"),
         ({"value_format": "json"}, "a variant", "'value_format': variant cannot be written as JSON"),
     ],
 )
