@@ -142,7 +142,8 @@ def _joined(body: Body, raised: BaseException) -> BaseException:
 def lone(raised: BaseException, *, but: BaseException | None = None) -> BaseException:
     """Return the error in a group if there is only one; otherwise return the group.
 
-    Cancellations do not count, because cancelled tasks end anyway.
+    Cancellations do not count, because cancelled tasks end anyway. Of a group that holds nothing else one
+    cancellation is returned, which is as good as all of them: a cancel scope takes any.
 
     :param raised: the error or group.
     :param but: a group that is not unwrapped.
@@ -151,7 +152,8 @@ def lone(raised: BaseException, *, but: BaseException | None = None) -> BaseExce
     while isinstance(error, BaseExceptionGroup) and error is not but:
         inside = [each for each in error.exceptions if each is but or without_cancelled(each) is not None]
         if not inside:
-            inside = list(error.exceptions)
+            cancelled: BaseException = first_of(error)
+            return cancelled
         if len(inside) > 1:
             break
         error = inside[0]

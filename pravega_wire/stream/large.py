@@ -14,6 +14,7 @@ import trio
 
 from pravega_wire.errors import NoSuchSegmentError, PravegaError
 from pravega_wire.metrics import WriteCounts
+from pravega_wire.nurseries import lone_errors
 from pravega_wire.protocol import commands as c
 from pravega_wire.protocol.append import BLOCK_BYTES
 from pravega_wire.protocol.events import EVENT_HEADER
@@ -94,15 +95,17 @@ async def append_large_event(
     owner = _Owner(counts)
     appender = SegmentAppender(stores, target, owner)
     failure: PravegaError | None = None
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(appender.run)
-        try:
-            await _gather(appender, owner, payload)
-        except PravegaError as error:
-            # Raised outside the nursery, where it is not put into a group: the caller depends on its class.
-            failure = error
-        finally:
-            appender.finish()
+    with lone_errors():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(appender.run)
+            try:
+                await _gather(appender, owner, payload)
+            except PravegaError as error:
+                # Raised outside the nursery, where it is not put into a group: the caller depends on its
+                # class.
+                failure = error
+            finally:
+                appender.finish()
     if failure is not None:
         if isinstance(failure, NoSuchSegmentError) and failure.segment == created.segment:
             return False

@@ -16,6 +16,7 @@ import trio
 
 from pravega_wire.errors import ConnectError, HostNotFoundError, TlsError, TransportError, WrongProtocolError
 from pravega_wire.grpc.diagnosis import STORE, TLS, diagnose_first_bytes
+from pravega_wire.nurseries import lone_errors
 from pravega_wire.protocol import codec
 from pravega_wire.protocol.commands import WIRE_VERSION_HIGH, WIRE_VERSION_LOW, Hello
 
@@ -122,9 +123,11 @@ async def who_is_silent(host: str, port: int, *, tls: bool) -> str | None:
     :param tls: whether the connections that it closed used TLS.
     :returns: a sentence about the server, or None if it is still unknown.
     """
-    if not tls and await _speaks_tls(host, port):
-        return TLS
-    return STORE if await _answers_hello(host, port, tls=tls) else None
+    with lone_errors():
+        if not tls and await _speaks_tls(host, port):
+            return TLS
+        return STORE if await _answers_hello(host, port, tls=tls) else None
+    raise AssertionError("not reached")  # nothing is suppressed
 
 
 def _unchecked() -> ssl.SSLContext:
