@@ -137,7 +137,7 @@ async def open_controller(
     :param endpoints: addresses, which are tried in turn.
     :param tls: how to secure connections, None for plain TCP.
     :param credentials: returns the ``authorization`` header for each call, None for no header.
-    :param discovery: whether the addresses are only used to ask for the list of controllers.
+    :param discovery: whether to ask for the list of controllers; these are then used before ``endpoints``.
     :param deadline: seconds that a call may take with all its attempts.
     :param limits: limits of one attempt; by default those that fit into ``deadline``.
     :param policy: how often and when a call is retried; by default like the Java client.
@@ -182,7 +182,7 @@ class _Channels:
         self._index = 0
         self._heard = False
         self._misfits: set[str] = set()  # addresses where another attempt does not help
-        self.bootstrap = tuple(endpoints)
+        self._configured = tuple(endpoints)
         self.endpoints = tuple(endpoints)
         self.closed = False
 
@@ -191,6 +191,17 @@ class _Channels:
         """Whether a server that speaks HTTP/2 has answered so far."""
         self._heard = self._heard or (self._current is not None and self._current.greeted)
         return self._heard
+
+    def discovered(self, found: Sequence[Endpoint]) -> None:
+        """Use the addresses that a controller has listed, and the configured ones after them.
+
+        The listed ones may be replaced at any time, and then only the configured ones lead to the new ones.
+        """
+        endpoints = tuple(dict.fromkeys((*found, *self._configured)))
+        if found and endpoints != self.endpoints:
+            current = self.endpoints[self._index % len(self.endpoints)]
+            self.endpoints = endpoints
+            self._index = endpoints.index(current) if current in endpoints else 0
 
     async def get(self) -> GrpcChannel:
         """Return a usable channel; try each address once."""
@@ -306,6 +317,7 @@ class ControllerClient:
         self._deadline = deadline
         self._policy = policy
         self._discovered = -math.inf
+        self._discovering = False
 
     # --- calling --------------------------------------------------------------------------------
 
@@ -438,20 +450,22 @@ class ControllerClient:
         raise failure
 
     async def _discover(self) -> None:
-        now = trio.current_time()
-        if now - self._discovered < _DISCOVERY_SECONDS:
+        # Other calls go on with the addresses that are known while one of them asks.
+        if self._discovering or trio.current_time() - self._discovered < _DISCOVERY_SECONDS:
             return
-        self._discovered = now
-        reply = await self._counted(
-            "getControllerServerList",
-            pb.ServerRequest(),
-            pb.ServerResponse,
-            "the cluster",
-            describe="asking for the list of controllers",
-        )
-        found = tuple((node.endpoint, node.port) for node in reply.nodeURI)
-        if found:
-            self._channels.endpoints = found
+        self._discovering = True
+        try:
+            reply = await self._counted(
+                "getControllerServerList",
+                pb.ServerRequest(),
+                pb.ServerResponse,
+                "the cluster",
+                describe="asking for the list of controllers",
+            )
+        finally:
+            self._discovering = False
+        self._discovered = trio.current_time()
+        self._channels.discovered([(node.endpoint, node.port) for node in reply.nodeURI])
 
     async def _pages(
         self,

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from pravega_wire.controller.client import ControllerClient, open_controller
 from pravega_wire.errors import (
     AuthenticationError,
+    AuthError,
     ConnectError,
     ConnectionLostError,
     PravegaError,
@@ -49,6 +50,7 @@ class Server(grpc.GenericRpcHandler):
         self.entered = threading.Event()
         self.release = threading.Event()
         self.failures = 0
+        self.listed: list[list[int] | None] = []
         self.peers: set[str] = set()
         self._server = grpc.server(
             futures.ThreadPoolExecutor(64),
@@ -99,6 +101,14 @@ class Server(grpc.GenericRpcHandler):
             return b"\xff\xff\xff"
         return pb.CreateScopeStatus(status=pb.CreateScopeStatus.SUCCESS).SerializeToString()
 
+    def do_getControllerServerList(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        """Answer with the next of the lists of ports, None for a refusal."""
+        ports = self.listed.pop(0)
+        if ports is None:
+            context.abort(grpc.StatusCode.PERMISSION_DENIED, "not now")
+        nodes = [pb.NodeUri(endpoint="127.0.0.1", port=port) for port in ports or ()]
+        return pb.ServerResponse(nodeURI=nodes).SerializeToString()
+
     def stop(self, grace: float | None = None) -> threading.Event:
         stopped: threading.Event = self._server.stop(grace)
         return stopped
@@ -123,10 +133,13 @@ async def channel(port: int) -> AsyncIterator[GrpcChannel]:
 
 
 @asynccontextmanager
-async def controller(*ports: int, deadline: float = 20) -> AsyncIterator[ControllerClient]:
+async def controller(
+    *ports: int, deadline: float = 20, discovery: bool = False
+) -> AsyncIterator[ControllerClient]:
     with trio.fail_after(60):
         async with open_controller(
             [("127.0.0.1", port) for port in ports],
+            discovery=discovery,
             deadline=deadline,
             policy=RetryPolicy(initial=0.01, multiplier=2, cap=0.1, attempts=8),
         ) as found:
@@ -355,6 +368,32 @@ def test_the_controller_goes_on_with_the_next_address(server: Server) -> None:
         trio.run(main)
     finally:
         other.stop().wait(30)
+
+
+async def test_the_configured_address_is_tried_after_those_that_it_has_listed(server: Server) -> None:
+    other = Server()
+    server.listed = [[other.port]]
+    async with controller(server.port, discovery=True) as found:
+        assert await found.create_scope("a")
+        await trio.to_thread.run_sync(server.stop(grace=None).wait)
+        assert await found.create_scope("b")
+        assert len(other.peers) == 1
+        await trio.to_thread.run_sync(other.stop(grace=None).wait)
+        again = Server(port=server.port)
+        try:
+            assert await found.create_scope("c")
+        finally:
+            await trio.to_thread.run_sync(again.stop().wait)
+
+
+async def test_controllers_are_asked_for_their_list_again_after_a_failure(server: Server) -> None:
+    server.listed = [None, [server.port]]
+    async with controller(server.port, discovery=True) as found:
+        with pytest.raises(AuthError, match="not now"):
+            await found.create_scope("a")
+        assert await found.create_scope("b")
+        assert await found.create_scope("c")
+    assert server.listed == []
 
 
 async def test_a_passing_failure_is_tried_again(server: Server) -> None:
