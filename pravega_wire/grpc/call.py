@@ -21,7 +21,7 @@ import h2.events
 import h2.exceptions
 import h2.settings
 
-from pravega_wire.errors import ProtocolError, WrongProtocolError
+from pravega_wire.errors import ConnectionLostError, ProtocolError, WrongProtocolError
 from pravega_wire.grpc.diagnosis import ENOUGH_BYTES, diagnose_first_bytes
 from pravega_wire.grpc.silence import silencing_hpack
 from pravega_wire.grpc.status import StatusCode, status_from_http, status_from_reset
@@ -38,6 +38,9 @@ _GOAWAY: Final = 7
 _PREFIX_BYTES: Final = 5
 # For each new stream h2 looks at all open ones: thousands at once would take time in the square of that.
 _MOST_STREAMS: Final = 128
+# Acknowledgements and the like, which a peer could cause faster than it takes them. A reply of 64 MiB needs
+# about 100 KiB of them.
+_MOST_ANSWERS: Final = 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -88,7 +91,7 @@ class GrpcConnection:
         self._held = bytearray()
         self._frame_left = 0
         self._h2 = h2.connection.H2Connection(
-            h2.config.H2Configuration(client_side=True, header_encoding="utf-8")
+            h2.config.H2Configuration(client_side=True, header_encoding=None)
         )
         self._h2.local_settings = h2.settings.Settings(
             client=True,
@@ -106,6 +109,9 @@ class GrpcConnection:
         self._next_call = 1
         self._finished: list[CallResult] = []
         self._ending: str | None = None
+        self._broken = False
+        self._answers = 0
+        self._out: list[bytes] = []
         self.pings_answered = 0
         self.greeted = False
 
@@ -113,7 +119,10 @@ class GrpcConnection:
 
     @property
     def accepting(self) -> bool:
-        """Whether new calls can be started; False after GOAWAY, or when stream ids are used up."""
+        """Whether new calls can be started.
+
+        False after GOAWAY, after a violation of HTTP/2, or when stream ids are used up.
+        """
         return self._ending is None and self._h2.highest_outbound_stream_id < _LAST_STREAM_ID - 2
 
     @property
@@ -136,10 +145,14 @@ class GrpcConnection:
         :param message: the serialized request.
         :param timeout: seconds, sent to the server as the call's deadline; None for no deadline.
         :param metadata: further headers, with lower-case names.
-        :raises ProtocolError: the connection takes no more calls.
+        :raises ConnectionLostError: the connection takes no more calls.
+        :raises ProtocolError: the headers are refused by HTTP/2.
         """
         if not self.accepting:
-            raise ProtocolError(f"the connection takes no more calls: {self._ending}")
+            reason = self._ending or "its stream ids are used up"
+            raise ConnectionLostError(
+                f"the connection to {self._authority} takes no more calls: {reason}", host=self._authority
+            )
         headers: list[Header] = [
             (":method", "POST"),
             (":scheme", self._scheme),
@@ -157,7 +170,11 @@ class GrpcConnection:
         self._next_call += 1
         self._calls[call.call_id] = call
         self._queue.append(call)
-        self._send_what_fits()
+        try:
+            self._send_what_fits()
+        except ProtocolError:
+            self._calls.pop(call.call_id)
+            raise
         return call.call_id
 
     @silencing_hpack
@@ -171,11 +188,20 @@ class GrpcConnection:
             return
         self._streams.pop(call.stream_id, None)
         self._reset(call.stream_id, h2.errors.ErrorCodes.CANCEL)
-        self._send_what_fits()
+        try:
+            self._send_what_fits()
+        except ProtocolError:
+            return  # it must not replace what has ended this call; what arrives next raises it
 
     def ping(self) -> None:
         """Send a PING; the answer is counted in ``pings_answered``."""
-        self._h2.ping(b"pravega\0")
+        if not self._broken:
+            self._h2.ping(b"pravega\0")
+
+    def _break(self, reason: str) -> None:
+        """Start and send nothing more: h2 refuses everything after a violation."""
+        self._broken = True
+        self._ending = reason
 
     def _reset(self, stream_id: int, code: h2.errors.ErrorCodes) -> None:
         try:
@@ -185,15 +211,20 @@ class GrpcConnection:
 
     def _send_what_fits(self) -> None:
         """Open queued streams and send bodies, as far as the peer's limits allow."""
+        if self._broken:
+            return
         try:
             while self._queue and self._ending is None:
-                allowed = self._h2.remote_settings.max_concurrent_streams or 1
+                # The limit may be 0 for a while.
+                allowed = self._h2.remote_settings.max_concurrent_streams
                 if len(self._streams) >= _MOST_STREAMS or self._h2.open_outbound_streams >= allowed:
                     break
-                call = self._queue.popleft()
-                call.stream_id = self._h2.get_next_available_stream_id()
-                self._streams[call.stream_id] = call
-                self._h2.send_headers(call.stream_id, call.headers)
+                call = self._queue[0]
+                stream_id = self._h2.get_next_available_stream_id()
+                self._h2.send_headers(stream_id, call.headers)
+                self._queue.popleft()
+                call.stream_id = stream_id
+                self._streams[stream_id] = call
             for call in self._streams.values():
                 while len(call.body):
                     room = min(
@@ -206,13 +237,27 @@ class GrpcConnection:
                     piece, call.body = call.body[:room], call.body[room:]
                     self._h2.send_data(call.stream_id, bytes(piece), end_stream=len(call.body) == 0)
         except h2.exceptions.ProtocolError as error:
+            self._break(f"HTTP/2: {error}")
             raise ProtocolError(f"HTTP/2: {error}") from error
 
     @silencing_hpack
     def data_to_send(self) -> bytes:
-        """Return the bytes to send to the peer; empty if there are none."""
-        data: bytes = self._h2.data_to_send()
+        """Return the bytes to send to the peer; empty if there are none.
+
+        Call it when the bytes that it returned before have been sent.
+        """
+        self._keep_output()
+        data = b"".join(self._out)
+        self._out.clear()
+        self._answers = 0
         return data
+
+    def _keep_output(self) -> int:
+        """Take over what h2 has queued; return the number of bytes."""
+        queued: bytes = self._h2.data_to_send()
+        if queued:
+            self._out.append(queued)
+        return len(queued)
 
     # --- what arrives ---------------------------------------------------------------------------
 
@@ -222,8 +267,27 @@ class GrpcConnection:
 
         :param data: the received bytes.
         :raises WrongProtocolError: the first bytes show that the peer speaks another protocol.
-        :raises ProtocolError: the bytes are not HTTP/2, or violate it.
+        :raises ProtocolError: the bytes are not HTTP/2, or violate it; or the peer takes none of the answers
+            to what it sends.
         """
+        if self._broken:
+            raise ProtocolError(f"{self._ending}")
+        # What the calls have queued does not count as answers.
+        self._keep_output()
+        try:
+            self._receive(data)
+        except ProtocolError as error:
+            self._break(error.message)
+            raise
+        self._answers += self._keep_output()
+        if self._answers > _MOST_ANSWERS:
+            self._break(f"the peer takes none of the {self._answers} bytes of answers to what it has sent")
+            raise ProtocolError(f"{self._ending}")
+        self._send_what_fits()
+        finished, self._finished = self._finished, []
+        return finished
+
+    def _receive(self, data: bytes) -> None:
         if len(self._beginning) < ENOUGH_BYTES:
             self._beginning += data[:ENOUGH_BYTES]
             found = diagnose_first_bytes(self._beginning)
@@ -238,9 +302,6 @@ class GrpcConnection:
         except (UnicodeDecodeError, ValueError, IndexError, KeyError) as error:
             # h2 and hpack raise a few of these for malformed input.
             raise ProtocolError(f"the peer sent malformed HTTP/2: {error}") from error
-        self._send_what_fits()
-        finished, self._finished = self._finished, []
-        return finished
 
     def _without_goaways(self, data: bytes) -> bytes:
         """Handle GOAWAY frames and return the other bytes for h2.
@@ -324,15 +385,16 @@ class GrpcConnection:
         call = self._streams.get(event.stream_id)
         if call is None:
             return
+        # As bytes: a server may put any of them into a header, and only these three matter.
         for name, value in event.headers:
-            if name == ":status":
+            if name == b":status":
                 call.http_status = int(value)
-            elif name == "grpc-status":
+            elif name == b"grpc-status":
                 try:
                     call.code = StatusCode(int(value))
                 except ValueError:
                     call.code = StatusCode.UNKNOWN
-            elif name == "grpc-message":
+            elif name == b"grpc-message":
                 call.text = unquote_to_bytes(value).decode("utf-8", "replace")
 
     def _take_goaway(self, last: int, error_code: int, additional: bytes) -> None:

@@ -506,3 +506,85 @@ def test_thousands_of_calls_take_turns() -> None:
         finished |= {result.call_id for result in connection.receive_data(server.data_to_send())}
     # h2 would look at all of them for each new one.
     assert 1 < most <= 128
+
+
+def pair() -> tuple[GrpcConnection, h2.connection.H2Connection]:
+    """A connection and its server, which have exchanged their settings."""
+    connection = GrpcConnection("localhost:9090", secure=False)
+    server = h2.connection.H2Connection(
+        h2.config.H2Configuration(
+            client_side=False, validate_outbound_headers=False, normalize_outbound_headers=False
+        )
+    )
+    server.initiate_connection()
+    server.receive_data(connection.data_to_send())
+    connection.receive_data(server.data_to_send())
+    return connection, server
+
+
+def answer(
+    server: h2.connection.H2Connection, stream_id: int, *trailers: tuple[str | bytes, str | bytes]
+) -> bytes:
+    server.send_headers(stream_id, [(":status", "200")])
+    server.send_data(stream_id, bytes(5))
+    server.send_headers(stream_id, trailers or [("grpc-status", "0")], end_stream=True)
+    data: bytes = server.data_to_send()
+    return data
+
+
+def test_a_server_that_allows_no_calls_for_a_while_is_waited_for() -> None:
+    connection, server = pair()
+    first = connection.start_call(ECHO, b"first")
+    server.receive_data(connection.data_to_send())
+    server.update_settings({h2.settings.SettingCodes.MAX_CONCURRENT_STREAMS: 0})
+    connection.receive_data(server.data_to_send())
+    second = connection.start_call(ECHO, b"second")
+    assert server.receive_data(connection.data_to_send())  # the settings are acknowledged
+    assert server.open_inbound_streams == 1
+    assert [each.call_id for each in connection.receive_data(answer(server, 1))] == [first]
+    server.update_settings({h2.settings.SettingCodes.MAX_CONCURRENT_STREAMS: 100})
+    connection.receive_data(server.data_to_send())
+    server.receive_data(connection.data_to_send())
+    assert [each.call_id for each in connection.receive_data(answer(server, 3))] == [second]
+
+
+def test_after_a_violation_calls_are_for_another_connection() -> None:
+    """Other tasks run before the connection has ended: none of them may fail with the error of h2."""
+    connection, server = pair()
+    call = connection.start_call(ECHO, b"x" * 100_000)
+    connection.start_call(ECHO, b"y" * 100_000)
+    window_update_of_nothing = bytes.fromhex("000004080000000000") + bytes(4)
+    with pytest.raises(ProtocolError, match="violated"):
+        connection.receive_data(window_update_of_nothing)
+    assert not connection.accepting
+    with pytest.raises(ConnectionLostError, match="localhost:9090") as caught:
+        connection.start_call(ECHO, b"")
+    assert caught.value.retriable
+    connection.cancel_call(call)
+    connection.ping()
+    assert isinstance(server.receive_data(connection.data_to_send())[-1], h2.events.ConnectionTerminated)
+
+
+def test_headers_may_hold_any_bytes() -> None:
+    connection, server = pair()
+    connection.start_call(ECHO, b"")
+    server.receive_data(connection.data_to_send())
+    trailers = [(b"grpc-status", b"7"), (b"grpc-message", b"acc\xe8s refus%C3%A9"), (b"x-bin", b"\xff\xfe")]
+    [result] = connection.receive_data(answer(server, 1, *trailers))
+    assert (result.code, result.text) == (StatusCode.PERMISSION_DENIED, "acc\ufffds refus\xe9")
+
+
+def test_a_peer_that_takes_no_answers_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pravega_wire.grpc.call._MOST_ANSWERS", 10_000)
+    connection, _ = pair()
+    connection.data_to_send()
+    pings = (bytes.fromhex("000008060000000000") + bytes(8)) * 100
+    for _ in range(20):
+        connection.receive_data(pings)
+        assert len(connection.data_to_send()) == len(pings)
+    # The body of a call is none of the answers.
+    connection.start_call(ECHO, bytes(60_000))
+    connection.receive_data(pings)
+    with pytest.raises(ProtocolError, match="takes none of the 10200 bytes"):
+        for _ in range(20):
+            connection.receive_data(pings)
