@@ -211,6 +211,11 @@ class _Channels:
             self._check_open()
             if self._current is not None and self._current.usable:
                 return self._current
+            if self._current is not None:
+                # After GOAWAY: calls in flight on it may end, and then it is closed.
+                self._heard = self.heard
+                self._current.retire()
+                self._current = None
             failures: list[TransportError] = []
             for _ in range(len(self.endpoints)):
                 host, port = self.endpoints[self._index % len(self.endpoints)]

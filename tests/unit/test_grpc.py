@@ -353,6 +353,41 @@ async def test_the_controller_makes_a_new_connection_after_a_graceful_stop(serve
         assert len(other.peers) == 1
 
 
+async def test_a_connection_that_says_goaway_is_closed_when_it_is_replaced() -> None:
+    """The server never closes it, so the client must."""
+    closed = trio.Event()
+    connections = 0
+
+    async def serve(stream: trio.SocketStream) -> None:
+        nonlocal connections
+        connections += 1
+        state = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False))
+        state.initiate_connection()
+        reply = pb.CreateScopeStatus(status=pb.CreateScopeStatus.SUCCESS).SerializeToString()
+        async for data in stream:
+            for event in state.receive_data(data):
+                if not isinstance(event, h2.events.StreamEnded):
+                    continue
+                state.send_headers(event.stream_id, [(":status", "200")])
+                state.send_data(event.stream_id, b"\0" + len(reply).to_bytes(4, "big") + reply)
+                state.send_headers(event.stream_id, [("grpc-status", "0")], end_stream=True)
+                # The answer and a GOAWAY for later calls.
+                goaway = bytes.fromhex("0000080700000000007fffffff00000000")
+                await stream.send_all(state.data_to_send() + goaway)
+            await stream.send_all(state.data_to_send())
+        closed.set()
+
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.serve_listeners, serve, [listener])
+        async with controller(listener.socket.getsockname()[1]) as found:
+            assert await found.create_scope("a")
+            assert await found.create_scope("b")
+            await closed.wait()
+            assert connections == 2
+        nursery.cancel_scope.cancel()
+
+
 def test_the_controller_goes_on_with_the_next_address(server: Server) -> None:
     other = Server()
 
