@@ -14,13 +14,20 @@ from typing import Final
 
 import trio
 
-from pravega_wire.errors import ConnectError, HostNotFoundError, TlsError, TransportError, WrongProtocolError
+from pravega_wire.errors import (
+    ConnectError,
+    ConnectionLostError,
+    HostNotFoundError,
+    TlsError,
+    TransportError,
+    WrongProtocolError,
+)
 from pravega_wire.grpc.diagnosis import STORE, TLS, diagnose_first_bytes
 from pravega_wire.nurseries import lone_errors
 from pravega_wire.protocol import codec
 from pravega_wire.protocol.commands import WIRE_VERSION_HIGH, WIRE_VERSION_LOW, Hello
 
-__all__ = ["NOT_TLS", "connect_failure", "handshake_failure", "who_is_silent"]
+__all__ = ["NOT_TLS", "connect_failure", "ended_tls", "handshake_failure", "who_is_silent"]
 
 NOT_TLS: Final = "the server does not speak TLS; use a controller URI with the scheme tcp instead of tls"
 
@@ -58,6 +65,9 @@ _CERTIFICATE: Final = {
     62: "is for another host",
     64: "is for another host",
 }
+
+# Parts of the names of a server's alerts about this client's certificate.
+_CERTIFICATE_ALERTS: Final = ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED", "HANDSHAKE_FAILURE")
 
 _PROBE_SECONDS: Final = 2.0
 _HELLO: Final = codec.encode(Hello(high_version=WIRE_VERSION_HIGH, low_version=WIRE_VERSION_LOW))
@@ -110,6 +120,22 @@ def handshake_failure(name: str, error: BaseException) -> TransportError:
     if cause.reason in _NO_TLS:
         return WrongProtocolError(f"no connection to {name}: {NOT_TLS}", host=name)
     return TlsError(f"TLS handshake with {name} failed: {cause}", host=name)
+
+
+def ended_tls(name: str, error: ssl.SSLError) -> TransportError:
+    """Return the error for TLS that failed after the handshake.
+
+    A damaged record ends only its connection. In TLS 1.3 a server judges the client's certificate after the
+    client's handshake, and its judgement is final.
+
+    :param name: ``host:port`` of the server.
+    :param error: what the TLS library found, or the alert that the server sent.
+    """
+    reason = error.reason or ""
+    refused = "ALERT" in reason and any(each in reason for each in _CERTIFICATE_ALERTS)
+    if refused or isinstance(error, ssl.SSLCertVerificationError):
+        return TlsError(f"TLS to {name} failed: {error}", host=name)
+    return ConnectionLostError(f"connection to {name} was lost: {error}", host=name)
 
 
 async def who_is_silent(host: str, port: int, *, tls: bool) -> str | None:

@@ -16,9 +16,9 @@ from typing import Final
 
 import trio
 
-from pravega_wire.errors import ClosedError, ConnectError, ConnectionLostError, PravegaError, TlsError
+from pravega_wire.errors import ClosedError, ConnectError, ConnectionLostError, PravegaError
 from pravega_wire.nurseries import lone_errors
-from pravega_wire.transport.diagnosis import connect_failure, handshake_failure
+from pravega_wire.transport.diagnosis import connect_failure, ended_tls, handshake_failure
 
 __all__ = ["NetworkStream", "connect", "connect_tcp", "handshake_too_slow", "mapped_errors"]
 
@@ -31,18 +31,21 @@ _BUFFER_BYTES = 1 << 20
 
 @contextmanager
 def mapped_errors(host: str) -> Iterator[None]:
-    """Map errors of sockets, TLS and trio that are raised in the block to ours, which name ``host``."""
+    """Map errors of sockets, TLS and trio that are raised in the block to ours, which name ``host``.
+
+    The block uses a connection whose TLS handshake has ended.
+    """
     try:
         yield
     except trio.BrokenResourceError as error:
         cause = error.__cause__
         if isinstance(cause, ssl.SSLError):
-            raise TlsError(f"TLS to {host} failed: {cause}", host=host) from error
+            raise ended_tls(host, cause) from error
         raise ConnectionLostError(f"connection to {host} was lost: {cause or error}", host=host) from error
     except trio.ClosedResourceError as error:
         raise ClosedError(f"connection to {host} is closed", host=host) from error
     except ssl.SSLError as error:
-        raise TlsError(f"TLS to {host} failed: {error}", host=host) from error
+        raise ended_tls(host, error) from error
     except OSError as error:
         raise ConnectionLostError(f"connection to {host} was lost: {error}", host=host) from error
 
@@ -72,6 +75,7 @@ class NetworkStream:
 
         :returns: the number of bytes, 0 at the end of input.
         :raises ConnectionLostError: the connection broke.
+        :raises TlsError: the peer refuses this client's certificate.
         :raises ClosedError: this side has closed the connection.
         """
         with mapped_errors(self.host):

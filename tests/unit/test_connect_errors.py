@@ -285,6 +285,49 @@ async def test_a_tls_handshake_that_is_cut_off_may_succeed_later(authority: trus
         assert one.connections == 3
 
 
+@pytest.mark.parametrize(
+    "damaged", [b"\x17\x03\x03\x00\x20" + bytes(32), bytes(100)], ids=["record", "no record"]
+)
+async def test_damage_after_the_handshake_ends_only_the_connection(
+    authority: trustme.CA, damaged: bytes
+) -> None:
+    context = server_context(authority, "127.0.0.1")
+
+    async def serve(stream: trio.SocketStream) -> None:
+        secured = trio.SSLStream(stream, context, server_side=True)
+        await secured.do_handshake()
+        await stream.send_all(damaged)
+        await stream.receive_some(1)
+
+    async with listening(serve) as [listener]:
+        stream = await connect("127.0.0.1", listener.port, tls=client_context(authority))
+        with pytest.raises(ConnectionLostError, match=f"127.0.0.1:{listener.port} was lost") as caught:
+            await stream.receive()
+        assert caught.value.retriable
+        await stream.aclose()
+
+
+async def test_a_server_that_wants_a_certificate_is_not_tried_again(authority: trustme.CA) -> None:
+    """In TLS 1.3 it says so after the client's handshake."""
+    context = server_context(authority, "127.0.0.1")
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.verify_mode = ssl.CERT_REQUIRED
+
+    def serve(listener: socket.socket) -> None:
+        # Not by trio, which does not send the alert.
+        with pytest.raises(ssl.SSLError):
+            context.wrap_socket(listener.accept()[0], server_side=True)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.to_thread.run_sync, serve, listener)
+            port = listener.getsockname()[1]
+            stream = await connect("127.0.0.1", port, tls=client_context(authority))
+            with pytest.raises(TlsError, match=rf"127\.0\.0\.1:{port}.*certificate required"):
+                await stream.receive()
+            await stream.aclose()
+
+
 async def test_the_other_addresses_are_tried(authority: trustme.CA) -> None:
     """Whatever is wrong with one of them."""
 
