@@ -138,15 +138,13 @@ class EventWriter(RoutedWriter):
                         self._counts,
                         mark=(self._large_id, self._large_number),
                     )
-                except (SegmentSealedError, NoSuchSegmentError):
-                    if (
-                        self._by_id.get(appender.target.segment_id) is appender
-                        and not appender.appends.unacknowledged
-                    ):
-                        # The appender has nothing in flight, so it has not noticed. If another task had
-                        # something in flight, only the appender's session could find out its fate.
-                        appender.finish()
-                        await self.sealed(appender, StreamSealedError(appender.target.name))
+                except (SegmentSealedError, NoSuchSegmentError) as error:
+                    # With nothing in flight, the appender has not noticed. If another task had something
+                    # in flight, only the appender's session could find out its fate.
+                    if self._writes(appender) and not appender.appends.unacknowledged:
+                        successors = await self._successors(appender, error)
+                        if self._writes(appender) and not appender.appends.unacknowledged:
+                            self._replace(appender, successors)
                     self._check()
                     continue
                 # The event bypassed the appender, so the length that time reports use is outdated.
@@ -233,14 +231,28 @@ class EventWriter(RoutedWriter):
         try:
             successors = await self._successors(appender, error)
         except PravegaError as failure:
-            self._fail(failure)
+            if self._writes(appender):
+                self._fail(failure)
             return
-        if self._error is not None or self._by_id.get(appender.target.segment_id) is not appender:
-            # The writer has failed, or a large event found the segment sealed at the same time.
-            return
+        # A large event may have found the segment sealed at the same time.
+        if self._writes(appender):
+            self._replace(appender, successors)
+
+    def _writes(self, appender: SegmentAppender) -> bool:
+        """Whether the writer has not failed and still writes to this segment."""
+        return self._error is None and self._by_id.get(appender.target.segment_id) is appender
+
+    def _replace(self, appender: SegmentAppender, successors: Sequence[tuple[float, float, int]]) -> None:
+        """Give the routes and events of a sealed segment to its successors.
+
+        The appender is finished only here, in the same step: until then, events may be put into it.
+
+        :param successors: see :meth:`_successors`.
+        """
         if not successors:
             self._fail(self._stream_sealed())
             return
+        appender.finish()
         routes = []
         for route in self._routes:
             if route.appender is not appender:
