@@ -41,6 +41,15 @@ log = logging.getLogger(__name__)
 _SLOW_SECONDS: Final = 5.0
 
 
+def no_successors(stream: ScopedStream, segment_id: int, seconds: float) -> RetriesExhaustedError:
+    return RetriesExhaustedError(
+        f"segment {segment_id} of {stream} has ended, and the controller reported no successors for "
+        f"{seconds:g} s. If the stream was deleted and created again, open a new writer",
+        scope=stream.scope,
+        stream=stream.name,
+    )
+
+
 class EventWriter(RoutedWriter):
     """Appends events to a stream. Made by :meth:`PravegaClient.event_writer`; use it as a context manager.
 
@@ -296,13 +305,7 @@ class EventWriter(RoutedWriter):
                     stream, self._core.stores.operation_timeout, appender.target.name, error,
                 )  # fmt: skip
             if not await backoff.wait():
-                raise RetriesExhaustedError(
-                    f"segment {segment_id} of {stream} has ended, and the controller reported no successors "
-                    f"for {self._core.stores.operation_timeout:g} s. If the stream was deleted and created "
-                    "again, open a new writer",
-                    scope=stream.scope,
-                    stream=stream.name,
-                )
+                raise no_successors(stream, segment_id, self._core.stores.operation_timeout)
 
     async def aclose(self) -> None:
         """Flush and close. If the flush is cancelled or fails, the writer is closed all the same.

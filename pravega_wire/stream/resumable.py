@@ -26,6 +26,7 @@ from pravega_wire.checks import check_count, check_uuid
 from pravega_wire.controller.tokens import Access
 from pravega_wire.controller.types import SegmentWithRange
 from pravega_wire.errors import (
+    ClosedError,
     NoSuchSegmentError,
     PravegaError,
     SegmentSealedError,
@@ -41,7 +42,7 @@ from pravega_wire.segment.store import Backoff
 from pravega_wire.stream.arrow import is_arrow, one_array
 from pravega_wire.stream.batch import segments_of_epochs
 from pravega_wire.stream.core import ClientCore
-from pravega_wire.stream.event_writer import EventWriter
+from pravega_wire.stream.event_writer import EventWriter, no_successors
 from pravega_wire.stream.routing import (
     DEFAULT_MAX_OUTSTANDING_BYTES,
     YIELD_SECONDS,
@@ -374,18 +375,26 @@ class ResumableWriter(EventWriter):
             except PravegaError as failure:
                 self._fail(failure)
                 return
+            except BaseException:
+                # The client is being closed. The finished appenders no longer end what tasks outside of it
+                # wait for.
+                self._fail(ClosedError(f"the writer of {self.stream} has ended: the client was closed"))
+                raise
             if self._error is None:
                 self._move(ended, segments)
 
     async def _segments_without(self, segment_id: int) -> list[SegmentWithRange]:
-        """The stream's active segments, once the controller has recorded the successors of a sealed one."""
+        """The stream's active segments, once the controller has recorded the successors of a sealed one.
+
+        There are none if the stream is sealed.
+        """
         backoff = Backoff(self._core.stores.operation_timeout)
         while True:
             segments = await self._core.controller.get_current_segments(self.stream.scope, self.stream.name)
             if all(each.segment_id != segment_id for each in segments):
                 return segments
             if not await backoff.wait():
-                return []
+                raise no_successors(self.stream, segment_id, self._core.stores.operation_timeout)
 
     async def _stored_since(self, segment_ids: Iterable[int] | None = None) -> _Stored:
         return await _stored(self._core, self.stream, self._id_on, segment_ids)

@@ -10,17 +10,19 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import count
-from typing import TypeVar
+from typing import Any, TypeVar
+from uuid import uuid4
 
 import pytest
 import trio
 import trio.testing
 
-from pravega_wire.errors import SegmentSealedError
+from pravega_wire.errors import ClosedError, RetriesExhaustedError, SegmentSealedError
 from pravega_wire.segment.store import SegmentTarget
 from pravega_wire.stream import event_writer as event_writer_module
 from pravega_wire.stream import routing as routing_module
 from pravega_wire.stream.event_writer import EventWriter
+from pravega_wire.stream.resumable import ResumableWriter
 from tests.cancelling import cancelled_at
 from tests.property.append_simulation import STREAM, Process, World
 
@@ -107,3 +109,68 @@ def test_a_large_event_that_found_the_segment_sealed_is_cancelled(
         if not cancelled:
             break
     assert step > 3
+
+
+def writer_of(kind: type[EventWriter], core: Any) -> EventWriter:
+    return ResumableWriter(core, STREAM, uuid4(), None) if kind is ResumableWriter else kind(core, STREAM)
+
+
+@pytest.mark.parametrize(
+    ("kind", "question"), [(EventWriter, "get_successors"), (ResumableWriter, "get_segments_between")]
+)
+def test_the_client_is_closed_on_the_way(kind: type[EventWriter], question: str) -> None:
+    """Tasks outside of the client learn of it.
+
+    :param question: what the writer asks the controller at last.
+    """
+    world = OneSegment()
+    answered = 0
+
+    async def main() -> None:
+        async def wait(call: Callable[[], Awaitable[None]]) -> None:
+            nonlocal answered
+            with pytest.raises(ClosedError, match="the client was closed"):
+                await call()
+            answered += 1
+
+        async with network(world), trio.open_nursery() as outside:
+            async with trio.open_nursery() as nursery:
+                core = Process(world, nursery, "p").core
+                writer = await writer_of(kind, core)
+                await (await writer.write_event(b"first", "key")).wait()
+                world.split()
+                asked = trio.Event()
+
+                async def unanswered(*args: object) -> None:
+                    asked.set()
+                    await trio.sleep_forever()
+
+                setattr(core.controller, question, unanswered)
+                ack = await writer.write_event(b"second", "key")
+                outside.start_soon(wait, ack.wait)
+                outside.start_soon(wait, writer.flush)
+                await asked.wait()
+                nursery.cancel_scope.cancel()
+
+    run(main)
+    assert answered == 2
+
+
+@pytest.mark.parametrize("kind", [EventWriter, ResumableWriter])
+def test_a_slow_controller_is_not_taken_for_the_end_of_the_stream(kind: type[EventWriter]) -> None:
+    world = OneSegment()
+
+    async def main() -> None:
+        async with network(world) as nursery:
+            core = Process(world, nursery, "p").core
+            core.stores.operation_timeout = 20.0
+            writer = await writer_of(kind, core)
+            await (await writer.write_event(b"first", "key")).wait()
+            # Sealed in its store, but the controller does not know it.
+            (segment,) = world.current
+            segment.sealing = segment.sealed = True
+            ack = await writer.write_event(b"second", "key")
+            with pytest.raises(RetriesExhaustedError, match=r"no successors for 20 s"):
+                await ack.wait()
+
+    run(main)
