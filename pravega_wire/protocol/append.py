@@ -477,7 +477,9 @@ class Appends(Generic[P]):
         :param last: the last event number that the store holds; less than 1 for none.
         :param request_id: request id of the set-up.
         :param now: seconds of the caller's clock.
+        :raises UnexpectedReplyError: more events would be stored than were sent; nothing has changed.
         """
+        self._check_sent(last)
         self._set_ups += 1
         self.last_stored_number = max(last, 0)
         # The reply names no length, and events may have been stored since the last acknowledgement.
@@ -527,8 +529,18 @@ class Appends(Generic[P]):
         return self._set_ups > 1 and bool(self._in_flight)
 
     def sealed(self, last: int, now: float) -> list[Durable]:
-        """Process the final number of a sealed segment; the parameters are those of :meth:`set_up`."""
+        """Process the final number of a sealed segment; parameters and errors are those of :meth:`set_up`."""
+        self._check_sent(last)
         return self._stored_through(last, now)
+
+    def _check_sent(self, last: int) -> None:
+        # Numbers of the caller may be further on: other processes with this id may have stored events.
+        if self._in_flight and not self._in_flight[0].numbers and last > self._next_number:
+            raise UnexpectedReplyError(
+                f"{self.segment}: the store says that event {last} of the writer is stored, but only events "
+                f"up to {self._next_number} were sent",
+                segment=self.segment,
+            )
 
     def leave_out(self, stored: Stored) -> list[Durable]:
         """Drop the events, numbered by the caller, that this process or another one has already stored."""

@@ -162,6 +162,17 @@ class AppendMachine(RuleBasedStateMachine):
             peer.connect()
             peer.pump()
 
+    @rule(key=st.sampled_from("ab"), beyond=st.integers(1, 9))
+    def connect_wrongly(self, key: str, beyond: int) -> None:
+        """The store says that more is stored than was sent: nothing must follow from that."""
+        appends = self.peer(key).appends
+        sent = [block.last_number for block in appends.unacknowledged if block.last_number]
+        if not appends.ready and sent:
+            with pytest.raises(UnexpectedReplyError):
+                appends.set_up(sent[-1] + beyond, 1, 0.0)
+            with pytest.raises(UnexpectedReplyError):
+                appends.sealed(sent[-1] + beyond, 0.0)
+
     @precondition(lambda self: "" in self.peers)
     @rule(arriving=st.integers(0, 4))
     def split(self, arriving: int) -> None:
@@ -218,6 +229,13 @@ class TakesSentForStored(Appends[Ack]):
 
     def set_up(self, last: int, request_id: int, now: float) -> Resumed:
         return super().set_up(max(last, self._next_number), request_id, now)
+
+
+class BelievesEverything(Appends[Ack]):
+    """Believes that events are stored that it has not sent."""
+
+    def _check_sent(self, last: int) -> None:
+        pass
 
 
 class DoesNotResend(Appends[Ack]):
@@ -296,11 +314,20 @@ def test_a_fault_is_found(module: object, name: str, fault: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "fault", [ResendsWhatIsStored, TakesSentForStored, DoesNotResend, RestartsNumbers, SettlesOneBlock]
+    "fault",
+    [
+        ResendsWhatIsStored,
+        TakesSentForStored,
+        BelievesEverything,
+        DoesNotResend,
+        RestartsNumbers,
+        SettlesOneBlock,
+    ],
 )
 def test_a_fault_of_the_protocol_is_found(fault: type) -> None:
     run = settings(
         max_examples=1000, stateful_step_count=40, database=None, phases=[Phase.generate], derandomize=True
     )
-    with patch.object(Peer, "appends_class", fault), pytest.raises((AssertionError, UnexpectedReplyError)):
+    found = (AssertionError, UnexpectedReplyError, pytest.fail.Exception)
+    with patch.object(Peer, "appends_class", fault), pytest.raises(found):
         run_state_machine_as_test(AppendMachine, settings=run)

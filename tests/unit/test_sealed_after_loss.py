@@ -12,7 +12,7 @@ import pytest
 import trio
 import trio.testing
 
-from pravega_wire.errors import ConnectionLostError, PravegaError, SegmentSealedError
+from pravega_wire.errors import ConnectionLostError, PravegaError, SegmentSealedError, UnexpectedReplyError
 from pravega_wire.protocol import commands as c
 from pravega_wire.segment.appender import SegmentAppender
 from pravega_wire.segment.store import SegmentStores, SegmentTarget
@@ -27,6 +27,7 @@ class Store:
 
     :param stored: number of the last event that the segment turns out to hold.
     :param asks: questions until it says that the segment is sealed; None: it is gone.
+    :ivar at_set_up: the last number in its replies to set-ups after the first.
     """
 
     operation_timeout = 30.0
@@ -42,6 +43,7 @@ class Store:
         self.pool = self.connection = self
         self.stored = stored
         self.asks = asks
+        self.at_set_up = 0
         self.appender: SegmentAppender
         self.set_ups = 0
         self.asked: list[str] = []
@@ -60,7 +62,8 @@ class Store:
 
     def send(self, command: c.SetupAppend) -> None:
         self.set_ups += 1
-        self.appender.on_reply(c.AppendSetup(command.request_id, NAME, command.writer_id, 0))
+        last = self.at_set_up if self.set_ups > 1 else 0
+        self.appender.on_reply(c.AppendSetup(command.request_id, NAME, command.writer_id, last))
 
     def send_parts(self, parts: list[bytes | memoryview]) -> None:
         if self.set_ups == 1:
@@ -109,6 +112,15 @@ class Owner:
         self.left = sum(block.count for block in appender.appends.unacknowledged)
 
 
+def write_two_events(store: Store, owner: Owner) -> None:
+    async def main() -> None:
+        store.appender = SegmentAppender(cast("Any", store), SegmentTarget.of(NAME), cast("Any", owner))
+        store.appender.appends.open.put([EVENT, EVENT], [None, None], 2 * len(EVENT), 2)
+        await store.appender.run()
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
 @pytest.mark.parametrize(
     ("stored", "asks", "left"),
     [
@@ -123,13 +135,17 @@ class Owner:
 def test_what_the_sealed_segment_holds_is_asked_for(stored: int, asks: int | None, left: int) -> None:
     store, owner = Store(stored, asks), Owner()
 
-    async def main() -> None:
-        store.appender = SegmentAppender(cast("Any", store), SegmentTarget.of(NAME), cast("Any", owner))
-        store.appender.appends.open.put([EVENT, EVENT], [None, None], 2 * len(EVENT), 2)
-        await store.appender.run()
-
-    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    write_two_events(store, owner)
     assert store.set_ups == 2
     assert owner.left == left
     assert owner.stored == 2 - left
     assert store.asked.count("GetStreamSegmentInfo") == (1 if asks is None else asks + 1)
+
+
+@pytest.mark.parametrize(("at_set_up", "stored"), [(3, 0), (2**62, 0), (0, 3), (0, 2**62)])
+def test_more_cannot_be_stored_than_was_sent(at_set_up: int, stored: int) -> None:
+    store, owner = Store(stored, 0), Owner()
+    store.at_set_up = at_set_up
+    with pytest.raises(UnexpectedReplyError, match="only events up to 2 were sent"):
+        write_two_events(store, owner)
+    assert owner.stored == 0
