@@ -6,10 +6,10 @@ all. A block's number is the number of events before and in it, and the server k
 writer id with the data. The reply to a set-up therefore tells which blocks are stored: those are done, and
 the others are sent again with their old numbers (``docs/protocol/wire.md``, "Resuming an append session").
 
-The owner of the connection reports what arrived (:meth:`Appends.set_up`, :meth:`Appends.acknowledge`,
-:meth:`Appends.disconnect`) and asks what to send (:meth:`Appends.next_frame`). Time is a number that is
-passed in. When a segment is sealed, :func:`hand_over` moves the events that it does not hold to its
-successors.
+The owner of the connection reports what happens to it (:meth:`Appends.connect`, :meth:`Appends.disconnect`)
+and what arrived (:meth:`Appends.set_up`, :meth:`Appends.acknowledge`), and asks what to send
+(:meth:`Appends.next_frame`). Time is a number that is passed in. When a segment is sealed, :func:`hand_over`
+moves the events that it does not hold to its successors.
 
 The size of a block follows the acknowledgements: while few blocks are in flight, the open block is sent at
 once; otherwise it gathers events until a block is acknowledged or it is large.
@@ -337,7 +337,7 @@ class Appends(Generic[P]):
     """
 
     __slots__ = (
-        "_forced", "_full", "_in_flight", "_in_flight_bytes", "_new_ack", "_next_number", "_set_ups",
+        "_forced", "_full", "_in_flight", "_in_flight_before", "_in_flight_bytes", "_new_ack", "_next_number",
         "_writer_bytes", "due_at", "last_stored_number", "open", "patient", "ready", "segment",
         "segment_length", "writer_id",
     )  # fmt: skip
@@ -358,7 +358,7 @@ class Appends(Generic[P]):
         self._in_flight_bytes = 0
         self._next_number = 0
         self._forced = False
-        self._set_ups = 0
+        self._in_flight_before = False
 
     # --- gathering ------------------------------------------------------------------------------
 
@@ -471,6 +471,11 @@ class Appends(Generic[P]):
 
     # --- what came in ---------------------------------------------------------------------------
 
+    def connect(self) -> None:
+        """Record that another session begins, whether its set-up is answered or refused."""
+        if self._in_flight:
+            self._in_flight_before = True
+
     def set_up(self, last: int, request_id: int, now: float) -> Resumed:
         """Process the store's reply to a set-up.
 
@@ -480,7 +485,6 @@ class Appends(Generic[P]):
         :raises UnexpectedReplyError: more events would be stored than were sent; nothing has changed.
         """
         self._check_sent(last)
-        self._set_ups += 1
         self.last_stored_number = max(last, 0)
         # The reply names no length, and events may have been stored since the last acknowledgement.
         self.segment_length = -1
@@ -522,11 +526,11 @@ class Appends(Generic[P]):
     def in_doubt(self) -> bool:
         """Whether the final number of a sealed segment has to be fetched (for :meth:`sealed`).
 
-        Blocks that were sent on a lost connection may have been stored after the next set-up was answered and
-        before the segment was sealed (``docs/protocol/unforgiving.md``, "Moving on from a segment while it is
-        being sealed").
+        Blocks that were sent on a lost connection may have been stored after the next set-up was answered or
+        refused, and before the segment was sealed (``docs/protocol/unforgiving.md``, "Moving on from a
+        segment while it is being sealed").
         """
-        return self._set_ups > 1 and bool(self._in_flight)
+        return self._in_flight_before and bool(self._in_flight)
 
     def sealed(self, last: int, now: float) -> list[Durable]:
         """Process the final number of a sealed segment; parameters and errors are those of :meth:`set_up`."""

@@ -411,6 +411,7 @@ class SegmentAppender:
         self._failure = None
         self._disrupted = trio.Event()
         self._setup_done = trio.Event()
+        self.appends.connect()
 
     def _resume(self) -> None:
         """Resume after the reply to the set-up: settle what is stored, and send the rest again."""

@@ -66,6 +66,7 @@ class Peer:
 
     def connect(self) -> None:
         self.seen = self.number
+        self.appends.connect()
         for parts in self.appends.set_up(self.number or -(2**63), 1, 0.0).frames:
             self.send(parts)
 
@@ -178,8 +179,8 @@ class AppendMachine(RuleBasedStateMachine):
     def split(self, arriving: int) -> None:
         old = self.peers[""]
         if not old.appends.ready:
-            # Only a store that was asked can say that the segment is sealed.
-            return
+            # A store that was asked says that the segment is sealed; here it refuses the set-up.
+            old.appends.connect()
         while old.wire and arriving:
             old.arrive()
             arriving -= 1

@@ -27,7 +27,7 @@ class Store:
 
     :param stored: number of the last event that the segment turns out to hold.
     :param asks: questions until it says that the segment is sealed; None: it is gone.
-    :ivar at_set_up: the last number in its replies to set-ups after the first.
+    :ivar at_set_up: the last number in its replies to set-ups after the first; None: it refuses them.
     """
 
     operation_timeout = 30.0
@@ -43,7 +43,7 @@ class Store:
         self.pool = self.connection = self
         self.stored = stored
         self.asks = asks
-        self.at_set_up = 0
+        self.at_set_up: int | None = 0
         self.appender: SegmentAppender
         self.set_ups = 0
         self.asked: list[str] = []
@@ -63,6 +63,9 @@ class Store:
     def send(self, command: c.SetupAppend) -> None:
         self.set_ups += 1
         last = self.at_set_up if self.set_ups > 1 else 0
+        if last is None:
+            self.appender.on_reply(c.SegmentIsSealed(command.request_id, NAME))
+            return
         self.appender.on_reply(c.AppendSetup(command.request_id, NAME, command.writer_id, last))
 
     def send_parts(self, parts: list[bytes | memoryview]) -> None:
@@ -121,6 +124,7 @@ def write_two_events(store: Store, owner: Owner) -> None:
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
+@pytest.mark.parametrize("refuses_set_up", [False, True])
 @pytest.mark.parametrize(
     ("stored", "asks", "left"),
     [
@@ -132,8 +136,11 @@ def write_two_events(store: Store, owner: Owner) -> None:
         (2, None, 2),
     ],
 )
-def test_what_the_sealed_segment_holds_is_asked_for(stored: int, asks: int | None, left: int) -> None:
+def test_what_the_sealed_segment_holds_is_asked_for(
+    stored: int, asks: int | None, left: int, refuses_set_up: bool
+) -> None:
     store, owner = Store(stored, asks), Owner()
+    store.at_set_up = None if refuses_set_up else 0
 
     write_two_events(store, owner)
     assert store.set_ups == 2
