@@ -27,6 +27,7 @@ __all__ = [
     "check_seconds",
     "check_text",
     "check_uuid",
+    "shown",
 ]
 
 INT32_MAX: Final = 2**31 - 1
@@ -56,7 +57,7 @@ def check_count(name: str, value: object, lowest: int = 1, highest: int = INT64_
     if number is None or not lowest <= number <= highest:
         limits = f"from {lowest}" + ("" if highest == INT64_MAX else f" to {highest}")
         of = f" of {unit}" if unit else ""
-        raise InvalidArgumentError(f"{name} must be a whole number{of} {limits}, not {_shown(value)}")
+        raise InvalidArgumentError(f"{name} must be a whole number{of} {limits}, not {shown(value)}")
     return number
 
 
@@ -82,7 +83,7 @@ def check_seconds(name: str, value: object, *, zero: bool = False, infinite: boo
     if (number >= 0 if zero else number > 0) and (infinite or number < math.inf):
         return number
     finite, limit = "" if infinite else "finite ", "of at least" if zero else "greater than"
-    raise InvalidArgumentError(f"{name} must be a {finite}number of seconds {limit} 0, not {_shown(value)}")
+    raise InvalidArgumentError(f"{name} must be a {finite}number of seconds {limit} 0, not {shown(value)}")
 
 
 def check_flag(name: str, value: object) -> bool:
@@ -91,7 +92,7 @@ def check_flag(name: str, value: object) -> bool:
     :raises InvalidArgumentError: it is neither.
     """
     if not isinstance(value, bool):
-        raise InvalidArgumentError(f"{name} must be True or False, not {_shown(value)}")
+        raise InvalidArgumentError(f"{name} must be True or False, not {shown(value)}")
     return value
 
 
@@ -101,7 +102,7 @@ def check_text(name: str, value: object) -> str:
     :raises InvalidArgumentError: it is not.
     """
     if not isinstance(value, str) or not value:
-        raise InvalidArgumentError(f"{name} must be a non-empty string, not {_shown(value)}")
+        raise InvalidArgumentError(f"{name} must be a non-empty string, not {shown(value)}")
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -117,7 +118,7 @@ def check_uuid(name: str, value: object) -> UUID:
     :raises InvalidArgumentError: it is not.
     """
     if not isinstance(value, UUID):
-        raise InvalidArgumentError(f"{name} must be a UUID, not {_shown(value)}")
+        raise InvalidArgumentError(f"{name} must be a UUID, not {shown(value)}")
     return value
 
 
@@ -131,7 +132,8 @@ def check_event_time(name: str, value: object) -> int:
     return check_count(name, value, -INT64_MAX)
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """A value for a message, shortened."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 

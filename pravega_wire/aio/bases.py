@@ -37,7 +37,7 @@ from pravega_wire.stream.resumable import ResumableWriter as AsyncResumableWrite
 from pravega_wire.stream.revisioned import RevisionedStream as AsyncRevisionedStream
 from pravega_wire.stream.revisioned import RevisionReader as AsyncRevisionReader
 from pravega_wire.stream.revisioned import deserialized
-from pravega_wire.stream.routing import Partitioner, check_lengths
+from pravega_wire.stream.routing import Partitioner, check_iterable, check_lengths
 from pravega_wire.sync.bases import listed
 from pravega_wire.sync.feeding import Feed, Placing, is_plain, plain_keys
 from pravega_wire.sync.portal import Held, shown_as
@@ -192,7 +192,7 @@ class _WriterBase(Handle):
 
     def __init__(self, portal: Portal | Line, twin: Any, placing: Placing | None = None) -> None:
         super().__init__(portal, twin)
-        self._placing = Placing(routing_key_position) if placing is None else placing
+        self._placing = Placing() if placing is None else placing
 
     async def _end(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
         await self._finish(function, *args)
@@ -207,7 +207,7 @@ class _WriterBase(Handle):
         """Lists and Arrow arrays are handed to the client's thread as they are. Other iterables are read in
         the event loop, for 5 ms at a time, and the events read are written before more are read.
         """
-        check_lengths(events, routing_keys)
+        check_lengths(events, routing_keys, str(self._twin.stream))
         keys: Any = routing_keys
         write: Callable[..., Awaitable[AsyncAck]] = self._twin.write_events
         if keys is None or isinstance(keys, str) or not is_arrow(events):
@@ -237,6 +237,7 @@ class RoutedWriterBase(_WriterBase):
     """The base of event writers and staging writers."""
 
     async def _write_batch(self, events: Iterable[bytes], routing_key: str | None = None) -> tuple[AsyncAck]:
+        check_iterable("events", events, str(self._twin.stream))
         key = self._placing.key(routing_key)
         return (await self._call(self._twin.write_batch, list(events), key),)
 
@@ -622,7 +623,7 @@ class PravegaClientBase(Handle):
         self, stream: StreamName, *, partitioner: Partitioner = routing_key_position, **options: Any
     ) -> tuple[AsyncEventWriter, Placing]:
         """The partitioner runs in the event loop."""
-        placing = Placing(partitioner)
+        placing = Placing(partitioner, str(stream))
         return self._twin.event_writer(stream, partitioner=placing.for_writer, **options), placing
 
     def _resumable_writer(
@@ -634,7 +635,7 @@ class PravegaClientBase(Handle):
         **options: Any,
     ) -> tuple[AsyncResumableWriter, Placing]:
         """The partitioner runs in the event loop."""
-        placing = Placing(partitioner)
+        placing = Placing(partitioner, str(stream))
         writer = self._twin.resumable_writer(stream, writer_id, partitioner=placing.for_writer, **options)
         return writer, placing
 

@@ -192,6 +192,10 @@ class ByteStreamWriter(trio.abc.SendStream):
             raise ArgumentTypeError(
                 f"data for byte stream {self.stream} must be bytes, not {type(data).__name__}"
             ) from error
+        except ValueError as error:
+            raise InvalidArgumentError(
+                f"data for byte stream {self.stream} must not be a memoryview that was released"
+            ) from error
         total = len(view)
         while view:
             block = appender.appends.room(1)
@@ -309,10 +313,11 @@ class ByteStreamWriter(trio.abc.SendStream):
         :raises InvalidArgumentError: the offset is negative or beyond the end.
         :raises SegmentTruncatedError: another process has truncated further at the same time.
         """
+        offset = check_count(f"offset in byte stream {self.stream}", offset, 0)
         _, metadata = self._opened()
         with self._waiters.waiting():
             info = await metadata.info()
-            if not 0 <= offset <= info.write_offset:
+            if offset > info.write_offset:
                 raise InvalidArgumentError(
                     f"byte stream {self.stream} cannot be truncated at {offset}: "
                     f"it ends at {info.write_offset}"

@@ -551,9 +551,9 @@ class PravegaClient:
         """Create a writer of events: ``async with client.event_writer("s/t") as writer``.
 
         :param max_outstanding_bytes: the number of unacknowledged bytes at which a write starts to wait.
-        :param partitioner: a function from a routing key to its position in the key space. The default is the
-            hash that all Pravega clients use. Another function also keeps the events of each key in order,
-            provided that all writers of the stream use the same one.
+        :param partitioner: a function from a routing key to its position in the key space, which is at least
+            0 and less than 1. The default is the hash that all Pravega clients use. Another function also
+            keeps the events of each key in order, provided that all writers of the stream use the same one.
         :param note_time_every: seconds between automatic reports of the wall-clock time, from which the
             controller makes watermarks. None leaves that to :meth:`EventWriter.note_time`.
         :param large_events: also accept events over 8 MiB, up to 2 GiB. Each of them is written to a segment

@@ -267,7 +267,7 @@ class ResumableWriter(EventWriter):
     async def write_batch(self, events: Iterable[bytes], routing_key: str | None = None) -> Ack:
         """Append several events atomically, each with its own number; see :meth:`EventWriter.write_batch`."""
         self._check()
-        payloads, _ = batch_of(events)
+        payloads, _ = batch_of(events, self._name)
         if not payloads:
             return Ack(0)
         return await self._write_numbered(payloads, routing_key, atomic=True)
@@ -278,7 +278,7 @@ class ResumableWriter(EventWriter):
         routing_keys: Iterable[str | None] | str | None = None,
     ) -> Ack:
         """Append many events, numbered in this order; see :meth:`EventWriter.write_events`."""
-        check_lengths(events, routing_keys)
+        check_lengths(events, routing_keys, self._name)
         if is_arrow(events):
             events = (each.as_py() for each in one_array(events))
         ack = Ack()

@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 
 import trio
 
-from pravega_wire.checks import check_bytes
+from pravega_wire.checks import check_bytes, shown
 from pravega_wire.errors import (
+    ArgumentTypeError,
     ClosedError,
     InvalidArgumentError,
     PravegaError,
@@ -180,11 +181,11 @@ class RoutedWriter:
         self._counts = counts
         self._limit = max_outstanding_bytes
         self._headers = _Headers()
-        self._position_of = partitioner
+        self._position_of = checked_partitioner(partitioner, name)
         self._routes: list[Route] = []
         self._highs: list[float] = []
         self._only: SegmentAppender | None = None
-        self._groups = _Groups((), (), partitioner)
+        self._groups = _Groups((), (), self._position_of)
         self._error: PravegaError | None = None
         self._outstanding = 0
         self._since_yield = 0
@@ -303,13 +304,12 @@ class RoutedWriter:
         """
         if is_arrow(events):
             return await self._write_arrow(events, routing_keys)
-        check_lengths(events, routing_keys)
+        check_lengths(events, routing_keys, self._name)
         ack = Ack()
         # Reading from these takes no time.
         ready = type(events) in (list, tuple)
         yielded = time.perf_counter()
-        one_key = routing_keys is None or isinstance(routing_keys, str)
-        keys = None if one_key else iter(routing_keys or ())
+        keys = None if routing_keys is None or isinstance(routing_keys, str) else iter(routing_keys)
         iterator = iter(events)
         count = _FIRST_BULK_EVENTS
         try:
@@ -385,8 +385,11 @@ class RoutedWriter:
     async def _write_arrow(self, events: Any, routing_keys: Iterable[str | None] | str | None) -> Ack:
         self._check()
         events = one_array(events)
+        keys: Any = routing_keys
         one_key = routing_keys is None or isinstance(routing_keys, str)
-        keys: Any = routing_keys if one_key else key_column(routing_keys or (), len(events))
+        if not one_key:
+            check_iterable("routing_keys", routing_keys, self._name)
+            keys = key_column(keys, len(events))
         ack = Ack()
         first = 0
         try:
@@ -505,7 +508,7 @@ class RoutedWriter:
         :raises EventTooLargeError: the batch is over the limit. Nothing was written.
         """
         self._check()
-        payloads, size = batch_of(events)
+        payloads, size = batch_of(events, self._name)
         if not payloads:
             return Ack(0)
         if routing_key is not None and not isinstance(routing_key, str):
@@ -753,15 +756,20 @@ def _read_timely(source: Iterator[bytes], into: list[bytes], count: int, until: 
 
 def as_bytes(event: object) -> bytes:
     if isinstance(event, bytes | bytearray | memoryview):
-        return bytes(event)
+        try:
+            return bytes(event)
+        except ValueError as error:
+            raise InvalidArgumentError("an event must not be a memoryview that was released") from error
     raise InvalidArgumentError(f"an event must be bytes, not {type(event).__name__}")
 
 
-def batch_of(events: Iterable[bytes]) -> tuple[list[bytes], int]:
+def batch_of(events: Iterable[bytes], stream: str) -> tuple[list[bytes], int]:
     """The payloads of a batch, and its size with headers.
 
+    :param stream: what is written, for messages.
     :raises EventTooLargeError: the batch is over the limit.
     """
+    check_iterable("events", events, stream)
     payloads = list(map(as_bytes, events))
     size = sum(map(len, payloads)) + HEADER_BYTES * len(payloads)
     if size > MAX_EVENT_BYTES + HEADER_BYTES:
@@ -769,12 +777,61 @@ def batch_of(events: Iterable[bytes]) -> tuple[list[bytes], int]:
     return payloads, size
 
 
-def check_lengths(events: object, routing_keys: object) -> None:
+def checked_partitioner(partitioner: Partitioner, stream: str) -> Partitioner:
+    """The same function, whose results are checked.
+
+    :param stream: what is written, for messages.
+    :raises ArgumentTypeError: it is not a function.
+    """
+    if partitioner is routing_key_position:
+        return partitioner
+    if not callable(partitioner):
+        raise ArgumentTypeError(
+            f"the partitioner of the writer of {stream} must be a function from a routing key to its "
+            f"position, not {partitioner!r}"
+        )
+
+    def position_of(key: str) -> float:
+        position = partitioner(key)
+        try:
+            # Every comparison with NaN is false.
+            fits = bool(0 <= position < 1)
+        except (TypeError, ValueError):
+            fits = False
+        if not fits:
+            raise InvalidArgumentError(
+                f"the partitioner of the writer of {stream} must return a position from 0 to less than 1, "
+                f"not {shown(position)}"
+            )
+        return float(position)
+
+    return position_of
+
+
+def check_iterable(name: str, value: object, stream: str = "") -> None:
+    """Check that ``value`` can be iterated over, without doing so.
+
+    :param name: name of the argument, for the message.
+    :param stream: what is written, for the message.
+    :raises ArgumentTypeError: it cannot.
+    """
+    if not hasattr(value, "__iter__") and not hasattr(value, "__getitem__"):
+        what = f"{name} for the writer of {stream}" if stream else name
+        raise ArgumentTypeError(f"{what} must be an iterable, not {type(value).__name__}")
+
+
+def check_lengths(events: object, routing_keys: object, stream: str = "") -> None:
     """Check that there are as many keys as events, if both have a length.
 
+    :param stream: what is written, for messages.
+    :raises ArgumentTypeError: the events or the keys are not iterable.
     :raises InvalidArgumentError: there are fewer or more keys than events.
     """
-    if isinstance(routing_keys, str) or not isinstance(routing_keys, Sized) or not isinstance(events, Sized):
+    check_iterable("events", events, stream)
+    if routing_keys is None or isinstance(routing_keys, str):
+        return
+    check_iterable("routing_keys", routing_keys, stream)
+    if not isinstance(routing_keys, Sized) or not isinstance(events, Sized):
         return
     if len(routing_keys) < len(events):
         raise fewer_keys()

@@ -39,7 +39,7 @@ from pravega_wire.stream.resumable import ResumableWriter as AsyncResumableWrite
 from pravega_wire.stream.revisioned import RevisionedStream as AsyncRevisionedStream
 from pravega_wire.stream.revisioned import RevisionReader as AsyncRevisionReader
 from pravega_wire.stream.revisioned import deserialized
-from pravega_wire.stream.routing import Partitioner, check_lengths
+from pravega_wire.stream.routing import Partitioner, check_iterable, check_lengths
 from pravega_wire.stream.transaction import Transaction as AsyncTransaction
 from pravega_wire.sync.byte_stream import ByteStreamReader, ByteStreamWriter
 from pravega_wire.sync.feeding import Feed, Placing, is_plain, plain_keys
@@ -220,9 +220,13 @@ class WriterBase(Handle):
 
     def __init__(self, portal: Portal | Line, twin: Any, placing: Placing | None = None) -> None:
         super().__init__(portal, twin)
-        self._placing = Placing(routing_key_position) if placing is None else placing
+        self._placing = Placing() if placing is None else placing
         self._outbox: Outbox[Ack] = Outbox(
-            self._portal.portal, twin.write_events, self._counted, partial(Ack, self._portal)
+            self._portal.portal,
+            str(twin.stream),
+            twin.write_events,
+            self._counted,
+            partial(Ack, self._portal),
         )
 
     def _counted(self) -> tuple[int, int]:
@@ -293,7 +297,7 @@ class WriterBase(Handle):
             further than that, also when Ctrl-C ends the call: to write the rest, make a new iterable without
             the events that were written. The limit does not interrupt an iterable that blocks.
         """
-        check_lengths(events, routing_keys)
+        check_lengths(events, routing_keys, str(self._twin.stream))
         keys: Any = routing_keys
         write: Callable[..., Awaitable[AsyncAck]] = self._twin.write_events
         if keys is None or isinstance(keys, str) or not is_arrow(events):
@@ -319,6 +323,7 @@ class RoutedWriterBase(WriterBase):
         """:param timeout: seconds to wait for room. If the limit is reached, the events are still queued and
         may be stored.
         """
+        check_iterable("events", events, str(self._twin.stream))
         key = self._placing.key(routing_key)
         writing = Named(self._twin.write_batch, self._outbox.writing(self._twin.write_batch))
         return (self._portal.within(timeout, writing, list(events), key),)
@@ -661,7 +666,7 @@ class PravegaClientBase(Handle):
         self, stream: StreamName, *, partitioner: Partitioner = routing_key_position, **options: Any
     ) -> tuple[AsyncEventWriter, Placing]:
         """The partitioner runs in the thread that writes."""
-        placing = Placing(partitioner)
+        placing = Placing(partitioner, str(stream))
         return self._twin.event_writer(stream, partitioner=placing.for_writer, **options), placing
 
     def _resumable_writer(
@@ -673,7 +678,7 @@ class PravegaClientBase(Handle):
         **options: Any,
     ) -> tuple[AsyncResumableWriter, Placing]:
         """The partitioner runs in the thread that writes."""
-        placing = Placing(partitioner)
+        placing = Placing(partitioner, str(stream))
         writer = self._twin.resumable_writer(stream, writer_id, partitioner=placing.for_writer, **options)
         return writer, placing
 

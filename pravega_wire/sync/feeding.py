@@ -16,7 +16,7 @@ from pravega_wire.protocol.append import BLOCK_BYTES, HEADER_BYTES
 from pravega_wire.segment.appender import Ack
 from pravega_wire.stream.arrow import is_arrow, key_column
 from pravega_wire.stream.callers import calling_thread
-from pravega_wire.stream.routing import Partitioner, fewer_keys, more_keys
+from pravega_wire.stream.routing import Partitioner, checked_partitioner, fewer_keys, more_keys
 from pravega_wire.sync.portal import Call
 
 __all__ = ["Feed", "Placing", "is_plain", "plain_keys"]
@@ -184,12 +184,14 @@ def _position_of(key: str) -> float:
 class Placing:
     """Calls a partitioner in the caller's thread. The writer gets keys that carry their positions.
 
+    :param stream: what is written, for messages.
     :ivar for_writer: the partitioner to give to the writer.
     :ivar as_given: whether the writer gets the caller's own keys.
     """
 
-    def __init__(self, partitioner: Partitioner) -> None:
-        self._partitioner = None if partitioner is routing_key_position else partitioner
+    def __init__(self, partitioner: Partitioner = routing_key_position, stream: str = "") -> None:
+        checked = checked_partitioner(partitioner, stream)
+        self._partitioner = None if checked is routing_key_position else checked
         self._known: dict[str, _PlacedKey] = {}
         self.as_given = self._partitioner is None
         self.for_writer: Partitioner = partitioner if self._partitioner is None else _position_of
@@ -202,7 +204,7 @@ class Placing:
         placed = self._known.get(key)
         if placed is None:
             placed = _PlacedKey(key)
-            placed.position = float(self._partitioner(key))
+            placed.position = self._partitioner(key)
             if len(self._known) < _REMEMBERED_KEYS:
                 self._known[key] = placed
         return placed
@@ -225,7 +227,7 @@ class Placing:
             return write
         partitioner = self._partitioner
         positions = {
-            key: float(partitioner(key))
+            key: partitioner(key)
             for key in key_column(keys, len(events)).unique().to_pylist()
             if key is not None
         }

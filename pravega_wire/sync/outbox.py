@@ -10,7 +10,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import trio
 
-from pravega_wire.errors import ClosedError, PravegaError
+from pravega_wire.errors import ClosedError, InvalidArgumentError, PravegaError
 from pravega_wire.metrics import WriterMetrics
 from pravega_wire.protocol.append import BLOCK_BYTES, HEADER_BYTES, MAX_EVENT_BYTES
 from pravega_wire.segment.appender import Ack as AsyncAck
@@ -89,6 +89,7 @@ class Promise:
 class Outbox(Generic[A]):
     """Collects single events in the thread that writes them. The client's thread takes many at once.
 
+    :param stream: what is written, for messages.
     :param write: the writer's ``write_events``.
     :param counts: the writer's number of events and of bytes so far, the bytes without headers.
     :param acknowledgement: turns a promise into the acknowledgement that callers get.
@@ -98,11 +99,13 @@ class Outbox(Generic[A]):
     def __init__(
         self,
         portal: Portal,
+        stream: str,
         write: Callable[[list[bytes], list[str | None]], Awaitable[AsyncAck]],
         counts: Callable[[], tuple[int, int]],
         acknowledgement: Callable[[Promise], A],
     ) -> None:
         self._portal = portal
+        self._stream = stream
         self._write = write
         self._counts = counts
         self._acknowledgement = acknowledgement
@@ -223,12 +226,18 @@ class Outbox(Generic[A]):
             self._given = (len(events), size, *self._counts())
             self._flying = promise
         self._urgent = trio.Event()
-        one_key = keys[0] if keys and keys.count(keys[0]) == len(keys) else keys
         try:
+            one_key = keys[0] if keys and keys.count(keys[0]) == len(keys) else keys
             promise.keep(await self._write(events, one_key))  # type: ignore[arg-type]  # one key for all
         except PravegaError as error:
             self._failure = self._failure or error
             promise.fail(error)
+        except Exception as error:
+            # The keys may be of a class of the user's, which fails. That must not end the client.
+            failure = InvalidArgumentError(f"events for the writer of {self._stream} were refused: {error!r}")
+            failure.__cause__ = error
+            self._failure = self._failure or failure
+            promise.fail(failure)
         except BaseException:
             promise.fail(ClosedError("the client was closed before this event was sent"))
             raise

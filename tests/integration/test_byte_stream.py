@@ -101,6 +101,17 @@ async def test_truncated_bytes_are_named(config: PravegaConfig) -> None:
                 pass
 
 
+async def test_a_released_memoryview_is_refused(config: PravegaConfig) -> None:
+    view = memoryview(b"x")
+    view.release()
+    async with open_client(config) as client:
+        await client.create_stream("released", 1)
+        async with client.byte_stream_writer("released") as writer:
+            with pytest.raises(InvalidArgumentError, match="a memoryview that was released"):
+                await writer.write(view)
+            await writer.write(b"y")
+
+
 async def test_lost_connections_neither_lose_nor_double_bytes(
     config: PravegaConfig, fault_proxy: FaultProxy
 ) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 import pyarrow as pa
 import pytest
+import trio
 
 from pravega_wire import (
     KeyValueTableConfiguration,
@@ -21,7 +23,9 @@ from pravega_wire import (
     StreamConfiguration,
     StreamCut,
     WatermarkAssigner,
+    aio,
     open_client,
+    sync,
 )
 from pravega_wire.errors import ArgumentTypeError, InvalidArgumentError
 from pravega_wire.ingest import FileIngester, FixedCount
@@ -38,6 +42,15 @@ Call = Callable[[PravegaClient, Any], object]
 
 async def _note(client: PravegaClient, value: Any) -> None:
     await client.event_writer("t").note_time(value)
+
+
+def _released() -> memoryview:
+    view = memoryview(b"x")
+    view.release()
+    return view
+
+
+EVENTS: tuple[object, ...] = (None, 5, NAN, object())
 
 
 async def _receive(client: PravegaClient, value: Any) -> None:
@@ -141,6 +154,48 @@ CALLS: dict[str, tuple[Call, str, Iterable[object]]] = {
         "primary_key_length",
         COUNTS,
     ),
+    "events": (lambda c, v: c.event_writer("t").write_events(v), "^events for the writer of s/t", EVENTS),
+    "batch": (lambda c, v: c.event_writer("t").write_batch(v), "^events for the writer of s/t", EVENTS),
+    "routing_keys": (
+        lambda c, v: c.event_writer("t").write_events([b"x"], v),
+        "^routing_keys for the writer of s/t",
+        (5, NAN, object()),
+    ),
+    "routing_keys of an array": (
+        lambda c, v: c.event_writer("t").write_events(pa.array([b"x"]), v),
+        "^routing_keys for the writer of s/t",
+        (0, 5, NAN, object()),
+    ),
+    "numbered events": (
+        lambda c, v: c.resumable_writer("t", uuid4()).write_events(v),
+        "^events for the writer of s/t",
+        EVENTS,
+    ),
+    "numbered batch": (
+        lambda c, v: c.resumable_writer("t", uuid4()).write_batch(v),
+        "^events for the writer of s/t",
+        EVENTS,
+    ),
+    "memoryview": (
+        lambda c, v: c.event_writer("t").write_event(v),
+        "an event must not be a memoryview that was released",
+        (_released(),),
+    ),
+    "partitioner": (
+        lambda c, v: c.event_writer("t", partitioner=v),
+        "^the partitioner of the writer of s/t must be a function",
+        (None, 5, "hash"),
+    ),
+    "partitioner's result": (
+        lambda c, v: c.resumable_writer("t", uuid4(), partitioner=lambda _: v).last_stored_of("key"),
+        "^the partitioner of the writer of s/t must return a position from 0 to less than 1, not",
+        (None, "x", "0.5", NAN, INF, 1, 7, -3, 10**400, 1j),
+    ),
+    "truncate": (
+        lambda c, v: c.byte_stream_writer("t").truncate(v),
+        "offset in byte stream s/t",
+        ("1", 1.5, True, None, -1, 2**63),
+    ),
     "sole_writer": (lambda c, v: c.key_value_table("t", sole_writer=v), "sole_writer", ("false", 0, None)),
 }
 
@@ -158,6 +213,39 @@ async def test_a_call_refuses_what_it_cannot_use(call: str) -> None:
                 if isinstance(result, Awaitable):
                     await result
                 raise AssertionError(f"{value!r} was taken")
+
+
+OF_WRITERS = [
+    "events", "batch", "routing_keys", "routing_keys of an array", "numbered events", "numbered batch",
+    "memoryview", "partitioner", "partitioner's result",
+]  # fmt: skip
+"""Those of the above that the facades read in threads of their own."""
+
+
+@pytest.mark.parametrize("call", OF_WRITERS)
+async def test_the_facades_refuse_it_as_well(call: str) -> None:
+    function, name, values = CALLS[call]
+    name = name.replace("s/t", "(s/)?t")
+    config = PravegaConfig(controller_uri="tcp://127.0.0.1:1", default_scope="s", operation_timeout=1)
+
+    def blocking() -> None:
+        with sync.open_client(config) as client:
+            for value in values:
+                with pytest.raises(InvalidArgumentError, match=name):
+                    function(cast("Any", client), value)
+                    raise AssertionError(f"{value!r} was taken")
+
+    async def asynchronous() -> None:
+        async with aio.open_client(config) as client:
+            for value in values:
+                with pytest.raises(InvalidArgumentError, match=name):
+                    result = function(cast("Any", client), value)
+                    if isinstance(result, Awaitable):
+                        await result
+                    raise AssertionError(f"{value!r} was taken")
+
+    await trio.to_thread.run_sync(blocking)
+    await trio.to_thread.run_sync(asyncio.run, asynchronous())
 
 
 # What is made, with the name that the message has and the values that are refused.
