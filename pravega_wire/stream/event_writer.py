@@ -103,12 +103,14 @@ class EventWriter(RoutedWriter):
 
         :raises StreamNotFoundError: the stream does not exist.
         :raises StreamSealedError: the stream is sealed.
+        :raises ClosedError: the writer was closed before it was opened.
         """
         if not self._opened:
             self._begin(await self._current_segments())
         return self
 
     async def _current_segments(self) -> list[SegmentWithRange]:
+        self._check()
         self._core.check_open()
         segments = await self._core.controller.get_current_segments(self.stream.scope, self.stream.name)
         if not segments:
@@ -116,8 +118,9 @@ class EventWriter(RoutedWriter):
         return segments
 
     def _begin(self, segments: Sequence[SegmentWithRange]) -> None:
-        # The client may have been closed while the segments were being fetched.
+        # The client or the writer may have been closed while the segments were being fetched.
         self._core.check_open()
+        self._check()
         self._set_routes(
             [Route(segment.low, segment.high, self._appender(segment.segment_id)) for segment in segments]
         )

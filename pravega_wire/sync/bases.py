@@ -212,6 +212,9 @@ class Ack:
         :raises PravegaError: the writer failed. It is unknown whether the events are stored, unless the error
             says so.
         """
+        if self.done and self.error is None:
+            # Also after the writer or the client was closed.
+            return
         self._portal.within(timeout, self._twin.wait)
 
 

@@ -174,3 +174,34 @@ def test_a_slow_controller_is_not_taken_for_the_end_of_the_stream(kind: type[Eve
                 await ack.wait()
 
     run(main)
+
+
+# --- opening --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [EventWriter, ResumableWriter])
+def test_a_closed_writer_is_not_opened(kind: type[EventWriter]) -> None:
+    """Whether it is closed before, or while it asks for the segments."""
+    world = OneSegment()
+
+    async def main() -> None:
+        async with network(world) as nursery:
+            core = Process(world, nursery, "p").core
+            writer = writer_of(kind, core)
+            await writer.aclose()
+            with pytest.raises(ClosedError, match="the writer of s/t is closed"):
+                await writer.open()
+            writer = writer_of(kind, core)
+            world.quiet = False
+            async with trio.open_nursery() as opening:
+
+                async def open_it() -> None:
+                    with pytest.raises(ClosedError, match="the writer of s/t is closed"):
+                        await writer.open()
+
+                opening.start_soon(open_it)
+                await trio.lowlevel.checkpoint()
+                await writer.aclose()
+            assert not writer.segments
+
+    run(main)

@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 import trio
 
+from pravega_wire import sync
 from pravega_wire.errors import InvalidArgumentError
 from pravega_wire.segment.appender import Ack
 from pravega_wire.sync.outbox import Outbox, Promise
@@ -62,3 +63,8 @@ async def test_an_error_of_the_user_s_class_fails_the_writer_and_not_the_client(
             assert isinstance(caught.value.__cause__, cause)
         with pytest.raises(InvalidArgumentError, match="the writer of s/t were refused"):
             outbox.put(b"3", "b")
+
+
+def test_a_finished_acknowledgement_needs_no_client() -> None:
+    gone: Any = None
+    sync.Ack(gone, Ack(0)).wait()
