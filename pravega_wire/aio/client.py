@@ -1859,7 +1859,7 @@ class RevisionedStream(RevisionedStreamBase[T]):
         """Read the values after ``start``, up to the newest one at the time of this call.
 
         :raises DataLossError: values after ``start`` were truncated.
-        :raises InvalidArgumentError: ``start`` belongs to another stream.
+        :raises InvalidArgumentError: ``start`` belongs to another stream, or is beyond the stream's end.
         """
         return RevisionReader(self._portal, *(await self._read_from(start)))
 
@@ -1868,8 +1868,7 @@ class RevisionedStream(RevisionedStreamBase[T]):
         """Read the values after ``start``, up to and including the one that produced ``end``.
 
         :raises DataLossError: values after ``start`` were truncated.
-        :raises InvalidArgumentError: a revision belongs to another stream, or ``end`` is beyond the stream's
-            end.
+        :raises InvalidArgumentError: a revision belongs to another stream, or is beyond the stream's end.
         """
         return RevisionReader(self._portal, *(await self._read_range(start, end)))
 
@@ -2137,18 +2136,22 @@ class StateSynchronizer(Closable, Generic[S, I, U]):
 
     @property
     def state(self) -> S | None:
-        """The state as of the last fetch or update; None before it was initialized."""
+        """The state as of the last fetch or update; None before it was initialized.
+
+        If the states of a format may be None themselves, :attr:`revision` tells whether there is one.
+        """
         return self._twin.state
 
     @property
     def revision(self) -> Revision | None:
-        """The revision up to which :attr:`state` includes everything."""
+        """The revision up to which :attr:`state` includes everything; None before it was initialized."""
         return self._twin.revision
 
     async def fetch_updates(self) -> S | None:
         """Apply the updates of other processes. Returns the state, or None if it was never initialized.
 
-        :raises CorruptedStateError: the stream contains something other than a state's records.
+        :raises CorruptedStateError: the stream contains something other than a state's records, or ends
+            before what was read of it.
         """
         return await self._call(self._twin.fetch_updates)
 
@@ -2168,10 +2171,10 @@ class StateSynchronizer(Closable, Generic[S, I, U]):
         """
         return await self._call(self._twin.initialize, initial)
 
-    async def update(self, generate: Callable[[S], Sequence[U] | None]) -> S:
+    async def update(self, generate: Callable[[S], Iterable[U] | None]) -> S:
         """Change the state with updates that were generated for exactly the current state.
 
-        :param generate: returns the updates for a state, or None or an empty sequence if there is nothing to
+        :param generate: returns the updates for a state, or None or no updates if there is nothing to
             do. It is called again with the newer state whenever another process was faster, so it must have
             no side effects.
         :returns: the state after the updates.
@@ -2181,9 +2184,9 @@ class StateSynchronizer(Closable, Generic[S, I, U]):
         """
         return await self._call(self._twin.update, generate)
 
-    async def update_unconditionally(self, updates: Sequence[U]) -> None:
+    async def update_unconditionally(self, updates: Iterable[U]) -> None:
         """Write updates that are valid for any state. They are visible after the next fetch."""
-        await self._call(self._twin.update_unconditionally, updates)
+        await self._call(self._twin.update_unconditionally, listed(updates))
 
     async def compact(self, summarize: Callable[[S], I | None]) -> None:
         """Write the state as a new initial state, and delete the records that are no longer needed.

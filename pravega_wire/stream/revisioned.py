@@ -139,10 +139,11 @@ class RevisionedStream(Generic[T]):
         """Read the values after ``start``, up to the newest one at the time of this call.
 
         :raises DataLossError: values after ``start`` were truncated.
-        :raises InvalidArgumentError: ``start`` belongs to another stream.
+        :raises InvalidArgumentError: ``start`` belongs to another stream, or is beyond the stream's end.
         """
         first = self._offset(start)
         info = await self._info()
+        self._check_end(start, info)
         return self._read(first, info.write_offset, info)
 
     @opening
@@ -151,17 +152,21 @@ class RevisionedStream(Generic[T]):
         """Read the values after ``start``, up to and including the one that produced ``end``.
 
         :raises DataLossError: values after ``start`` were truncated.
-        :raises InvalidArgumentError: a revision belongs to another stream, or ``end`` is beyond the stream's
-            end.
+        :raises InvalidArgumentError: a revision belongs to another stream, or is beyond the stream's end.
         """
         first, last = self._offset(start), self._offset(end)
         info = await self._info()
-        if first >= info.start_offset and last > info.write_offset:
+        if first >= info.start_offset:
+            self._check_end(start, info)
+            self._check_end(end, info)
+        return self._read(first, last, info)
+
+    def _check_end(self, revision: Revision, info: c.StreamSegmentInfo) -> None:
+        if revision.offset > info.write_offset:
             raise InvalidArgumentError(
-                f"revision {end.to_text()} is beyond the end of {self._target.name}, offset "
+                f"revision {revision.to_text()} is beyond the end of {self._target.name}, offset "
                 f"{info.write_offset}"
             )
-        return self._read(first, last, info)
 
     def _read(self, first: int, last: int, info: c.StreamSegmentInfo) -> RevisionReader[T]:
         if first < info.start_offset:
@@ -289,11 +294,7 @@ class RevisionedStream(Generic[T]):
         """
         offset = self._offset(revision)
         info = await self._info()
-        if offset > info.write_offset:
-            raise InvalidArgumentError(
-                f"revision {revision.to_text()} is beyond the end of {self._target.name}, offset "
-                f"{info.write_offset}"
-            )
+        self._check_end(revision, info)
         if offset > info.start_offset:
             try:
                 with self._waiters.waiting():

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Generic, Protocol, Self, TypeVar
+from typing import Any, Final, Generic, Protocol, Self, TypeVar, cast
 
 import trio
 
-from pravega_wire.errors import CorruptedStateError, DataLossError, DecodeError, InvalidArgumentError
+from pravega_wire.errors import (
+    ArgumentTypeError,
+    CorruptedStateError,
+    DataLossError,
+    DecodeError,
+    InvalidArgumentError,
+)
 from pravega_wire.protocol.state_records import InitialRecord, UpdateRecord, decode_state_record
 from pravega_wire.serializers import Serializer
 from pravega_wire.stream.callers import CallingThread, calling_thread, in_caller
@@ -126,10 +132,12 @@ class StateSynchronizer(Generic[S, I, U]):
         self._log = revisioned
         self._format = format
         self._run = run
+        # A state may be None: the next two tell whether there is one.
         self._state: S | None = None
-        # None although a state is known: truncation has passed its revision, and the next initial state has
+        # None although there is a state: truncation has passed its revision, and the next initial state has
         # to be found.
         self._revision: Revision | None = None
+        self._initialized = False
         self._reading = trio.Lock()
         self._reading_for: CallingThread | None = None
         self._readers: set[RevisionReader[bytes]] = set()
@@ -145,12 +153,15 @@ class StateSynchronizer(Generic[S, I, U]):
 
     @property
     def state(self) -> S | None:
-        """The state as of the last fetch or update; None before it was initialized."""
+        """The state as of the last fetch or update; None before it was initialized.
+
+        If the states of a format may be None themselves, :attr:`revision` tells whether there is one.
+        """
         return self._state
 
     @property
     def revision(self) -> Revision | None:
-        """The revision up to which :attr:`state` includes everything."""
+        """The revision up to which :attr:`state` includes everything; None before it was initialized."""
         return self._revision
 
     # --- reading --------------------------------------------------------------------------------
@@ -175,15 +186,21 @@ class StateSynchronizer(Generic[S, I, U]):
     async def fetch_updates(self) -> S | None:
         """Apply the updates of other processes. Returns the state, or None if it was never initialized.
 
-        :raises CorruptedStateError: the stream contains something other than a state's records.
+        :raises CorruptedStateError: the stream contains something other than a state's records, or ends
+            before what was read of it.
         """
+        await self._fetch()
+        return self._state
+
+    async def _fetch(self) -> bool:
+        """Apply the updates of other processes. Returns whether the state was ever initialized."""
         async with self._alone():
             while True:
                 start = self._revision
-                if start is None or self._state is None:
+                if start is None:
                     start = await self._beginning()
                 try:
-                    reader = await self._log.read_from(start)
+                    reader = await self._reader(start)
                     self._readers.add(reader)
                     try:
                         while batch := await reader.next_values():
@@ -198,13 +215,25 @@ class StateSynchronizer(Generic[S, I, U]):
                     # the stream has a newer initial state. The known state stays until that is found.
                     self._revision = None
                     continue
-                if self._state is not None and self._revision is None:
+                if self._initialized and self._revision is None:
                     raise CorruptedStateError(
                         f"stream {self.stream} was truncated and contains no initial state",
                         scope=self.stream.scope,
                         stream=self.stream.name,
                     )
-                return self._state
+                return self._initialized
+
+    async def _reader(self, start: Revision) -> RevisionReader[bytes]:
+        try:
+            return await self._log.read_from(start)
+        except InvalidArgumentError as error:
+            # What is in the stream now does not continue the known state.
+            raise CorruptedStateError(
+                f"stream {self.stream} ends before offset {start.offset}, up to which its state was read: it "
+                "has lost data, or was deleted and created again",
+                scope=self.stream.scope,
+                stream=self.stream.name,
+            ) from error
 
     async def wait_for_updates(self) -> S | None:
         """Wait until there are records newer than the known state, and fetch them. Returns the state.
@@ -217,7 +246,8 @@ class StateSynchronizer(Generic[S, I, U]):
         if known is None:
             # Fetched first, so that everything written from now on is beyond it.
             known = await self._log.fetch_latest_revision()
-            if await self.fetch_updates() is not None:
+            await self.fetch_updates()
+            if self._initialized:
                 return self._state
         await self._log.wait_beyond(known)
         return await self.fetch_updates()
@@ -267,6 +297,7 @@ class StateSynchronizer(Generic[S, I, U]):
             # If another thread's call changed the state first, repeat the step with that state.
             if self._state is known[0] and self._revision is known[1]:
                 self._state, self._revision = state, revision
+                self._initialized = self._initialized or revision is not None
                 return
 
     def _after_record(self, known: _Known[S], payload: bytes, revision: Revision) -> _Known[S]:
@@ -282,9 +313,9 @@ class StateSynchronizer(Generic[S, I, U]):
 
     def _after_updates(self, known: _Known[S], updates: Sequence[U], revision: Revision) -> _Known[S]:
         """Apply those updates of a record that the state does not include yet."""
-        state, last = known
-        if state is None or last is None:
+        if known[1] is None:
             return known
+        state, last = cast(S, known[0]), known[1]
         for index, update in enumerate(updates):
             each = Revision(revision.segment, revision.offset, index)
             if last < each:
@@ -300,7 +331,7 @@ class StateSynchronizer(Generic[S, I, U]):
 
         :raises CorruptedStateError: the stream contains updates without an initial state.
         """
-        if await self.fetch_updates() is not None:
+        if await self._fetch():
             return False
         record = InitialRecord(await self._run(self._format.initial_serializer.serialize, initial))
         start = await self._log.fetch_oldest_revision()
@@ -308,7 +339,7 @@ class StateSynchronizer(Generic[S, I, U]):
         if revision is None:
             # The store rejects an append that lost the race before the winning value can be read: wait.
             await self._log.wait_beyond(start)
-            if await self.fetch_updates() is None:
+            if not await self._fetch():
                 raise CorruptedStateError(
                     f"stream {self.stream} contains records but no initial state",
                     scope=self.stream.scope,
@@ -330,18 +361,18 @@ class StateSynchronizer(Generic[S, I, U]):
         They are taken together: while a function of the user runs in its own thread, a call from another
         thread may change both.
         """
-        while self._state is None or self._revision is None:
-            if await self.fetch_updates() is None:
+        while self._revision is None:
+            if not await self._fetch():
                 raise InvalidArgumentError(
                     f"the state on {self.stream} has not been initialized: call initialize() first"
                 )
-        return self._state, Revision(self._revision.segment, self._revision.offset, 0)
+        return cast(S, self._state), Revision(self._revision.segment, self._revision.offset, 0)
 
     @limited("updating the state of {self.stream}")
-    async def update(self, generate: Callable[[S], Sequence[U] | None]) -> S:
+    async def update(self, generate: Callable[[S], Iterable[U] | None]) -> S:
         """Change the state with updates that were generated for exactly the current state.
 
-        :param generate: returns the updates for a state, or None or an empty sequence if there is nothing to
+        :param generate: returns the updates for a state, or None or no updates if there is nothing to
             do. It is called again with the newer state whenever another process was faster, so it must have
             no side effects.
         :returns: the state after the updates.
@@ -376,15 +407,28 @@ class StateSynchronizer(Generic[S, I, U]):
             return True
         return False
 
-    def _generated(
-        self, generate: Callable[[S], Sequence[U] | None], state: S
-    ) -> tuple[Sequence[U] | None, bytes]:
-        updates = generate(state)
-        return updates, self._record(updates) if updates else b""
+    def _generated(self, generate: Callable[[S], Iterable[U] | None], state: S) -> tuple[Sequence[U], bytes]:
+        return self._record(generate(state))
 
-    def _record(self, updates: Sequence[U]) -> bytes:
+    def _record(self, given: Iterable[U] | None) -> tuple[Sequence[U], bytes]:
+        """The updates and their record; none and no bytes if there is nothing to do."""
+        if not given:
+            return (), b""
+        try:
+            each = iter(given)
+        except TypeError:
+            raise ArgumentTypeError(
+                f"updates of the state on {self.stream} must be given as a sequence, not as "
+                f"{type(given).__name__}",
+                scope=self.stream.scope,
+                stream=self.stream.name,
+            ) from None
+        # They are serialized and applied, and a generator returns them only once.
+        updates = tuple(each)
+        if not updates:
+            return (), b""
         serializer = self._format.update_serializer
-        return UpdateRecord([serializer.serialize(update) for update in updates]).encode()
+        return updates, UpdateRecord([serializer.serialize(update) for update in updates]).encode()
 
     async def _write(self, payload: bytes, known: Revision) -> Revision | None:
         """Append on condition of this revision. If there are newer records, read them and return None."""
@@ -406,10 +450,11 @@ class StateSynchronizer(Generic[S, I, U]):
             await self.fetch_updates()
 
     @limited("updating the state of {self.stream}")
-    async def update_unconditionally(self, updates: Sequence[U]) -> None:
+    async def update_unconditionally(self, updates: Iterable[U]) -> None:
         """Write updates that are valid for any state. They are visible after the next fetch."""
-        if updates:
-            await self._log.write_unconditionally(await self._run(self._record, updates))
+        _, payload = await self._run(self._record, updates)
+        if payload:
+            await self._log.write_unconditionally(payload)
 
     @limited("compacting the state of {self.stream}")
     async def compact(self, summarize: Callable[[S], I | None]) -> None:

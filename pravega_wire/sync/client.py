@@ -2184,7 +2184,7 @@ class RevisionedStream(RevisionedStreamBase[T]):
 
         :param timeout: seconds for each answer of the store.
         :raises DataLossError: values after ``start`` were truncated.
-        :raises InvalidArgumentError: ``start`` belongs to another stream.
+        :raises InvalidArgumentError: ``start`` belongs to another stream, or is beyond the stream's end.
         """
         return RevisionReader(self._portal, *(self._read_from(start, timeout=timeout)))
 
@@ -2195,8 +2195,7 @@ class RevisionedStream(RevisionedStreamBase[T]):
 
         :param timeout: seconds for each answer of the store.
         :raises DataLossError: values after ``start`` were truncated.
-        :raises InvalidArgumentError: a revision belongs to another stream, or ``end`` is beyond the stream's
-            end.
+        :raises InvalidArgumentError: a revision belongs to another stream, or is beyond the stream's end.
         """
         return RevisionReader(self._portal, *(self._read_range(start, end, timeout=timeout)))
 
@@ -2340,12 +2339,15 @@ class StateSynchronizer(Closable, Generic[S, I, U]):
 
     @property
     def state(self) -> S | None:
-        """The state as of the last fetch or update; None before it was initialized."""
+        """The state as of the last fetch or update; None before it was initialized.
+
+        If the states of a format may be None themselves, :attr:`revision` tells whether there is one.
+        """
         return self._twin.state
 
     @property
     def revision(self) -> Revision | None:
-        """The revision up to which :attr:`state` includes everything."""
+        """The revision up to which :attr:`state` includes everything; None before it was initialized."""
         return self._twin.revision
 
     def fetch_updates(self, *, timeout: float | None = None) -> S | None:
@@ -2353,7 +2355,8 @@ class StateSynchronizer(Closable, Generic[S, I, U]):
 
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
             None, the default, sets no limit.
-        :raises CorruptedStateError: the stream contains something other than a state's records.
+        :raises CorruptedStateError: the stream contains something other than a state's records, or ends
+            before what was read of it.
         """
         return self._call(timeout, self._twin.fetch_updates)
 
@@ -2377,10 +2380,10 @@ class StateSynchronizer(Closable, Generic[S, I, U]):
         """
         return self._call(timeout, self._twin.initialize, initial)
 
-    def update(self, generate: Callable[[S], Sequence[U] | None], *, timeout: float | None = None) -> S:
+    def update(self, generate: Callable[[S], Iterable[U] | None], *, timeout: float | None = None) -> S:
         """Change the state with updates that were generated for exactly the current state.
 
-        :param generate: returns the updates for a state, or None or an empty sequence if there is nothing to
+        :param generate: returns the updates for a state, or None or no updates if there is nothing to
             do. It is called again with the newer state whenever another process was faster, so it must have
             no side effects.
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
@@ -2392,13 +2395,13 @@ class StateSynchronizer(Closable, Generic[S, I, U]):
         """
         return self._call(timeout, self._twin.update, generate)
 
-    def update_unconditionally(self, updates: Sequence[U], *, timeout: float | None = None) -> None:
+    def update_unconditionally(self, updates: Iterable[U], *, timeout: float | None = None) -> None:
         """Write updates that are valid for any state. They are visible after the next fetch.
 
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
             None, the default, sets no limit.
         """
-        self._call(timeout, self._twin.update_unconditionally, updates)
+        self._call(timeout, self._twin.update_unconditionally, listed(updates))
 
     def compact(self, summarize: Callable[[S], I | None], *, timeout: float | None = None) -> None:
         """Write the state as a new initial state, and delete the records that are no longer needed.

@@ -26,7 +26,7 @@ from pravega_wire import (
     open_client,
 )
 from pravega_wire import sync as blocking
-from pravega_wire.errors import CorruptedStateError, InvalidArgumentError
+from pravega_wire.errors import ArgumentTypeError, CorruptedStateError, InvalidArgumentError
 from pravega_wire.serializers import JsonSerializer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -497,3 +497,82 @@ async def test_a_function_that_waits_for_another_update_gets_it(config: PravegaC
     state = await trio.to_thread.run_sync(both)
     assert state is not None
     assert state.total == 21
+
+
+async def test_updates_may_come_from_a_generator(config: PravegaConfig) -> None:
+    """They are serialized and applied, although a generator returns them only once."""
+    numbers: StateFormat[int, int] = StateFormat(
+        JsonSerializer(), JsonSerializer(), lambda state, update: state + update
+    )
+    async with open_client(config) as client:
+        await client.create_stream("generated", 1)
+        shared, other = [await client.state_synchronizer("generated", numbers) for _ in range(2)]
+        await shared.initialize(0)
+        assert await shared.update(lambda state: (each for each in [1, 2])) == 3
+        assert await shared.update(lambda state: map(int, ["5"])) == 8
+        length = shared.revision
+        assert await shared.update(lambda state: iter(())) == 8
+        await shared.update_unconditionally(iter(()))
+        assert [await each.fetch_updates() for each in (shared, other)] == [8, 8]
+        assert shared.revision == length
+        await shared.update_unconditionally(each for each in (10, 20))
+        assert [await each.fetch_updates() for each in (shared, other)] == [38, 38]
+        for wrong in (lambda state: 5, lambda state: Add(1)):
+            with pytest.raises(ArgumentTypeError, match=r"generated must be given as a sequence"):
+                await shared.update(wrong)  # type: ignore[arg-type]
+        assert await other.fetch_updates() == 38
+
+
+def test_updates_of_a_blocking_program_may_come_from_a_generator(config: PravegaConfig) -> None:
+    numbers: StateFormat[int, int] = StateFormat(
+        JsonSerializer(), JsonSerializer(), lambda state, update: state + update
+    )
+    with blocking.open_client(config) as client:
+        client.create_stream("generated", 1)
+        with client.state_synchronizer("generated", numbers) as shared:
+            shared.initialize(0)
+            assert shared.update(lambda state: (each for each in [1, 2])) == 3
+            shared.update_unconditionally(each for each in [4])
+            assert shared.fetch_updates() == 7
+
+
+async def test_a_state_may_be_none(config: PravegaConfig) -> None:
+    """None is a value like any other; whether there is a state is told by the records."""
+    newest: StateFormat[int | None, int | None] = StateFormat(
+        JsonSerializer(), JsonSerializer(), lambda state, update: update
+    )
+    async with open_client(config) as client:
+        await client.create_stream("none", 1)
+        shared, other = [await client.state_synchronizer("none", newest) for _ in range(2)]
+        assert shared.revision is None
+        assert await shared.initialize(None)
+        assert shared.revision is not None
+        assert not await other.initialize(3)
+        assert await other.update(lambda state: [7 if state is None else 8]) == 7
+        assert await shared.update(lambda state: [None]) is None
+        assert await other.wait_for_updates() is None
+        assert await other.fetch_updates() is None
+        assert other.revision == shared.revision
+        assert await shared.update(lambda state: [1 if state is None else 2]) == 1
+        assert await (await client.state_synchronizer("none", newest)).fetch_updates() == 1
+
+
+async def test_a_stream_that_ends_before_what_was_read_is_named(config: PravegaConfig) -> None:
+    """As after a server has lost its data and the stream was created again."""
+    async with open_client(config) as client:
+        await client.create_stream("again", 1)
+        shared = await client.state_synchronizer("again", COUNTER)
+        await shared.initialize(Counter(0))
+        end = revision(shared)
+        beyond = Revision(end.segment, end.offset + 100, 0)
+        async with client.revisioned_stream("again") as log:
+            async with log.read_from(end) as reader:
+                assert await reader.next_values() == []
+            with pytest.raises(InvalidArgumentError, match=f"beyond the end.*offset {end.offset}"):
+                await log.read_from(beyond)
+        shared._revision = beyond
+        for _ in range(2):
+            with pytest.raises(CorruptedStateError, match="again ends before offset"):
+                await shared.fetch_updates()
+            with pytest.raises(CorruptedStateError, match="again ends before offset"):
+                await shared.update(lambda state: [Add(1)])
