@@ -12,7 +12,7 @@ import operator
 from typing import Any, Final
 from uuid import UUID
 
-from pravega_wire.errors import InvalidArgumentError
+from pravega_wire.errors import EncodeError, InvalidArgumentError
 
 __all__ = [
     "INT32_MAX",
@@ -24,6 +24,7 @@ __all__ = [
     "check_event_time",
     "check_flag",
     "check_lease",
+    "check_payload",
     "check_seconds",
     "check_text",
     "check_uuid",
@@ -120,6 +121,25 @@ def check_uuid(name: str, value: object) -> UUID:
     if not isinstance(value, UUID):
         raise InvalidArgumentError(f"{name} must be a UUID, not {shown(value)}")
     return value
+
+
+def check_payload(what: str, data: object) -> bytes:
+    """Return what a serializer has made as bytes.
+
+    The length of another buffer counts its items, which may have several bytes.
+
+    :param what: what was serialized, for the message (``"stream a/b: a value"``).
+    :param data: the result of the serializer.
+    :raises EncodeError: it is neither bytes nor another buffer.
+    """
+    if type(data) is bytes:
+        return data
+    try:
+        return memoryview(data).tobytes()  # type: ignore[arg-type]
+    except TypeError:
+        raise EncodeError(
+            f"{what} must be serialized to bytes, but its serializer returned {type(data).__name__}"
+        ) from None
 
 
 def check_event_time(name: str, value: object) -> int:

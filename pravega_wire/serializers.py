@@ -24,7 +24,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, Protocol, TypeVar, get_args
 
-from pravega_wire.errors import DecodeError, EncodeError, InvalidArgumentError, TruncatedInputError
+from pravega_wire.errors import (
+    ArgumentTypeError,
+    DecodeError,
+    EncodeError,
+    InvalidArgumentError,
+    TruncatedInputError,
+)
 
 __all__ = [
     "BytesSerializer",
@@ -103,8 +109,17 @@ class BytesSerializer:
     """Leaves payloads unchanged: values are bytes."""
 
     def serialize(self, value: bytes) -> bytes:
-        """Return the same bytes."""
-        return bytes(value)
+        """Return the same bytes.
+
+        :raises ArgumentTypeError: the value is neither bytes nor another buffer.
+        """
+        if type(value) is bytes:
+            return value
+        try:
+            # bytes(5) would be five zeros.
+            return memoryview(value).tobytes()
+        except TypeError:
+            raise ArgumentTypeError(f"a value must be bytes, not {type(value).__name__}") from None
 
     def deserialize(self, payload: bytes) -> bytes:
         """Return the same bytes."""

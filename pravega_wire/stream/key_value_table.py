@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, NamedTuple, NoReturn, Self, TypeVar, Typ
 
 import trio
 
-from pravega_wire.checks import INT32_MAX, INT64_MAX, check_count, check_flag
+from pravega_wire.checks import INT32_MAX, INT64_MAX, check_count, check_flag, check_payload
 from pravega_wire.controller.tokens import Access
 from pravega_wire.controller.types import KeyValueTableConfiguration
 from pravega_wire.errors import (
@@ -340,7 +340,7 @@ class KeyValueTable(Generic[P, S, V]):
                 f"key-value table {self._name}: a {what} must be bytes, not {type(value).__name__}",
                 scope=self._name.scope,
             )
-        return serializer.serialize(value)
+        return check_payload(f"key-value table {self._name}: a {what}", serializer.serialize(value))
 
     def _checked(self, what: str, data: bytes, expected: int) -> bytes:
         if len(data) != expected:

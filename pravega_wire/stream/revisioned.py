@@ -8,6 +8,7 @@ from uuid import UUID
 
 import trio
 
+from pravega_wire.checks import check_payload
 from pravega_wire.controller.tokens import Access
 from pravega_wire.errors import (
     ClosedError,
@@ -250,7 +251,7 @@ class RevisionedStream(Generic[T]):
         :raises SealedStateError: the stream is sealed.
         :raises RetriesExhaustedError: there was no answer. The value may or may not be stored.
         """
-        payload = self._serializer.serialize(value)
+        payload = check_payload(f"stream {self.stream}: a value", self._serializer.serialize(value))
         try:
             with self._waiters.waiting():
                 offset = await self._appender.append(payload, self._offset(latest))

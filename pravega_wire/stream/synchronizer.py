@@ -10,6 +10,7 @@ from typing import Any, Final, Generic, Protocol, Self, TypeVar, cast
 
 import trio
 
+from pravega_wire.checks import check_payload
 from pravega_wire.errors import (
     ArgumentTypeError,
     CorruptedStateError,
@@ -333,9 +334,9 @@ class StateSynchronizer(Generic[S, I, U]):
         """
         if await self._fetch():
             return False
-        record = InitialRecord(await self._run(self._format.initial_serializer.serialize, initial))
+        payload = await self._run(self._initial, initial)
         start = await self._log.fetch_oldest_revision()
-        revision = await self._log.write_conditionally(start, record.encode())
+        revision = await self._log.write_conditionally(start, payload)
         if revision is None:
             # The store rejects an append that lost the race before the winning value can be read: wait.
             await self._log.wait_beyond(start)
@@ -427,8 +428,9 @@ class StateSynchronizer(Generic[S, I, U]):
         updates = tuple(each)
         if not updates:
             return (), b""
-        serializer = self._format.update_serializer
-        return updates, UpdateRecord([serializer.serialize(update) for update in updates]).encode()
+        serialize = self._format.update_serializer.serialize
+        what = f"state on {self.stream}: an update"
+        return updates, UpdateRecord([check_payload(what, serialize(update)) for update in updates]).encode()
 
     async def _write(self, payload: bytes, known: Revision) -> Revision | None:
         """Append on condition of this revision. If there are newer records, read them and return None."""
@@ -486,9 +488,12 @@ class StateSynchronizer(Generic[S, I, U]):
 
     def _summarized(self, summarize: Callable[[S], I | None], state: S) -> bytes | None:
         initial = summarize(state)
-        if initial is None:
-            return None
-        return InitialRecord(self._format.initial_serializer.serialize(initial)).encode()
+        return None if initial is None else self._initial(initial)
+
+    def _initial(self, initial: I) -> bytes:
+        """The record of an initial state."""
+        data = self._format.initial_serializer.serialize(initial)
+        return InitialRecord(check_payload(f"state on {self.stream}: an initial state", data)).encode()
 
     @limited("fetching the length of {self.stream}")
     async def bytes_since_compaction(self) -> int:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from array import array
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import trio
@@ -26,8 +28,8 @@ from pravega_wire import (
     open_client,
 )
 from pravega_wire import sync as blocking
-from pravega_wire.errors import ArgumentTypeError, CorruptedStateError, InvalidArgumentError
-from pravega_wire.serializers import JsonSerializer
+from pravega_wire.errors import ArgumentTypeError, CorruptedStateError, EncodeError, InvalidArgumentError
+from pravega_wire.serializers import FunctionSerializer, JsonSerializer, Serializer
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -576,3 +578,45 @@ async def test_a_stream_that_ends_before_what_was_read_is_named(config: PravegaC
                 await shared.fetch_updates()
             with pytest.raises(CorruptedStateError, match="again ends before offset"):
                 await shared.update(lambda state: [Add(1)])
+
+
+async def test_what_cannot_be_bytes_is_not_written(config: PravegaConfig) -> None:
+    views: Serializer[array[float]] = FunctionSerializer(memoryview, lambda data: array("d", data))  # type: ignore[arg-type]
+    async with open_client(config) as client:
+        await client.create_stream("bytes", 1)
+        async with client.revisioned_stream("bytes") as log:
+            start = await log.fetch_latest_revision()
+            wrong: list[Any] = [5, [1, 2], None, "text", 10**12]
+            for value in wrong:
+                with pytest.raises(ArgumentTypeError, match=f"not {type(value).__name__}"):
+                    await log.write_unconditionally(value)
+            assert await log.fetch_latest_revision() == start
+        numbers = array("d", [1.0, 2.0])
+        async with client.revisioned_stream("bytes", views) as log:
+            await log.write_unconditionally(numbers)
+            async with log.read_from(start) as reader:
+                assert [value async for _, value in reader] == [numbers]
+        unwritable: Any = FunctionSerializer(cast(Any, str), lambda data: data)
+        async with client.revisioned_stream("bytes", unwritable) as log:
+            with pytest.raises(EncodeError, match=r"bytes: a value .* returned str"):
+                await log.write_unconditionally(5)
+        await client.create_stream("states", 1)
+        sums = StateFormat(views, views, lambda state, update: array("d", [*state, *update]))
+        shared, other = [await client.state_synchronizer("states", sums) for _ in range(2)]
+        await shared.initialize(numbers)
+        await shared.update(lambda state: [numbers])
+        assert await other.fetch_updates() == numbers + numbers
+        for wrong_format in (
+            StateFormat(unwritable, unwritable, lambda state, update: state),
+            StateFormat(views, unwritable, lambda state, update: state),
+        ):
+            shared = await client.state_synchronizer("states", wrong_format)
+            with pytest.raises(EncodeError, match=r"an update .* returned str"):
+                await shared.update_unconditionally([numbers])
+        await client.create_stream("unmade", 1)
+        shared = await client.state_synchronizer(
+            "unmade", StateFormat(unwritable, unwritable, lambda state, update: state)
+        )
+        with pytest.raises(EncodeError, match=r"an initial state .* returned str"):
+            await shared.initialize(numbers)
+        assert (await client.tail("unmade")).positions == {0: 0}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from pravega_wire.errors import (
     ConnectError,
     ConnectionLostError,
     DecodeError,
+    EncodeError,
     InvalidArgumentError,
     NoSuchSegmentError,
     PravegaError,
@@ -46,7 +48,7 @@ from pravega_wire.segment.table import (
     batch_bytes,
     settle,
 )
-from pravega_wire.serializers import BytesSerializer, Serializer, Utf8Serializer
+from pravega_wire.serializers import BytesSerializer, FunctionSerializer, Serializer, Utf8Serializer
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.key_value_table import _batches, _following, _Segment
 from pravega_wire.types import ScopedStream
@@ -176,6 +178,47 @@ async def test_lengths_are_those_of_what_the_serializer_makes() -> None:
     assert await table.get(("aé", "é")) is None
     with pytest.raises(TableKeyLengthError, match="primary key must have 3 bytes, not 4"):
         await table.get(("aaé", "é"))
+
+
+class Noting(Memory):
+    """A segment that notes the updates it is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.changes: list[Change] = []
+
+    async def update(self, changes: Sequence[Change]) -> list[int]:
+        await trio.lowlevel.checkpoint()
+        self.changes += changes
+        return [len(self.changes) - 1] * len(changes)
+
+
+async def test_a_buffer_that_a_serializer_makes_is_stored_by_its_bytes() -> None:
+    """Its length counts its items; the bytes of one with larger items would not fit the announced length."""
+    memory = Noting()
+    table = table_of([memory], 8, 0)
+    table._primary_keys = table._values = FunctionSerializer(cast(Any, memoryview), bytes)
+    key, value = array("i", [1, 2]), array("d", [1.0, 2.0])
+
+    await table.put(key, value)  # type: ignore[arg-type]
+    assert memory.changes == [Change(key.tobytes(), ANY_VERSION, value.tobytes())]
+    with pytest.raises(TableKeyLengthError, match="must have 8 bytes, not 64"):
+        await table.put(array("d", [0.0] * 8), value)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("made", ["text", None, 5])
+async def test_a_serializer_that_makes_no_bytes_is_named(made: Any) -> None:
+    memory = Noting()
+    table = table_of([memory], 2, 0)
+    wrong: Any = FunctionSerializer(lambda value: made, bytes)
+    expected = f"returned {type(made).__name__}$"
+    table._values = wrong
+    with pytest.raises(EncodeError, match=f"^key-value table s/t: a value .*{expected}"):
+        await table.put(b"ab", b"")
+    table._primary_keys = wrong
+    with pytest.raises(EncodeError, match=f"^key-value table s/t: a primary key .*{expected}"):
+        await table.put(b"ab", b"")
+    assert memory.changes == []
 
 
 async def test_a_key_of_another_length_from_the_server() -> None:
