@@ -559,8 +559,8 @@ class TableOutcomeUnknownError(TableError):
     ``__cause__`` is the error that ended the connection.
 
     :ivar found: the entry that each key of the update had afterwards (tuple), in the update's order; None for
-        a key without an entry. Empty if reading the keys back failed too. Use it to decide whether the update
-        was applied, if your values identify their writer.
+        a key without an entry. Empty if reading the keys back, or deserializing them, failed too. Use it to
+        decide whether the update was applied, if your values identify their writer.
     """
 
     def __init__(

@@ -218,7 +218,7 @@ class TableSegment:
     async def _update(self, changes: Sequence[Change], progress: _Progress) -> list[int]:
         if not self._horizon_known:
             # A version is the offset of an entry in its segment.
-            self._newest = max(self._newest, (await self.info()).length - 1)
+            self._newest = max(self._newest, await self._last_offset())
             self._horizon_known = True
         backoff = Backoff(self._stores.operation_timeout)
         horizon = self._newest
@@ -263,6 +263,7 @@ class TableSegment:
     async def _attempt(self, changes: Sequence[Change], building: Callable[[], None]) -> list[int]:
         """Send an update once; ``building`` is called when it is about to be sent."""
         name = self.target.name
+        before = self._newest
         if changes[0].value is None:
             keys = tuple(c.TableKey(change.key, change.version) for change in changes)
 
@@ -295,8 +296,15 @@ class TableSegment:
                 f"{name}: the store returned {len(versions)} versions for an update of {len(changes)} keys",
                 segment=name,
             )
+        if min(versions) <= before:
+            # This is another segment than before, see _settle.
+            self._newest = NOT_EXISTS
         self._newest = max(self._newest, *versions)
         return versions
+
+    async def _last_offset(self) -> int:
+        """Return an offset that no entry of the segment is beyond. A version is the offset of an entry."""
+        return (await self.info()).length - 1
 
     async def _settle(
         self, changes: Sequence[Change], horizon: int, lost: PravegaError
@@ -312,8 +320,14 @@ class TableSegment:
         """
         try:
             found = await self._read_all([change.key for change in changes])
+            last = await self._last_offset()
         except PravegaError as error:
             raise self._unknown(lost) from error
+        if last < horizon:
+            # The segment is shorter than it was, so it is another one: a server has lost its data, and the
+            # table was created again. Versions begin anew, and do not tell which entries were there before.
+            self._newest = last
+            raise self._unknown(lost, found) from lost
         outcome = settle(changes, found, horizon, self._sole_writer)
         if outcome is None:
             raise self._unknown(lost, found) from lost

@@ -441,21 +441,33 @@ class KeyValueTable(Generic[P, S, V]):
         except TableKeyBadVersionError as error:
             raise self._bad_version(changes, segment, error) from error
         except TableOutcomeUnknownError as error:
-            entries = error.found
-            found = await self._run(
-                lambda: tuple(
-                    None if entry is None else self._entry_of(segment, cast(c.TableEntry, entry))
-                    for entry in entries
-                )
-            )
+            found, unreadable = await self._found(segment, error.found)
             raise TableOutcomeUnknownError(
                 f"key-value table {self._name}: it is unknown whether {_shown(changes)} was updated: "
-                f"{error.message}",
+                f"{error.message}{unreadable}",
                 found=found,
                 scope=self._name.scope,
                 segment=error.segment,
                 host=error.host,
             ) from error.__cause__
+
+    async def _found(
+        self, segment: _Segment, entries: Sequence[object | None]
+    ) -> tuple[tuple[TableEntry[P, S, V] | None, ...], str]:
+        """Entries of the protocol as entries of the table; none, and the reason, if they cannot be read."""
+
+        def converted() -> tuple[TableEntry[P, S, V] | None, ...]:
+            return tuple(
+                None if entry is None else self._entry_of(segment, cast(c.TableEntry, entry))
+                for entry in entries
+            )
+
+        try:
+            return await self._run(converted), ""
+        except Exception as error:
+            # Another writer may have written something else, and a serializer may raise anything. That the
+            # outcome is unknown matters more.
+            return (), f". What is there cannot be deserialized: {type(error).__name__}: {error}"
 
     def _bad_version(
         self, changes: Sequence[Change], segment: _Segment, cause: PravegaError | None = None
@@ -608,16 +620,18 @@ class KeyValueTable(Generic[P, S, V]):
         segment = self._segment_of_key(data)
         backoff = self._backoff()
         while True:
+            # Not a listing, although it would be shorter: its version of an entry that was compacted is not
+            # the entry's, and does not tell after a lost answer whether the entry is as it was.
             with self._named():
-                found = await segment.table.read_keys(data, data, 1)
-            if not found:
+                [found] = await segment.table.read([data])
+            if found is None:
                 raise TableKeyDoesNotExistError(
                     f"key-value table {self._name} has no key {_text(data)}",
                     scope=self._name.scope,
                     segment=segment.table.target.name,
                 )
             try:
-                [version] = await self._update(segment, [Change(data, found[0].version, payload)])
+                [version] = await self._update(segment, [Change(data, found.key.version, payload)])
             except TableKeyBadVersionError:
                 # Another writer was faster. After losing for the whole time limit, report it.
                 if not await backoff.wait():

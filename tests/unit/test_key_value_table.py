@@ -17,7 +17,7 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pravega_wire import KeyValueTable, KeyValueTableConfiguration, TableEntry, TableKey
+from pravega_wire import KeyValueTable, KeyValueTableConfiguration, PravegaConfig, TableEntry, TableKey
 from pravega_wire.errors import (
     ConnectError,
     ConnectionLostError,
@@ -94,7 +94,9 @@ class Memory(TableSegment):
 
 
 class Open:
-    """Of a client, only that it is open."""
+    """Of a client, only that it is open, and its time limit."""
+
+    config = PravegaConfig()
 
     def check_open(self) -> None:
         pass
@@ -657,6 +659,96 @@ def test_an_update_without_conditions_of_an_entry_that_was_moved(steps: tuple[st
     outcome, _ = played(world, [Change(b"a", ANY_VERSION, b"new")], *steps)
     assert isinstance(outcome, list), outcome
     assert world.entries[b"a"][0] == b"new"
+
+
+@pytest.mark.parametrize("sole_writer", [True, False])
+@pytest.mark.parametrize("warm", [True, False])
+def test_a_segment_that_was_made_again_says_nothing_of_before(sole_writer: bool, warm: bool) -> None:
+    """Its versions begin anew, so one that is not above the old ones may be that of the lost update."""
+    world = World()
+    script = Script(world, "ok")
+    segment = TableSegment(cast(SegmentStores, script), TARGET, sole_writer=sole_writer)
+    for number in range(20):
+        trio.run(segment.update, [Change(b"k", ANY_VERSION, b"%d" % number)])
+    world.newest, world.entries = NOT_EXISTS, {}
+    if warm:
+        # An answer shows that it is another segment, and the next update is settled as usual.
+        assert trio.run(segment.update, [Change(b"b", ANY_VERSION, b"x")]) == [0]
+    script.steps = ["answer lost", "ok"]
+    made = c.TableEntry(c.TableKey(b"a", int(warm)), b"mine")
+    if warm and sole_writer:
+        assert trio.run(segment.update, [Change(b"a", NOT_EXISTS, b"mine")]) == [made.key.version]
+    else:
+        with pytest.raises(TableOutcomeUnknownError) as unknown:
+            trio.run(segment.update, [Change(b"a", NOT_EXISTS, b"mine")])
+        assert unknown.value.found == (made,)
+    assert world.read([b"a"]) == [made]
+    # From then on it is known as well.
+    script.steps = ["never arrives", "ok"]
+    version = made.key.version
+    assert trio.run(segment.update, [Change(b"a", version, b"later")]) == [version + 1]
+
+
+def test_replacing_what_was_compacted_happens_once() -> None:
+    """A first attempt that is late must not be made besides the second one: another writer came between."""
+    world = world_with_a()
+    world.compact(b"a")
+    script = Script(world, "never arrives", "ok")
+    first = script.once
+
+    async def late(target: SegmentTarget, build: Any, *expected: Any, doing: str, patient: bool) -> c.Command:
+        if "never arrives" not in script.steps and world.entries[b"a"][0] == b"old":
+            # The lost request, as it was sent when it reached the right condition.
+            assert world.make([Change(b"a", world.place(b"a"), b"mine")])
+            assert world.make([Change(b"a", ANY_VERSION, b"theirs")])
+        return await first(target, build, *expected, doing=doing, patient=patient)
+
+    script.once = late  # type: ignore[method-assign]
+    segment = TableSegment(cast(SegmentStores, script), TARGET)
+    table = table_of([cast(Memory, segment)], 1, 0)
+
+    async def main() -> None:
+        with pytest.raises(TableOutcomeUnknownError):
+            await table.replace(b"a", b"mine")
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    assert world.entries[b"a"][0] == b"theirs"
+
+
+@pytest.mark.parametrize("steps", [("ok",), ("never arrives", "ok"), ("unreachable", "ok")])
+def test_replacing_what_was_compacted(steps: tuple[str, ...]) -> None:
+    world = world_with_a()
+    world.compact(b"a")
+    segment = TableSegment(cast(SegmentStores, Script(world, *steps)), TARGET)
+    table = table_of([cast(Memory, segment)], 1, 0)
+
+    async def main() -> None:
+        version = await table.replace(b"a", b"new")
+        assert world.entries[b"a"] == (b"new", version.version)
+        with pytest.raises(TableKeyDoesNotExistError):
+            await table.replace(b"b", b"new")
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def test_an_unknown_outcome_is_told_although_nobody_can_read_what_is_there() -> None:
+    def fail(payload: bytes) -> bytes:
+        raise ZeroDivisionError("of the user")
+
+    world = world_with_a()
+    segment = TableSegment(cast(SegmentStores, Script(world, "answer lost")), TARGET)
+    table = table_of([cast(Memory, segment)], 1, 0)
+    table._values = FunctionSerializer(bytes, fail)
+    table._foreign = True
+
+    async def main() -> None:
+        with pytest.raises(TableOutcomeUnknownError, match="ZeroDivisionError: of the user") as unknown:
+            await table.insert(b"b", b"x")
+        assert unknown.value.found == ()
+        assert isinstance(unknown.value.__cause__, ConnectionLostError)
+
+    trio.run(main)
+    assert world.entries[b"b"][0] == b"x"
 
 
 def test_an_answer_that_is_lost_every_time() -> None:
