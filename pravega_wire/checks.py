@@ -12,7 +12,7 @@ import operator
 from typing import Any, Final
 from uuid import UUID
 
-from pravega_wire.errors import EncodeError, InvalidArgumentError
+from pravega_wire.errors import ArgumentTypeError, EncodeError, InvalidArgumentError
 
 __all__ = [
     "INT32_MAX",
@@ -26,6 +26,7 @@ __all__ = [
     "check_lease",
     "check_payload",
     "check_seconds",
+    "check_serializer",
     "check_text",
     "check_uuid",
     "shown",
@@ -121,6 +122,17 @@ def check_uuid(name: str, value: object) -> UUID:
     if not isinstance(value, UUID):
         raise InvalidArgumentError(f"{name} must be a UUID, not {shown(value)}")
     return value
+
+
+def check_serializer(name: str, value: object) -> None:
+    """Check that ``value`` has the two methods of a serializer.
+
+    :raises ArgumentTypeError: it has not.
+    """
+    if not all(callable(getattr(value, each, None)) for each in ("serialize", "deserialize")):
+        raise ArgumentTypeError(
+            f"{name} must be a serializer, with the methods serialize and deserialize, not {shown(value)}"
+        )
 
 
 def check_payload(what: str, data: object) -> bytes:

@@ -19,6 +19,7 @@ import trio
 
 from pravega_wire.aio.ahead import ReadAhead
 from pravega_wire.aio.portal import Line, Portal, crossing, uninterrupted
+from pravega_wire.checks import check_serializer
 from pravega_wire.errors import InvalidArgumentError, PravegaError
 from pravega_wire.event_time import WatermarkAssigner
 from pravega_wire.hashing import routing_key_position
@@ -643,5 +644,7 @@ class PravegaClientBase(Handle):
         self, stream: StreamName, serializer: Serializer[Any] | None = None
     ) -> tuple[AsyncRevisionedStream[bytes], Serializer[Any]]:
         """The serializer runs in the event loop."""
+        chosen = BytesSerializer() if serializer is None else serializer
+        check_serializer(f"revisioned stream {stream}: serializer", chosen)
         found = await self._call(cast("Callable[..., Awaitable[Any]]", self._twin.revisioned_stream), stream)
-        return found, BytesSerializer() if serializer is None else serializer
+        return found, chosen

@@ -14,10 +14,11 @@ from typing import Any, Final, Generic, NamedTuple, NoReturn, Self, TypeVar, Typ
 
 import trio
 
-from pravega_wire.checks import INT32_MAX, INT64_MAX, check_count, check_flag, check_payload
+from pravega_wire.checks import INT32_MAX, INT64_MAX, check_count, check_flag, check_payload, check_serializer
 from pravega_wire.controller.tokens import Access
 from pravega_wire.controller.types import KeyValueTableConfiguration
 from pravega_wire.errors import (
+    ArgumentTypeError,
     DecodeError,
     InvalidArgumentError,
     KeyValueTableNotFoundError,
@@ -80,6 +81,8 @@ V = TypeVar("V")
 K = TypeVar("K")
 T = TypeVar("T")
 A = TypeVarTuple("A")
+A1 = TypeVar("A1")
+A2 = TypeVar("A2")
 K_co = TypeVar("K_co", covariant=True)
 V_co = TypeVar("V_co", covariant=True)
 
@@ -301,6 +304,12 @@ class KeyValueTable(Generic[P, S, V]):
         :raises KeyValueTableNotFoundError: the table does not exist.
         """
         check_flag("sole_writer", sole_writer)
+        for argument, given in (
+            ("values", values),
+            ("primary_keys", primary_keys),
+            ("secondary_keys", secondary_keys),
+        ):
+            check_serializer(f"key-value table {name}: {argument}", given)
         configuration = await core.controller.get_key_value_table_configuration(name.scope, name.name)
         found = await core.controller.get_current_segments_key_value_table(name.scope, name.name)
         if not found:
@@ -499,7 +508,7 @@ class KeyValueTable(Generic[P, S, V]):
 
         This is not a snapshot: each entry is as it was at some moment during the call.
         """
-        wanted = await in_caller(lambda: [self._key_bytes(key) for key in keys])
+        wanted = await in_caller(lambda: [self._key_bytes(key) for key in self._each("keys", keys)])
         by_segment: dict[_Segment, list[bytes]] = {}
         for data in dict.fromkeys(wanted):
             by_segment.setdefault(self._segment_of_key(data), []).append(data)
@@ -556,7 +565,11 @@ class KeyValueTable(Generic[P, S, V]):
 
         :raises TableKeyBadVersionError: the version belongs to another segment, so it cannot be the key's.
         """
-        if version is None or version.version == KeyValueVersion.NO_VERSION:
+        if version is None:
+            return ANY_VERSION
+        if not isinstance(version, KeyValueVersion):
+            self._wrong_type("a version must be a KeyValueVersion", version)
+        if version.version == KeyValueVersion.NO_VERSION:
             return ANY_VERSION
         segment = self._segment_of_key(data)
         if version.segment_id not in (segment.segment_id, KeyValueVersion.ANY_SEGMENT):
@@ -568,6 +581,7 @@ class KeyValueTable(Generic[P, S, V]):
         return version.version
 
     def _change(self, modification: Modification[P | tuple[P, S], V]) -> Change:
+        self._check_modification(modification)
         data = self._key_bytes(modification.key)
         if isinstance(modification, Insert):
             return Change(data, NOT_EXISTS, self._value_bytes(modification.value))
@@ -667,7 +681,11 @@ class KeyValueTable(Generic[P, S, V]):
         :raises TableOutcomeUnknownError: the answer was lost, and it is unknown whether the changes were
             made.
         """
-        changes = await in_caller(lambda: [self._change(modification) for modification in modifications])
+        changes = await in_caller(
+            lambda: [
+                self._change(modification) for modification in self._each("modifications", modifications)
+            ]
+        )
         if not changes:
             return []
         length = self._configuration.primary_key_length
@@ -693,7 +711,32 @@ class KeyValueTable(Generic[P, S, V]):
 
     def _check_bytes(self, what: str, value: object) -> None:
         if not isinstance(value, bytes):
-            self._refuse(f"{what} must be bytes, not {type(value).__name__}")
+            self._wrong_type(f"{what} must be bytes", value)
+
+    def _check_modification(self, value: object) -> None:
+        if not isinstance(value, Insert | Put | Remove):
+            self._wrong_type("a modification must be an Insert, a Put or a Remove", value)
+
+    def _each(self, what: str, given: Iterable[T]) -> Iterator[T]:
+        """The elements of an argument."""
+        try:
+            return iter(given)
+        except TypeError:
+            self._wrong_type(f"{what} must be given as an iterable", given)
+
+    def _pair(self, what: str, given: tuple[A1, A2]) -> tuple[A1, A2]:
+        """The elements of an argument that must be a pair."""
+        try:
+            first, second = given
+        except (TypeError, ValueError):
+            size = f" of {len(given)}" if isinstance(given, tuple | list) else ""
+            self._wrong_type(f"{what} must be a pair", given, size)
+        return first, second
+
+    def _wrong_type(self, must: str, given: object, size: str = "") -> NoReturn:
+        raise ArgumentTypeError(
+            f"key-value table {self._name}: {must}, not {type(given).__name__}{size}", scope=self._name.scope
+        )
 
     def _refuse(self, reason: str) -> NoReturn:
         raise InvalidArgumentError(f"key-value table {self._name}: {reason}", scope=self._name.scope)
@@ -707,7 +750,8 @@ class KeyValueTable(Generic[P, S, V]):
 
         def changes() -> dict[bytes, Change]:
             made: dict[bytes, Change] = {}
-            for key, value in items:
+            for item in self._each("items", items):
+                key, value = self._pair("an item, of a key and its value,", item)
                 data = self._key_bytes(key)
                 made[data] = Change(data, ANY_VERSION, self._value_bytes(value))
             return made
@@ -719,7 +763,7 @@ class KeyValueTable(Generic[P, S, V]):
 
         This is not atomic: after an error, any of the keys may have been removed.
         """
-        wanted = await in_caller(lambda: dict.fromkeys(map(self._key_bytes, keys)))
+        wanted = await in_caller(lambda: dict.fromkeys(map(self._key_bytes, self._each("keys", keys))))
         await self._in_batches([Change(data, ANY_VERSION, None) for data in wanted])
 
     async def _in_batches(self, changes: Iterable[Change]) -> None:
@@ -859,7 +903,7 @@ class KeyValueTable(Generic[P, S, V]):
     def _bounds(
         self, between: tuple[T | None, T | None], encode: Callable[[T], bytes], length: int
     ) -> tuple[bytes, bytes]:
-        low, high = between
+        low, high = self._pair("bounds, of the first and last key,", between)
         return (
             bytes(length) if low is None else encode(low),
             b"\xff" * length if high is None else encode(high),
@@ -1097,7 +1141,9 @@ class TableFamily(Generic[P, S, V]):
 
     async def get_many(self, secondaries: Iterable[S]) -> list[TableEntry[P, S, V] | None]:
         """Return the entries of several secondary keys, in their order; None for keys that do not exist."""
-        return await self._table.get_many([self._key(each) for each in secondaries])
+        return await self._table.get_many(
+            [self._key(each) for each in self._table._each("keys", secondaries)]
+        )
 
     async def exists(self, secondary: S) -> bool:
         """Return whether a secondary key exists."""
@@ -1124,9 +1170,12 @@ class TableFamily(Generic[P, S, V]):
 
         See :meth:`KeyValueTable.update_many`.
         """
-        return await self._table.update_many([self._full(each) for each in modifications])
+        return await self._table.update_many(
+            [self._full(each) for each in self._table._each("modifications", modifications)]
+        )
 
     def _full(self, modification: Modification[S, V]) -> Modification[P | tuple[P, S], V]:
+        self._table._check_modification(modification)
         key = self._key(modification.key)
         if isinstance(modification, Insert):
             return Insert(key, modification.value)
@@ -1136,6 +1185,8 @@ class TableFamily(Generic[P, S, V]):
 
     async def put_all(self, items: Mapping[S, V]) -> None:
         """Set the values of at most 256 secondary keys, all of them or none."""
+        if not isinstance(items, Mapping):
+            self._table._wrong_type("items must be given as a mapping", items)
         await self.update_many([Put(secondary, value) for secondary, value in items.items()])
 
     async def clear(self) -> None:
@@ -1326,7 +1377,11 @@ class TableMapping(Generic[K, V]):
     async def update(self, other: Mapping[K, V] | Iterable[tuple[K, V]] = ()) -> None:
         """Set the values of many keys, with many keys in each request. This is not atomic."""
         items = other.items() if isinstance(other, Mapping) else other
-        await self._table.put_many([(self._to_key(key), value) for key, value in items])
+        table = self._table
+        pairs = (
+            table._pair("an item, of a key and its value,", item) for item in table._each("items", items)
+        )
+        await table.put_many([(self._to_key(key), value) for key, value in pairs])
 
     async def clear(self) -> None:
         """Remove all keys, with many keys in each request. This is not atomic."""

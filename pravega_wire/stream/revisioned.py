@@ -8,9 +8,10 @@ from uuid import UUID
 
 import trio
 
-from pravega_wire.checks import check_payload
+from pravega_wire.checks import check_payload, check_serializer
 from pravega_wire.controller.tokens import Access
 from pravega_wire.errors import (
+    ArgumentTypeError,
     ClosedError,
     DataLossError,
     InvalidArgumentError,
@@ -95,6 +96,7 @@ class RevisionedStream(Generic[T]):
         :raises StreamNotFoundError: the stream does not exist or is sealed.
         :raises InvalidArgumentError: the stream has more than one segment.
         """
+        check_serializer(f"revisioned stream {stream}: serializer", serializer)
         segments = await core.controller.get_current_segments(stream.scope, stream.name)
         if not segments:
             raise StreamNotFoundError(
@@ -114,6 +116,12 @@ class RevisionedStream(Generic[T]):
         return Revision(self._target.name, offset, 0)
 
     def _offset(self, revision: Revision) -> int:
+        if not isinstance(revision, Revision):
+            raise ArgumentTypeError(
+                f"a revision of stream {self.stream} must be a Revision, not {type(revision).__name__}",
+                scope=self.stream.scope,
+                stream=self.stream.name,
+            )
         if revision.segment != self._target.name:
             raise InvalidArgumentError(
                 f"revision {revision.to_text()} does not belong to segment {self._target.name}"

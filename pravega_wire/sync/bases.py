@@ -20,6 +20,7 @@ from weakref import finalize
 
 import trio
 
+from pravega_wire.checks import check_serializer
 from pravega_wire.controller.types import TxnStatus
 from pravega_wire.errors import ClosedError, InvalidArgumentError, PravegaError
 from pravega_wire.event_time import WatermarkAssigner
@@ -689,7 +690,9 @@ class PravegaClientBase(Handle):
         self, stream: StreamName, serializer: Serializer[Any] | None = None, *, timeout: float | None = None
     ) -> tuple[AsyncRevisionedStream[bytes], Serializer[Any]]:
         """The serializer runs in the calling thread."""
+        chosen = BytesSerializer() if serializer is None else serializer
+        check_serializer(f"revisioned stream {stream}: serializer", chosen)
         found = self._call(
             timeout, cast("Callable[..., Awaitable[Any]]", self._twin.revisioned_stream), stream
         )
-        return found, BytesSerializer() if serializer is None else serializer
+        return found, chosen

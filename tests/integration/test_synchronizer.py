@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from array import array
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -620,3 +620,29 @@ async def test_what_cannot_be_bytes_is_not_written(config: PravegaConfig) -> Non
         with pytest.raises(EncodeError, match=r"an initial state .* returned str"):
             await shared.initialize(numbers)
         assert (await client.tail("unmade")).positions == {0: 0}
+
+
+async def test_what_is_no_revision_is_named(config: PravegaConfig) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("odd", 1)
+        async with client.revisioned_stream("odd") as log:
+            start = await log.fetch_latest_revision()
+            calls: list[Callable[[Any], Awaitable[object]]] = [
+                log.read_from,
+                lambda wrong: log.read_range(start, wrong),
+                lambda wrong: log.read_range(wrong, start),
+                lambda wrong: log.write_conditionally(wrong, b"x"),
+                log.wait_beyond,
+                log.truncate_to,
+                lambda wrong: log.compare_and_set_mark(wrong, None),
+                lambda wrong: log.compare_and_set_mark(None, wrong),
+            ]
+            for call in calls:
+                for wrong in (5, start.to_text()):
+                    with pytest.raises(ArgumentTypeError, match="odd must be a Revision, not"):
+                        await call(wrong)
+            no_mark: Any = await log.get_mark()
+            with pytest.raises(ArgumentTypeError, match="odd must be a Revision, not NoneType"):
+                await log.read_from(no_mark)
+            assert no_mark is None
+            assert await log.fetch_latest_revision() == start

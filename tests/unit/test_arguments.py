@@ -29,6 +29,7 @@ from pravega_wire import (
 )
 from pravega_wire.errors import ArgumentTypeError, InvalidArgumentError
 from pravega_wire.ingest import FileIngester, FixedCount
+from pravega_wire.serializers import BytesSerializer
 from pravega_wire.stream.arrow import key_column
 from pravega_wire.stream.routing import check_lengths
 
@@ -195,6 +196,17 @@ CALLS: dict[str, tuple[Call, str, Iterable[object]]] = {
         lambda c, v: c.byte_stream_writer("t").truncate(v),
         "offset in byte stream s/t",
         ("1", 1.5, True, None, -1, 2**63),
+    ),
+    "table values": (lambda c, v: c.key_value_table("t", v), "s/t: values must be a serializer", (5, "utf8")),
+    "table keys": (
+        lambda c, v: c.key_value_table("t", BytesSerializer(), primary_keys=v),
+        "s/t: primary_keys must be a serializer",
+        (5, str),
+    ),
+    "revisioned serializer": (
+        lambda c, v: c.revisioned_stream("t", v),
+        "s/t: serializer must be a serializer",
+        (5, "utf8"),
     ),
     "sole_writer": (lambda c, v: c.key_value_table("t", sole_writer=v), "sole_writer", ("false", 0, None)),
 }

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
@@ -17,8 +18,16 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pravega_wire import KeyValueTable, KeyValueTableConfiguration, PravegaConfig, TableEntry, TableKey
+from pravega_wire import (
+    Insert,
+    KeyValueTable,
+    KeyValueTableConfiguration,
+    PravegaConfig,
+    TableEntry,
+    TableKey,
+)
 from pravega_wire.errors import (
+    ArgumentTypeError,
     ConnectError,
     ConnectionLostError,
     DecodeError,
@@ -220,6 +229,57 @@ async def test_a_serializer_that_makes_no_bytes_is_named(made: Any) -> None:
     table._primary_keys = wrong
     with pytest.raises(EncodeError, match=f"^key-value table s/t: a primary key .*{expected}"):
         await table.put(b"ab", b"")
+    assert memory.changes == []
+
+
+PAIR = (b"ab", b"c")
+
+# Wrong arguments, with what the message has besides the table's name.
+WRONG: list[tuple[Callable[[KeyValueTable[Any, Any, Any]], object], str]] = [
+    *(
+        (partial(lambda table, version: table.put(PAIR, b"v", version), version=version), "a version must be")
+        for version in (5, "0:5", (0, 5))
+    ),
+    (lambda table: table.remove(PAIR, cast(Any, 5)), "a version must be a KeyValueVersion, not int"),
+    (lambda table: table.update_many(cast(Any, None)), "modifications .* iterable, not NoneType"),
+    *(
+        (
+            partial(lambda table, wrong: table.update_many([wrong]), wrong=wrong),
+            "modification must be an Insert",
+        )
+        for wrong in (None, (PAIR, b"v"), Insert, TableKey(*PAIR))
+    ),
+    (lambda table: table.get_many(cast(Any, None)), "keys .* iterable, not NoneType"),
+    (lambda table: table.remove_many(cast(Any, 5)), "keys .* iterable, not int"),
+    (lambda table: table.put_many(cast(Any, None)), "items .* iterable, not NoneType"),
+    (lambda table: table.put_many(cast(Any, [1])), "an item, .* must be a pair, not int"),
+    (lambda table: table.put_many(cast(Any, [(PAIR, b"v", 1)])), "an item, .* pair, not tuple of 3"),
+    (lambda table: table.entries(between=cast(Any, 5)), "bounds, .* must be a pair, not int"),
+    (lambda table: table.keys(between=cast(Any, (b"ab",))), "bounds, .* pair, not tuple of 1"),
+    (
+        lambda table: table.keys(primary=b"ab", secondary_between=cast(Any, None)),
+        "bounds, .* must be a pair, not NoneType",
+    ),
+    (lambda table: table.family(b"ab").keys(between=cast(Any, (b"c",) * 3)), "pair, not tuple of 3"),
+    (lambda table: table.family(b"ab").get_many(cast(Any, None)), "keys .* iterable, not NoneType"),
+    (lambda table: table.family(b"ab").update_many(cast(Any, None)), "modifications .* not NoneType"),
+    (lambda table: table.family(b"ab").update_many([cast(Any, None)]), "an Insert, .* not NoneType"),
+    (lambda table: table.family(b"ab").put_all(cast(Any, [(b"c", b"v")])), "items .* mapping, not list"),
+    (lambda table: table.mapping_of_pairs().update(cast(Any, 5)), "items .* iterable, not int"),
+    (lambda table: table.mapping_of_pairs().update(cast(Any, [PAIR, b"v"])), "an item, .* must be a pair"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), WRONG)
+async def test_arguments_of_the_wrong_type_are_named(
+    call: Callable[[KeyValueTable[Any, Any, Any]], object], message: str
+) -> None:
+    memory = Noting()
+    table = table_of([memory])
+    with pytest.raises(ArgumentTypeError, match=f"^key-value table s/t: .*{message}"):
+        result = call(table)
+        if isinstance(result, Awaitable):
+            await result
     assert memory.changes == []
 
 
