@@ -124,7 +124,13 @@ class Handle:
 
 
 class Closable(Handle):
-    """A handle that is closed by leaving its context."""
+    """A handle that is closed by leaving its context. Nothing is left to close after its client."""
+
+    async def _end(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
+        if self._portal.closed:
+            await asyncio.sleep(0)
+        else:
+            await super()._end(function, *args)
 
     async def __aenter__(self) -> Self:
         return self
@@ -237,6 +243,13 @@ class _WriterBase(Handle):
 class RoutedWriterBase(_WriterBase):
     """The base of event writers and staging writers."""
 
+    async def _end(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
+        # After the client, there is nothing left to close, but events may not have been stored.
+        if self._portal.closed and not self._twin.outstanding_bytes:
+            await asyncio.sleep(0)
+        else:
+            await super()._end(function, *args)
+
     async def _write_batch(self, events: Iterable[bytes], routing_key: str | None = None) -> tuple[AsyncAck]:
         check_iterable("events", events, str(self._twin.stream))
         key = self._placing.key(routing_key)
@@ -276,7 +289,11 @@ class ByteStreamWriterBase(Handle):
     """The base of writers of byte streams."""
 
     async def _end(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
-        await self._finish(function, *args)
+        # After the client, there is nothing left to close, but bytes may not have been stored.
+        if self._portal.closed and not self._twin.metrics().outstanding_bytes:
+            await asyncio.sleep(0)
+        else:
+            await self._finish(function, *args)
 
     def __await__(self) -> Generator[Any, Any, Self]:
         return self.__aenter__().__await__()

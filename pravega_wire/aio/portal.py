@@ -406,6 +406,11 @@ class Line(threads.Line):
         self.crossing: Portal = portal.crossing if isinstance(portal, Line) else portal
         super().__init__(portal if isinstance(portal, Line) else portal.thread, about)
 
+    @property
+    def closed(self) -> bool:
+        """Whether the client is closed, which has ended the object too."""
+        return not self.crossing.thread.open
+
     async def run(self, function: Callable[..., Awaitable[R]], *args: Any, **kwargs: Any) -> R:
         """See :meth:`Portal.call`."""
         return await self.crossing.carry_out(self, None, function, args, kwargs)

@@ -146,7 +146,11 @@ class Handle:
 
 
 class Closable(Handle):
-    """A handle that is closed by leaving its context."""
+    """A handle that is closed by leaving its context. Nothing is left to close after its client."""
+
+    def _end(self, timeout: float | None, function: Callable[..., Awaitable[None]], *args: Any) -> None:
+        if not self._portal.closed:
+            super()._end(timeout, function, *args)
 
     def __enter__(self) -> Self:
         return self
@@ -320,6 +324,11 @@ class WriterBase(Handle):
 
 class RoutedWriterBase(WriterBase):
     """The base of event writers and staging writers."""
+
+    def _end(self, timeout: float | None, function: Callable[..., Awaitable[None]], *args: Any) -> None:
+        # After the client, there is nothing left to close, but events may not have been stored.
+        if not self._portal.closed or self._outstanding_bytes:
+            super()._end(timeout, function, *args)
 
     def _write_batch(
         self, events: Iterable[bytes], routing_key: str | None = None, *, timeout: float | None = None

@@ -87,7 +87,9 @@ class ByteStreamWriter(io.RawIOBase):
         """
         if not self.closed:
             try:
-                self._portal.finish(timeout, self._twin.aclose)
+                # After the client, there is nothing left to close, but bytes may not have been stored.
+                if not self._portal.closed or self._twin.metrics().outstanding_bytes:
+                    self._portal.finish(timeout, self._twin.aclose)
             finally:
                 # The close method of the base class would flush again.
                 self._closing()
@@ -167,5 +169,6 @@ class ByteStreamReader(io.RawIOBase):
     def close(self, *, timeout: float | None = None) -> None:
         """Release the connection."""
         if not self.closed:
-            self._portal.close(timeout, self._twin.aclose)
+            if not self._portal.closed:
+                self._portal.close(timeout, self._twin.aclose)
             super().close()

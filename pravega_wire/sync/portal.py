@@ -639,6 +639,11 @@ class Line:
         self.about: object = about if about is not None or parent is None else parent.about
         self.calls: set[AnyCall] = set()
 
+    @property
+    def closed(self) -> bool:
+        """Whether the client is closed, which has ended the object too."""
+        return not self.portal.open
+
     def call(self, function: Callable[P, Awaitable[R]], *args: P.args, **kwargs: P.kwargs) -> R:
         """See :meth:`Portal.call`."""
         return self.portal.carry_out(self, None, function, *args, **kwargs)

@@ -643,6 +643,44 @@ def test_leaving_the_client_with_things_open(config: PravegaConfig, run: Callabl
     run(main)
 
 
+def test_closing_after_the_client(
+    config: PravegaConfig, run: Callable[[Main], Any], fault_proxy: FaultProxy
+) -> None:
+    """There is nothing left to close; only what was accepted and not stored is told of."""
+
+    async def main() -> None:
+        async with aio.open_client(config, address_map=fault_proxy.address_map) as client:
+            for name in ("bytes", "events", "state"):
+                await client.create_stream(name, 1)
+            done = await client.byte_stream_writer("bytes")
+            await done.write(b"stored")
+            await done.flush()
+            writer = await client.event_writer("events")
+            await (await writer.write_event(b"stored")).wait()
+            closable: list[Any] = [
+                done,
+                writer,
+                await client.byte_stream_reader("bytes"),
+                await client.revisioned_stream("state"),
+                await client.state_synchronizer(
+                    "state", StateFormat(JsonSerializer(), JsonSerializer(), lambda state, update: update)
+                ),
+            ]
+            lossy = await client.byte_stream_writer("bytes")
+            losing = await client.event_writer("events")
+            fault_proxy.pause()
+            await lossy.write(b"x")
+            await losing.write_event(b"x")
+        fault_proxy.resume()
+        for each in closable:
+            await each.aclose()
+        for unstored in (lossy, losing):
+            with pytest.raises(ClosedError):
+                await unstored.aclose()
+
+    run(main)
+
+
 def test_closing_the_loop_with_things_open(config: PravegaConfig) -> None:
     before = threading.active_count()
 

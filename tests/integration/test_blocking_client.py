@@ -1006,6 +1006,52 @@ def test_single_events_of_a_writer_that_fails(config: PravegaConfig) -> None:
         txn.abort()
 
 
+def test_closing_after_the_client_does_nothing(config: PravegaConfig) -> None:
+    text = FunctionSerializer(str.encode, bytes.decode)
+    with open_client(config) as client:
+        for name in ("bytes", "events", "state"):
+            client.create_stream(name, 1)
+        written = client.byte_stream_writer("bytes")
+        written.write(b"stored")
+        written.flush()
+        writer = client.event_writer("events").__enter__()
+        writer.write_event(b"stored").wait()
+        objects: list[Any] = [
+            written,
+            writer,
+            client.byte_stream_reader("bytes"),
+            client.revisioned_stream("state"),
+            client.state_synchronizer("state", StateFormat(text, text, str.__add__)),
+        ]
+    for each in objects:
+        each.close()
+        each.close()
+    assert written.closed
+
+
+@pytest.mark.parametrize("single", [True, False])
+def test_closing_after_the_client_tells_of_data_that_is_not_stored(
+    config: PravegaConfig, fault_proxy: FaultProxy, single: bool
+) -> None:
+    with open_client(config, address_map=fault_proxy.address_map) as client:
+        client.create_stream("bytes", 1)
+        client.create_stream("events", 1)
+        written = client.byte_stream_writer("bytes")
+        writer = client.event_writer("events").__enter__()
+        fault_proxy.pause()
+        written.write(b"x")
+        if single:
+            writer.write_event(b"x")
+        else:
+            writer.write_events([b"x"])
+    fault_proxy.resume()
+    for each in (written, writer):
+        with pytest.raises(ClosedError):
+            each.close()
+    assert written.closed
+    written.close()
+
+
 def test_closing_the_client_ends_single_events(config: PravegaConfig, fault_proxy: FaultProxy) -> None:
     with open_client(config, address_map=fault_proxy.address_map) as client:
         client.create_stream("s", 1)
