@@ -19,9 +19,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from shutil import rmtree
 from typing import Final
-from uuid import uuid4
 
 import trio
 
@@ -30,7 +28,6 @@ from pravega_wire.archive import verifying, writing
 from pravega_wire.archive.manifest import (
     EVENTS,
     MANIFEST,
-    TEMPORARY,
     WORK,
     ArchivedFile,
     ArchivedSegment,
@@ -131,11 +128,10 @@ def archiving(
         archive = client._call(None, call)
         work = directory / WORK
         if archive.complete:
-            _remove(work)
+            writing.remove_work(work)
         else:
             work.mkdir(exist_ok=True)
-            for each in work.glob(f".*{TEMPORARY}"):
-                each.unlink(missing_ok=True)
+            writing.clear_work(work, unfinished=True)
         yield archive
 
 
@@ -158,8 +154,7 @@ def write_range(
 
     def new_part(at: int) -> PartWriter:
         # Another attempt at the same task may write the same events now: it must not touch this file.
-        name = f"{writing.file_prefix(left.segment_id)}-offset-{at:019}-{uuid4().hex[:12]}.parquet"
-        return PartWriter(work, name, left.segment_id, str(archive.id), at)
+        return PartWriter(work, writing.work_file(left.segment_id, at), left.segment_id, str(archive.id), at)
 
     async def finished(part: PartWriter) -> None:
         nonlocal count
@@ -212,7 +207,7 @@ def collect(directory: Path, archive: Manifest, observer: Observer) -> Manifest:
     writing.clean(directory, archive)
     manifests.save(directory, archive)
     observer(Stage.COMPLETE, MANIFEST)
-    _remove(directory / WORK)
+    writing.remove_work(directory / WORK)
     return archive
 
 
@@ -259,13 +254,6 @@ def _is_there(directory: Path, file: ArchivedFile) -> bool:
         except OSError:
             continue
     return False
-
-
-def _remove(work: Path) -> None:
-    # A task that was given up may still be writing: what it leaves is removed by the next call.
-    rmtree(work, ignore_errors=True)
-    if work.exists():
-        log.warning("%s could not be removed; it is not part of the archive", work)
 
 
 # --- verifying and restoring ---------------------------------------------------------------------

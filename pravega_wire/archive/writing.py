@@ -5,12 +5,13 @@ Not public.
 
 from __future__ import annotations
 
+import logging
+import os
+import re
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from shutil import rmtree
 from typing import Final
 from uuid import uuid4
 
@@ -40,7 +41,18 @@ from pravega_wire.protocol.events import EventBatch
 from pravega_wire.stream.client import PravegaClient, StreamName
 from pravega_wire.types import ScopedStream, SegmentRange, StreamCut
 
-__all__ = ["archive_stream", "begin", "clean", "file_prefix", "write_parts"]
+__all__ = [
+    "archive_stream",
+    "begin",
+    "clean",
+    "clear_work",
+    "file_prefix",
+    "remove_work",
+    "work_file",
+    "write_parts",
+]
+
+log = logging.getLogger(__name__)
 
 DEFAULT_PART_BYTES: Final = 128 * 1024 * 1024
 _MAX_PART_BYTES: Final = 1024 * 1024 * 1024
@@ -99,7 +111,7 @@ async def archive_stream(
             return manifest
         await trio.to_thread.run_sync(clean, directory, manifest)
         # Spark's tasks may have written parts that no manifest mentions; they are written again.
-        await trio.to_thread.run_sync(partial(rmtree, directory / WORK, ignore_errors=True))
+        await trio.to_thread.run_sync(remove_work, directory / WORK)
         for segment in manifest.segments:
             manifest = await _write_segment(client, directory, manifest, segment, observer)
         manifest = replace(manifest, complete=True)
@@ -151,10 +163,10 @@ async def _plan(
     on_truncated: OnTruncated,
     part_bytes: int,
 ) -> Manifest:
-    others = await trio.to_thread.run_sync(lambda: [each.name for each in (directory / EVENTS).glob("*")])
-    if others:
+    other = await trio.to_thread.run_sync(_foreign, directory)
+    if other is not None:
         raise ArchiveError(
-            f"{directory} has no {MANIFEST} but {EVENTS}/{others[0]}: give the archive its own directory",
+            f"{directory} has no {MANIFEST} but {other}: give the archive its own directory",
             path=str(directory),
         )
     first = await _resolved(client, stream, start, "earliest")
@@ -171,6 +183,14 @@ async def _plan(
         _layouts(layout, ranges),
         _segments(layout, ranges),
     )
+
+
+def _foreign(directory: Path) -> str | None:
+    """What is where the files of an archive would be, before there is an archive; None if nothing is."""
+    for each in (directory / EVENTS).glob("*"):
+        return f"{EVENTS}/{each.name}"
+    # An archive makes this directory only after its manifest.
+    return WORK if os.path.lexists(directory / WORK) else None
 
 
 async def _resolved(client: PravegaClient, stream: ScopedStream, bound: Bound, default: str) -> StreamCut:
@@ -266,6 +286,40 @@ async def _write_segment(
 def file_prefix(segment_id: int) -> str:
     """The beginning of the names of a segment's files."""
     return f"segment-{number_of(segment_id)}-epoch-{epoch_of(segment_id)}"
+
+
+_WORK_FILE: Final = re.compile(
+    r"\.?segment-\d+-epoch-\d+-offset-\d{19}-[0-9a-f]{12}\.parquet(\.json)?(\.tmp)?"
+)
+
+
+def work_file(segment_id: int, at: int) -> str:
+    """A name that nobody else uses, in the directory ``work``, for the events from an offset on."""
+    return f"{file_prefix(segment_id)}-offset-{at:019}-{uuid4().hex[:12]}.parquet"
+
+
+def clear_work(work: Path, *, unfinished: bool = False) -> None:
+    """Delete the files that tasks have written to ``work``, and nothing that somebody else has put there.
+
+    :param unfinished: delete only the files that are not whole.
+    """
+    for each in work.glob("*"):
+        if _WORK_FILE.fullmatch(each.name) and (each.suffix == TEMPORARY or not unfinished):
+            each.unlink(missing_ok=True)
+
+
+def remove_work(work: Path) -> None:
+    """Remove ``work`` with the files of tasks. If anything else is in it, it stays."""
+    if not os.path.lexists(work):
+        return
+    try:
+        clear_work(work)
+        work.rmdir()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        # A task that was given up may still be writing: what it leaves is removed by the next call.
+        log.warning("%s could not be removed; it is not part of the archive: %s", work, error)
 
 
 async def write_parts(

@@ -9,6 +9,8 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
+from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
@@ -18,7 +20,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pravega_wire import ScopedStream, StreamCut
-from pravega_wire.archive import ArchivedFile, ArchivedLayout, ArchivedSegment, Manifest, verify_archive
+from pravega_wire.archive import (
+    ArchivedFile,
+    ArchivedLayout,
+    ArchivedSegment,
+    Manifest,
+    archive_stream,
+    verify_archive,
+)
 from pravega_wire.archive.manifest import Ranged, load, locked, neighbours, partition, save
 from pravega_wire.archive.parquet import PartWriter, checked_file, row_groups
 from pravega_wire.errors import ArchiveDamagedError, ArchiveError
@@ -104,6 +113,42 @@ async def test_verifying(tmp_path: Path) -> None:
         await verify_archive(tmp_path)
     archive(tmp_path)
     assert (await verify_archive(tmp_path)).events == len(EVENTS)
+
+
+def client_of(stream: ScopedStream) -> Any:
+    """A client that knows the name of its stream, and answers nothing else."""
+    return SimpleNamespace(config=SimpleNamespace(resolve=lambda _: stream))
+
+
+@pytest.mark.parametrize("name", ["work", "events/mine.parquet"])
+async def test_a_directory_with_something_else_is_refused(tmp_path: Path, name: str) -> None:
+    mine = tmp_path / name / "thesis.txt"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("years")
+    with pytest.raises(
+        ArchiveError, match=f"no manifest.json but {name}: give the archive its own"
+    ) as caught:
+        await archive_stream(client_of(STREAM), "t", tmp_path)
+    assert caught.value.path == str(tmp_path)
+    assert mine.read_text() == "years"
+
+
+async def test_the_work_of_tasks_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    """Their files are written again; what somebody else has put there stays, also in an archive begun."""
+    done = archive(tmp_path)
+    save(tmp_path, replace(done, complete=False))
+    work = tmp_path / "work"
+    work.mkdir()
+    name = "segment-0-epoch-0-offset-0000000000000000000-0123456789ab.parquet"
+    for each in (name, f".{name}.tmp", f"{name}.json", f"{name}.json.tmp"):
+        (work / each).touch()
+    (work / "thesis.txt").write_text("years")
+    assert await archive_stream(client_of(STREAM), "t", tmp_path) == done
+    assert [each.name for each in work.iterdir()] == ["thesis.txt"]
+    (work / "thesis.txt").unlink()
+    save(tmp_path, replace(done, complete=False))
+    await archive_stream(client_of(STREAM), "t", tmp_path)
+    assert not work.exists()
 
 
 @pytest.mark.parametrize("change", ["events", "end_offset", "payload_bytes", "name", "sha256", "file_bytes"])

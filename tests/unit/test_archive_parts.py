@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from pravega_wire.archive.manifest import EVENTS, WORK, ArchivedFile, ArchivedSegment, Manifest, save
 from pravega_wire.archive.parts import check_shared, collect, left_to_write
 from pravega_wire.archive.stages import nothing
+from pravega_wire.archive.writing import work_file
 from pravega_wire.errors import ArchiveError
 from pravega_wire.types import ScopedStream, SegmentRange, StreamCut
 
@@ -36,7 +37,7 @@ def manifest_in(directory: Path, *files: ArchivedFile) -> Manifest:
 
 def wrote(directory: Path, start: int, end: int, folder: str = WORK, *, size: int = 3) -> ArchivedFile:
     """What a task leaves that has written a range."""
-    file = ArchivedFile(f"{start}-{uuid4().hex}.parquet", start, end, 1, end - start - 8, size, "0")
+    file = ArchivedFile(work_file(0, start), start, end, 1, end - start - 8, size, "0")
     (directory / folder / file.name).write_bytes(b"xyz")
     record = {"segment_id": 0, **asdict(file)}
     (directory / WORK / f"{file.name}.json").write_text(json.dumps(record))
