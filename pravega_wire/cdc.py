@@ -32,7 +32,7 @@ from functools import cache
 from typing import Any, Final
 from uuid import UUID
 
-from pravega_wire.errors import DecodeError, EncodeError, InvalidArgumentError
+from pravega_wire.errors import ArgumentTypeError, DecodeError, EncodeError, InvalidArgumentError
 
 __all__ = ["Change", "ChangeKind", "DebeziumSerializer", "LatestRows", "RowSerializer", "latest_rows"]
 
@@ -306,15 +306,30 @@ def _type(name: str) -> _Type:
 
     :raises InvalidArgumentError: there is no such type.
     """
-    found = _TYPES.get(name)
-    if found is not None:
-        return found
-    decimal = _DECIMAL_TYPE.fullmatch(name)
+    decimal = None
+    if isinstance(name, str):
+        found = _TYPES.get(name)
+        if found is not None:
+            return found
+        decimal = _DECIMAL_TYPE.fullmatch(name)
     if decimal is None:
         raise InvalidArgumentError(
             f"the type of a column is {name!r}, which is not one of {', '.join(_TYPES)}, decimal(N)"
         )
     return _decimal(int(decimal[1]))
+
+
+def _check_columns(columns: object) -> None:
+    """Check the types of columns that a program names.
+
+    :raises InvalidArgumentError: they are not a mapping, or there is no such type.
+    """
+    if not isinstance(columns, Mapping):
+        raise ArgumentTypeError(
+            f"columns must be a mapping of names to types of columns, not {type(columns).__name__}"
+        )
+    for each in columns.values():
+        _type(each)
 
 
 def _type_of_value(value: object) -> str | None:
@@ -343,6 +358,11 @@ def _type_of_field(described: Mapping[str, Any]) -> str | None:
     return kind if isinstance(kind, str) and kind in _TYPES else None
 
 
+def _check_mapping(name: str, value: object) -> None:
+    if not isinstance(value, Mapping):
+        raise EncodeError(f"{name} must be a mapping, not {type(value).__name__}")
+
+
 def _read_row(row: Mapping[str, Any], types: Mapping[str, str]) -> dict[str, Any]:
     found = {}
     for name, value in row.items():
@@ -357,6 +377,7 @@ def _read_row(row: Mapping[str, Any], types: Mapping[str, str]) -> dict[str, Any
 
 
 def _write_row(row: Mapping[str, Any], types: Mapping[str, str]) -> dict[str, Any]:
+    _check_mapping("a row", row)
     found = {}
     for name, value in row.items():
         known = types.get(name) or _type_of_value(value)
@@ -392,9 +413,17 @@ def _exact_decimals(row: Mapping[str, Any], types: Mapping[str, str], exact: Cal
     return {**row, **{name: found[name] for name in rounded}}
 
 
+def _exact_number(text: str) -> Decimal | float:
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        # Its exponent is beyond those of decimals. No column of decimals has such a number.
+        return float(text)
+
+
 def _object(payload: bytes, *, exact: bool = False) -> dict[str, Any]:
     try:
-        found = json.loads(payload.decode(), parse_float=Decimal if exact else None)
+        found = json.loads(payload.decode(), parse_float=_exact_number if exact else None)
     except (ValueError, RecursionError) as error:
         raise DecodeError(f"the event is not JSON: {error}") from error
     if not isinstance(found, dict):
@@ -438,8 +467,7 @@ class DebeziumSerializer:
     name: str = "table"
 
     def __post_init__(self) -> None:
-        for each in self.columns.values():
-            _type(each)
+        _check_columns(self.columns)
 
     def deserialize(self, payload: bytes) -> Change:
         """Return the change of an event.
@@ -485,6 +513,15 @@ class DebeziumSerializer:
         """
         if not isinstance(value, Change):
             raise EncodeError(f"the value is a {type(value).__name__}, not a Change")
+        try:
+            kind = ChangeKind(value.kind)
+        except ValueError as error:
+            raise EncodeError(f"the kind of a change must be a ChangeKind, not {value.kind!r}") from error
+        for name, row in (("before", value.before), ("after", value.after)):
+            if row is not None:
+                _check_mapping(f"the row {name!r} of a change", row)
+        _check_mapping("the source of a change", value.source)
+        _check_mapping("the types of a change", value.types)
         types = {**value.types, **self.columns}
         if self.with_schema:
             types = _common_types(value, types)
@@ -492,7 +529,7 @@ class DebeziumSerializer:
             "before": None if value.before is None else _write_row(value.before, types),
             "after": None if value.after is None else _write_row(value.after, types),
             "source": dict(value.source),
-            "op": str(ChangeKind(value.kind)),
+            "op": str(kind),
             "ts_ms": None if value.at is None else _millis(value.at),
         }
         if self.with_schema:
@@ -613,8 +650,7 @@ class RowSerializer:
     columns: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for each in self.columns.values():
-            _type(each)
+        _check_columns(self.columns)
 
     def serialize(self, value: Row) -> bytes:
         """Return the JSON of a row.
@@ -660,11 +696,14 @@ def latest_rows(changes: Iterable[Change], key: Sequence[str]) -> LatestRows:
 
     :param changes: the changes of one table, in order.
     :param key: names of the columns that identify a row.
-    :raises InvalidArgumentError: ``key`` is empty.
+    :raises InvalidArgumentError: ``key`` is empty or not a list of names, or a change is not a
+        :class:`Change`.
     :raises DecodeError: a change lacks a column of the key, or has an object or a list in it.
     """
-    if isinstance(key, str) or not key:
+    if isinstance(key, str) or not isinstance(key, Sequence) or not key:
         raise InvalidArgumentError("key must be a list of at least one column name")
+    if not isinstance(changes, Iterable):
+        raise ArgumentTypeError(f"changes must be an iterable of Change, not {type(changes).__name__}")
     truncated = False
     rows: dict[tuple[Any, ...], Row | None] = {}
 
@@ -682,6 +721,8 @@ def latest_rows(changes: Iterable[Change], key: Sequence[str]) -> LatestRows:
             ) from error
 
     for change in changes:
+        if not isinstance(change, Change):
+            raise ArgumentTypeError(f"changes must be of the class Change, not {type(change).__name__}")
         if change.kind is ChangeKind.TRUNCATE:
             truncated = True
             rows.clear()

@@ -255,7 +255,18 @@ def test_decimals_that_are_numbers_are_not_rounded(form: str, number: str, value
     assert (str(row["x"]), row["y"]) == (value, 0.5)
 
 
-@pytest.mark.parametrize("number", ["1.234", "NaN", "Infinity", "1e5001"])
+HUGE = "1e99999999999999999999999"
+"""A number of JSON that is too large for a Decimal."""
+
+
+def test_a_number_that_is_too_large_elsewhere_in_the_event() -> None:
+    found = DebeziumSerializer({"x": "decimal(2)"}).deserialize(
+        b'{"op":"c","after":{"x":1.5,"y":%s}}' % HUGE.encode()
+    )
+    assert found.after == {"x": Decimal("1.50"), "y": float("inf")}
+
+
+@pytest.mark.parametrize("number", ["1.234", "NaN", "Infinity", "1e5001", HUGE, f"-{HUGE}"])
 def test_numbers_that_are_no_decimals_of_their_column(number: str) -> None:
     with pytest.raises(DecodeError, match="column 'x' has the type"):
         RowSerializer({"x": "decimal(2)"}).deserialize(f'{{"x":{number}}}'.encode())
@@ -317,6 +328,44 @@ def test_any_schema_and_row_is_read_or_refused(described: Any, row: Any, operati
             DebeziumSerializer(TYPES).deserialize(json.dumps(payload).encode())
         except DecodeError:
             pass
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (Change("zz", after={"a": 1}), "the kind of a change must be a ChangeKind, not 'zz'"),  # type: ignore[arg-type]
+        (Change(ChangeKind.INSERT, after=[1]), "the row 'after' of a change must be a mapping, not list"),  # type: ignore[arg-type]
+        (Change(ChangeKind.INSERT, after={}, source=None), "the source of a change must be"),  # type: ignore[arg-type]
+        (Change(ChangeKind.INSERT, after={}, types=None), "the types of a change must be"),  # type: ignore[arg-type]
+    ],
+)
+@pytest.mark.parametrize("with_schema", [False, True])
+def test_changes_that_are_not_valid_are_refused(change: Change, words: str, with_schema: bool) -> None:
+    with pytest.raises(EncodeError, match=words):
+        DebeziumSerializer(with_schema=with_schema).serialize(change)
+
+
+@pytest.mark.parametrize("value", [None, 5, [1]])
+def test_what_is_not_a_row_is_refused(value: Any) -> None:
+    with pytest.raises(EncodeError, match="a row must be a mapping, not"):
+        RowSerializer().serialize(value)
+
+
+@pytest.mark.parametrize("columns", [None, ["a"], {"a": 5}, {"a": []}, {"a": "int65"}])
+@pytest.mark.parametrize("serializer", [DebeziumSerializer, RowSerializer])
+def test_columns_that_are_not_types_are_refused(serializer: Any, columns: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"columns must be a mapping|the type of a column is"):
+        serializer(columns)
+
+
+def test_what_latest_rows_refuses() -> None:
+    wrong: Any
+    for wrong in (None, 5, [None], [{"after": {}}]):
+        with pytest.raises(InvalidArgumentError, match="changes must be"):
+            latest_rows(wrong, ["a"])
+    for wrong in (5, [], "a", {"a"}):
+        with pytest.raises(InvalidArgumentError, match="key must be a list"):
+            latest_rows([], wrong)
 
 
 def test_serializers_can_be_pickled() -> None:
