@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 import operator
+import os
+from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
@@ -20,10 +22,12 @@ __all__ = [
     "MAX_LEASE_MS",
     "MIN_LEASE_MS",
     "check_bytes",
+    "check_callable",
     "check_count",
     "check_event_time",
     "check_flag",
     "check_lease",
+    "check_path",
     "check_payload",
     "check_seconds",
     "check_serializer",
@@ -96,6 +100,25 @@ def check_flag(name: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise InvalidArgumentError(f"{name} must be True or False, not {shown(value)}")
     return value
+
+
+def check_callable(name: str, value: object) -> None:
+    """Check that ``value`` can be called.
+
+    :raises ArgumentTypeError: it cannot.
+    """
+    if not callable(value):
+        raise ArgumentTypeError(f"{name} must be a function, not {shown(value)}")
+
+
+def check_path(name: str, value: object) -> Path:
+    """Check that ``value`` is a path or its text, and return it as a path.
+
+    :raises ArgumentTypeError: it is neither.
+    """
+    if not isinstance(value, str | os.PathLike):
+        raise ArgumentTypeError(f"{name} must be a path, not {shown(value)}")
+    return Path(value)
 
 
 def check_text(name: str, value: object) -> str:

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import trio
 
-from pravega_wire.checks import INT32_MAX, check_count, check_flag, check_lease
+from pravega_wire.checks import INT32_MAX, check_callable, check_count, check_flag, check_lease
 from pravega_wire.controller.types import TxnStatus
 from pravega_wire.errors import (
     EventTooLargeError,
@@ -108,6 +108,9 @@ class Options:
         check_count("setting segments", self.segments, highest=INT32_MAX)
         check_flag("setting create", self.create)
         check_lease(self.lease_ms)
+        for name in ("progress", "observer"):
+            if getattr(self, name) is not None:
+                check_callable(f"setting {name}", getattr(self, name))
 
 
 class Engine:

@@ -12,9 +12,15 @@ from typing import Literal
 
 import trio
 
-from pravega_wire.errors import IngestedSourceChangedError, IngestError, InvalidArgumentError
+from pravega_wire.checks import check_callable, check_path
+from pravega_wire.errors import (
+    ArgumentTypeError,
+    IngestedSourceChangedError,
+    IngestError,
+    InvalidArgumentError,
+)
 from pravega_wire.ingest.engine import Engine, IfUnknown, Observer, Options, Part, Progress
-from pravega_wire.ingest.samples import Parse, Sample, SampleReader, lines
+from pravega_wire.ingest.samples import Parse, Sample, SampleReader, lines, samples_of
 from pravega_wire.ingest.state import IngestRecord, Kind
 from pravega_wire.stream.client import PravegaClient, StreamName
 from pravega_wire.stream.transaction import DEFAULT_LEASE_MS
@@ -89,6 +95,8 @@ def scan(folder: Path, pattern: str = "*") -> tuple[list[Found], list[LeftOut]]:
     :param pattern: a pattern for :meth:`pathlib.Path.glob`; ``**/*.csv`` includes files in subfolders.
     :raises InvalidArgumentError: the folder does not exist, or the pattern is not valid.
     """
+    if not isinstance(pattern, str):
+        raise ArgumentTypeError(f"pattern must be a string, not {type(pattern).__name__}")
     if not folder.is_dir():
         raise InvalidArgumentError(f"folder {folder} does not exist, or is not a folder")
     found, left_out = [], []
@@ -330,6 +338,10 @@ class FileIngester:
     ) -> None:
         if on_changed not in ("raise", "ignore"):
             raise InvalidArgumentError(f"setting on_changed: {on_changed!r} is not one of raise, ignore")
+        check_callable("setting parse", parse)
+        for name, function in (("key", key), ("left_out", left_out)):
+            if function is not None:
+                check_callable(f"setting {name}", function)
         self._client = client
         self._stream = stream
         self._sync_stream = sync_stream
@@ -347,10 +359,11 @@ class FileIngester:
         )
 
     def _samples(self, path: Path) -> Iterable[Sample]:
+        found = samples_of(self._parse(path), f"file {path}")
         if self._key is None:
-            return self._parse(path)
+            return found
         key = self._key
-        return ((key(event), event) for _, event in self._parse(path))
+        return ((key(event), event) for _, event in found)
 
     async def run(self, folder: Path | str, pattern: str = "*") -> Progress:
         """Ingest the files that have not been ingested yet; return when readers see all their events.
@@ -370,7 +383,7 @@ class FileIngester:
         :raises IngestError: a file cannot be read, or contains something that cannot be written. The error
             names the file; the files before it have been ingested.
         """
-        folder = Path(folder)
+        folder = check_path("folder", folder)
         # First of all, so that a wrong folder name is found before any stream is created.
         await trio.to_thread.run_sync(list_files, folder, pattern, abandon_on_cancel=True)
         async with Engine.open(

@@ -17,7 +17,7 @@ import trio
 from pravega_wire.errors import ClosedError, IngestError, InvalidArgumentError
 from pravega_wire.protocol.append import MAX_EVENT_BYTES
 
-__all__ = ["Parse", "Sample", "SampleReader", "byte_lines", "csv_rows", "lines"]
+__all__ = ["Parse", "Sample", "SampleReader", "byte_lines", "csv_rows", "lines", "samples_of"]
 
 Sample = tuple[str | None, bytes]
 """A routing key and an event. If the key is None, the name of the file or stream is used as the key."""
@@ -63,6 +63,19 @@ def byte_lines(*, keep_empty: bool = False, exact: bool = False) -> Parse:
                     yield None, text
 
     return parse
+
+
+def samples_of(found: Iterable[Sample], title: str) -> Iterator[Sample]:
+    """Return an iterator of what a source or a :data:`Parse` has returned.
+
+    :raises IngestError: it is not an iterable.
+    """
+    try:
+        return iter(found)
+    except TypeError as error:
+        raise IngestError(
+            f"{title}: samples must be an iterable, not {type(found).__name__}", item=title
+        ) from error
 
 
 _lines = byte_lines()
@@ -176,6 +189,8 @@ def csv_rows(
     # Check the arguments now, not when the first file is read.
     try:
         codecs.lookup(encoding)
+        # Some codecs are not encodings of text.
+        io.TextIOWrapper(io.BytesIO(), encoding=encoding)
         csv.reader(io.StringIO(), delimiter=delimiter)
     except (LookupError, TypeError, ValueError) as error:
         raise InvalidArgumentError(
@@ -243,7 +258,7 @@ class SampleReader:
 
     def _fill(self) -> list[tuple[str, bytes]]:
         if self._iterator is None:
-            self._iterator = iter(self._begin())
+            self._iterator = samples_of(self._begin(), self._title)
         found: list[tuple[str, bytes]] = []
         size = 0
         for sample in self._iterator:

@@ -8,10 +8,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
-from pravega_wire.checks import check_count
-from pravega_wire.errors import CorruptedStateError, IngestError, InvalidArgumentError
+from pravega_wire.checks import check_callable, check_count
+from pravega_wire.errors import ArgumentTypeError, CorruptedStateError, IngestError, InvalidArgumentError
 from pravega_wire.ingest.engine import Engine, IfUnknown, Observer, Options, Part, Progress
-from pravega_wire.ingest.samples import Parse, Sample, SampleReader
+from pravega_wire.ingest.samples import Parse, Sample, SampleReader, samples_of
 from pravega_wire.ingest.state import UNKNOWN_LENGTH, IngestRecord, Kind
 from pravega_wire.stream.client import PravegaClient, StreamName
 from pravega_wire.stream.transaction import DEFAULT_LEASE_MS
@@ -45,10 +45,19 @@ class Source(Protocol):
 class SequenceSource:
     """A sequence of samples that is the same in every run of the program.
 
-    :ivar samples: the samples.
+    :ivar samples: the samples: a list, a tuple or another sequence.
+    :raises InvalidArgumentError: ``samples`` is not a sequence, so it cannot be read again.
     """
 
     samples: Sequence[Sample]
+
+    def __post_init__(self) -> None:
+        # What has been read of an iterator is gone: after an abort, samples would be left out silently.
+        if not isinstance(self.samples, Sequence):
+            raise ArgumentTypeError(
+                f"samples must be a sequence, which can be read again from any position, not a "
+                f"{type(self.samples).__name__}: make a list of it"
+            )
 
     def read_from(self, position: int) -> Iterator[Sample]:
         """See :class:`Source`."""
@@ -69,9 +78,12 @@ class FileSource:
     path: Path
     parse: Parse
 
+    def __post_init__(self) -> None:
+        check_callable("parse", self.parse)
+
     def read_from(self, position: int) -> Iterator[Sample]:
         """See :class:`Source`."""
-        return islice(self.parse(self.path), position, None)
+        return islice(samples_of(self.parse(self.path), f"file {self.path}"), position, None)
 
 
 # --- how long a transaction is ---------------------------------------------------------------------
@@ -102,6 +114,9 @@ class LengthBefore:
 
     length: Callable[[int], int]
 
+    def __post_init__(self) -> None:
+        check_callable("setting length", self.length)
+
 
 @dataclass(frozen=True, slots=True)
 class EndRecord:
@@ -112,6 +127,9 @@ class EndRecord:
     """
 
     last: Callable[[Sample, int, int], bool]
+
+    def __post_init__(self) -> None:
+        check_callable("setting last", self.last)
 
 
 Method = FixedCount | LengthBefore | EndRecord
@@ -142,7 +160,14 @@ class _SourcePart(Part):
         if isinstance(self._method, FixedCount):
             self._length = self._method.count
         elif isinstance(self._method, LengthBefore):
-            self._length = self._method.length(self.position)
+            found = self._method.length(self.position)
+            if isinstance(found, bool) or not isinstance(found, int):
+                raise IngestError(
+                    f"the length computed for position {self.position} is {found!r:.100}, which is not a "
+                    "whole number",
+                    item=self.title,
+                )
+            self._length = found
             if self._length < 0:
                 raise IngestError(
                     f"the length computed for position {self.position} is {self._length}, which is negative",

@@ -12,7 +12,8 @@ from enum import IntEnum
 from typing import Any, Self
 from uuid import UUID
 
-from pravega_wire.errors import FencedError, InvalidArgumentError
+from pravega_wire.checks import INT64_MAX
+from pravega_wire.errors import CorruptedStateError, FencedError, InvalidArgumentError
 from pravega_wire.protocol.records import VersionedSerializer
 from pravega_wire.stream.client import PravegaClient
 from pravega_wire.stream.opening import opening
@@ -22,6 +23,7 @@ from pravega_wire.types import ScopedStream
 __all__ = ["UNKNOWN_LENGTH", "IngestRecord", "Journal", "Kind", "Phase"]
 
 UNKNOWN_LENGTH = -1
+_PRINT_BYTES = 16
 
 _COMPACT_UPDATES = 200
 _COMPACT_BYTES = 128 * 1024
@@ -100,6 +102,26 @@ _RECORD = VersionedSerializer(
 )
 
 
+def _check(record: IngestRecord, name: ScopedStream) -> None:
+    """Check the values of a record; they decide where ingestion continues."""
+    right = {
+        "kind": record.kind in list(Kind),
+        "phase": record.phase in list(Phase),
+        "position": 0 <= record.position <= INT64_MAX - max(0, record.length),
+        "length": record.length >= UNKNOWN_LENGTH,
+        "names": len(record.names) == _PRINT_BYTES,
+        "contents": len(record.contents) == _PRINT_BYTES,
+    }
+    for field, is_right in right.items():
+        if not is_right:
+            raise CorruptedStateError(
+                f"the record on sync stream {name} has the {field} {getattr(record, field)!r}, which no "
+                "ingester writes. To start over, use another sync stream and another data stream",
+                scope=name.scope,
+                stream=name.name,
+            )
+
+
 def _replace(state: IngestRecord, update: IngestRecord) -> IngestRecord:
     return update
 
@@ -132,12 +154,14 @@ class Journal:
         """Read the last record, or write the first one.
 
         :raises InvalidArgumentError: the sync stream belongs to another data stream or kind of input.
+        :raises CorruptedStateError: the last record has values that no ingester writes.
         """
         shared = await client.state_synchronizer(name, FORMAT)
         try:
             await shared.initialize(IngestRecord(str(stream), kind))
             seen = shared.state
             assert seen is not None
+            _check(seen, name)
             if (seen.stream, seen.kind) != (str(stream), kind):
                 other = "files" if seen.kind == Kind.FILES else "a source"
                 raise InvalidArgumentError(

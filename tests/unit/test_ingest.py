@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,8 +23,10 @@ from pravega_wire.cli.common import Exit, exit_code
 from pravega_wire.cli.main import main
 from pravega_wire.cli.root import COMMANDS
 from pravega_wire.errors import (
+    ArgumentTypeError,
     ClosedError,
     ConnectError,
+    CorruptedStateError,
     FencedError,
     IngestedSourceChangedError,
     IngestedStreamGoneError,
@@ -39,9 +41,12 @@ from pravega_wire.errors import (
     TransactionUnknownError,
 )
 from pravega_wire.ingest import (
+    EndRecord,
+    FileIngester,
     FileSource,
     FixedCount,
     IngestRecord,
+    LengthBefore,
     Parse,
     Sample,
     SequenceSource,
@@ -54,7 +59,8 @@ from pravega_wire.ingest.engine import Engine, Options, Part, Stage
 from pravega_wire.ingest.files import _bytes, check_done, list_files, scan
 from pravega_wire.ingest.recovery import Action, decide
 from pravega_wire.ingest.samples import SampleReader
-from pravega_wire.ingest.state import FORMAT, UNKNOWN_LENGTH, Kind, Phase
+from pravega_wire.ingest.sources import _Feed, _SourcePart
+from pravega_wire.ingest.state import FORMAT, UNKNOWN_LENGTH, Journal, Kind, Phase
 from pravega_wire.protocol.append import MAX_EVENT_BYTES
 from pravega_wire.stream import transaction
 
@@ -401,6 +407,127 @@ def test_waiting_ends_with_the_transaction(ready: TxnStatus) -> None:
         assert refused > 3
 
     trio.run(run, clock=MockClock(autojump_threshold=0))
+
+
+# --- records that no ingester writes ----------------------------------------------------------------
+
+
+class FakeShared:
+    """A state that holds a record."""
+
+    def __init__(self, record: IngestRecord) -> None:
+        self.state = record
+        self.closed = False
+
+    async def initialize(self, first: IngestRecord) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def bytes_since_compaction(self) -> int:
+        await trio.lowlevel.checkpoint()
+        return 0
+
+    async def aclose(self) -> None:
+        await trio.lowlevel.checkpoint()
+        self.closed = True
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("kind", 0), ("kind", 9), ("phase", 9), ("phase", -1), ("position", -5), ("position", 2**63 - 1),
+        ("length", -7), ("names", b"short"), ("contents", b""),
+    ],
+)  # fmt: skip
+async def test_impossible_values_of_a_record_are_named(name: str, value: Any) -> None:
+    record = IngestRecord(str(STREAM), Kind.SOURCE, Phase.DONE, position=7, length=2, transaction=uuid4())
+    shared, sync = FakeShared(record), ScopedStream("scope", "sync")
+
+    async def state_synchronizer(*_: Any) -> FakeShared:
+        await trio.lowlevel.checkpoint()
+        return shared
+
+    client: Any = SimpleNamespace(state_synchronizer=state_synchronizer)
+    async with Journal.open(client, sync, STREAM, Kind.SOURCE) as journal:
+        assert journal.seen == record
+    shared.state = replace(record, **{name: value})
+    with pytest.raises(
+        CorruptedStateError, match=f"record on sync stream scope/sync has the {name} "
+    ) as caught:
+        await Journal.open(client, sync, STREAM, Kind.SOURCE)
+    assert (caught.value.scope, caught.value.stream) == ("scope", "sync")
+    assert shared.closed
+
+
+# --- wrong arguments --------------------------------------------------------------------------------
+
+
+NO_CLIENT: Any = None
+WRONG: Any = 5
+
+
+def test_an_iterator_is_not_a_sequence() -> None:
+    """After an aborted transaction its samples would be gone."""
+    samples: Any = ((None, b"%d" % number) for number in range(3))
+    with pytest.raises(
+        InvalidArgumentError, match=r"samples must be a sequence.* not a generator: make a list"
+    ):
+        SequenceSource(samples)
+    assert list(SequenceSource(list(samples)).read_from(1)) == [(None, b"1"), (None, b"2")]
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda: FileIngester(NO_CLIENT, "a", "b", parse=WRONG), "setting parse"),
+        (lambda: FileIngester(NO_CLIENT, "a", "b", key=WRONG), "setting key"),
+        (lambda: FileIngester(NO_CLIENT, "a", "b", left_out=WRONG), "setting left_out"),
+        (lambda: FileIngester(NO_CLIENT, "a", "b", progress=WRONG), "setting progress"),
+        (
+            lambda: SourceIngester(NO_CLIENT, "a", "b", method=FixedCount(1), observer=WRONG),
+            "setting observer",
+        ),
+        (lambda: FileSource(Path("x"), WRONG), "parse"),
+        (lambda: LengthBefore(WRONG), "setting length"),
+        (lambda: EndRecord(WRONG), "setting last"),
+        (lambda: scan(Path("."), WRONG), "pattern"),
+    ],
+)
+def test_arguments_of_the_wrong_type_are_named(make: Callable[[], object], name: str) -> None:
+    with pytest.raises(ArgumentTypeError, match=f"^{name} must be a "):
+        make()
+
+
+async def test_a_folder_that_is_no_path() -> None:
+    folder: Any = None
+    with pytest.raises(ArgumentTypeError, match="folder must be a path, not None"):
+        await FileIngester(NO_CLIENT, "a", "b").run(folder)
+
+
+@pytest.mark.parametrize("key", [None, lambda event: "k"])
+async def test_what_returns_no_samples_is_named(tmp_path: Path, key: Any) -> None:
+    nothing: Any = lambda *_: None  # noqa: E731
+    path = tmp_path / "a.csv"
+    for begin in (
+        nothing,
+        lambda: FileIngester(NO_CLIENT, "a", "b", parse=nothing, key=key)._samples(path),
+        lambda: FileSource(path, nothing).read_from(3),
+    ):
+        with pytest.raises(IngestError, match="samples must be an iterable, not NoneType"):
+            await SampleReader(begin, title="the source", default_key="k").more()
+
+
+@pytest.mark.parametrize("length", ["x", None, 1.5, True])
+async def test_a_length_that_is_no_number(length: Any) -> None:
+    source = SequenceSource([(None, b"x")])
+    part = _SourcePart(_Feed(source, "s/t"), 7, LengthBefore(lambda position: length))
+    with pytest.raises(IngestError, match=r"computed for position 7 is .*, which is not a whole number"):
+        await part.begin()
+
+
+@pytest.mark.parametrize("encoding", ["base64", "rot13", "nonesuch", None])
+def test_an_encoding_that_is_not_one_of_text(encoding: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match="csv_rows: encoding"):
+        csv_rows(encoding=encoding)
 
 
 # --- what was done before --------------------------------------------------------------------------
