@@ -34,6 +34,7 @@ __all__ = [
     "ArchivedLayout",
     "ArchivedSegment",
     "Manifest",
+    "file_of",
     "load",
     "locked",
     "neighbours",
@@ -51,6 +52,7 @@ WORK: Final = "work"
 """The directory in which Spark's tasks write. It is deleted when the archive is complete."""
 _FORMAT: Final = "pravega-wire archive"
 _VERSION: Final = 1
+_ROUNDING: Final = 1e-6
 
 COLUMNS: Final = (("segment_id", "int64"), ("offset", "int64"), ("event", "binary"))
 """Names and Arrow types of the columns of each file."""
@@ -219,10 +221,7 @@ class Manifest:
             _cut_of(stream, values["end"]),
             int(values["part_bytes"]),
             values["state"] == "complete",
-            tuple(
-                ArchivedLayout(int(each["epoch"]), tuple((float(a), float(b)) for a, b in each["ranges"]))
-                for each in values["layouts"]
-            ),
+            tuple(_layout_of(each) for each in values["layouts"]),
             tuple(_segment_of(each) for each in values["segments"]),
         )
         found._check(values)
@@ -231,10 +230,21 @@ class Manifest:
     def _check(self, values: dict[str, Any]) -> None:
         if (self.events, self.payload_bytes) != (values["events"], values["payload_bytes"]):
             raise ValueError("its totals are not those of its files")
+        ids = [each.segment_id for each in self.segments]
+        if ids != sorted(set(ids)):
+            raise ValueError("the ids of its segments do not ascend")
+        # Restoring makes the segments of these layouts, and finds those of the events by their key ranges.
+        layouts = {each.epoch: each.ranges for each in self.layouts}
+        for segment in self.segments:
+            if (segment.low, segment.high) not in layouts.get(segment.epoch, ()):
+                raise ValueError(
+                    f"segment {segment.segment_id} has the key range {segment.low} to {segment.high}, which "
+                    f"is not in the layout of epoch {segment.epoch}"
+                )
         for segment in self.segments:
             at = segment.start_offset
             for each in segment.files:
-                if each.start_offset != at or Path(each.name).name != each.name:
+                if each.start_offset != at:
                     raise ValueError(f"the files of segment {segment.segment_id} do not follow each other")
                 at = each.end_offset
             if at != segment.end_offset and (self.complete or at > segment.end_offset):
@@ -250,9 +260,55 @@ def _cut_of(stream: ScopedStream, value: dict[str, Any]) -> StreamCut:
     return StreamCut(stream, {int(key): int(offset) for key, offset in value["positions"].items()})
 
 
+def _number(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"{name} is {value!r:.60}, not a whole number from 0")
+    return value
+
+
+def _position(value: object) -> float:
+    """Return a place in the key space."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise ValueError(f"a key range has {value!r:.60}, not a number from 0 to 1")
+    return float(value)
+
+
+def _layout_of(value: dict[str, Any]) -> ArchivedLayout:
+    epoch = _number("the epoch of a layout", value["epoch"])
+    ranges = tuple((_position(low), _position(high)) for low, high in value["ranges"])
+    ends = [0.0, *(high for _, high in ranges)]
+    starts = [*(low for low, _ in ranges), 1.0]
+    # The server divides 1 by the number of segments, so the last one may end a little before 1.
+    whole = all(abs(end - start) < _ROUNDING for end, start in zip(ends, starts, strict=True))
+    if not ranges or not whole or any(low >= high for low, high in ranges):
+        raise ValueError(f"the key ranges of epoch {epoch} do not follow each other from 0 to 1")
+    return ArchivedLayout(epoch, ranges)
+
+
+def file_of(value: dict[str, Any]) -> ArchivedFile:
+    """Return what a manifest or a record of a task says of a file.
+
+    :raises ValueError: a value is not what it must be.
+    :raises TypeError: there are other fields.
+    """
+    found = ArchivedFile(**value)
+    name = found.name
+    if not isinstance(name, str) or Path(name).name != name or name in ("", "..") or "\0" in name:
+        raise ValueError(f"{name!r:.60} is not the name of a file")
+    for each in ("start_offset", "end_offset", "events", "payload_bytes", "file_bytes"):
+        _number(f"{each} of {name}", getattr(found, each))
+    if found.start_offset >= found.end_offset or not isinstance(found.sha256, str):
+        raise ValueError(f"{name} ends before it begins, or has no checksum")
+    return found
+
+
 def _segment_of(value: dict[str, Any]) -> ArchivedSegment:
     value = dict(value)
-    value["files"] = tuple(ArchivedFile(**each) for each in value["files"])
+    for name in ("segment_id", "start_offset", "end_offset"):
+        value[name] = _number(name, value[name])
+    for name in ("low", "high"):
+        value[name] = _position(value[name])
+    value["files"] = tuple(file_of(each) for each in value["files"])
     for name in ("predecessors", "successors"):
         value[name] = tuple(map(int, value[name]))
     found = ArchivedSegment(**value)

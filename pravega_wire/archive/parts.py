@@ -32,6 +32,7 @@ from pravega_wire.archive.manifest import (
     ArchivedFile,
     ArchivedSegment,
     Manifest,
+    file_of,
     load,
     locked,
     sync_to_disk,
@@ -218,8 +219,9 @@ def _covered(directory: Path, archive: Manifest) -> tuple[dict[int, list[Archive
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
             segment_id = int(values.pop("segment_id"))
-            file = ArchivedFile(**values)
-        except (ValueError, TypeError, LookupError, AttributeError, OSError) as error:
+            file = file_of(values)
+        except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError,
+                OSError) as error:  # fmt: skip
             log.warning("%s is not the record of a file, and is left out: %s", path, error)
             continue
         if _is_there(directory, file):

@@ -162,6 +162,57 @@ async def test_a_manifest_that_does_not_fit_its_files(tmp_path: Path, change: st
         await verify_archive(tmp_path)
 
 
+WRONG_PLACES: list[Any] = [None, "x", [], float("nan"), 5.0, -3, True]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"layouts": []}, "not in the layout of epoch 0"),
+        ({"layouts": [{"epoch": 5, "ranges": [[0.0, 1.0]]}]}, "not in the layout of epoch 0"),
+        ({"layouts": [{"epoch": 0, "ranges": [[0.0, 0.5], [0.5, 1.0]]}]}, "not in the layout of epoch 0"),
+        ({"layouts": [{"epoch": 0, "ranges": []}]}, "do not follow each other"),
+        ({"layouts": [{"epoch": 0, "ranges": [[0.0, 0.5]]}]}, "do not follow each other"),
+        ({"layouts": [{"epoch": 0, "ranges": [[0.0, 1.0], [1.0, 1.0]]}]}, "do not follow each other"),
+        ({"layouts": [{"epoch": 0, "ranges": [[float("nan"), 1.0]]}]}, "not a number from 0 to 1"),
+        ({"layouts": [{"epoch": "x", "ranges": [[0.0, 1.0]]}]}, "epoch of a layout"),
+        *(({"low": value}, "a key range has") for value in WRONG_PLACES),
+        ({"low": 0.9}, "not in the layout of epoch 0"),
+        ({"high": float("inf")}, "a key range has"),
+        ({"segment_id": 0.0}, "segment_id is 0.0"),
+        ({"twice": True}, "ids of its segments do not ascend"),
+    ],
+)
+async def test_what_restoring_relies_on_is_checked(
+    tmp_path: Path, change: dict[str, Any], words: str
+) -> None:
+    """With wrong key ranges, events would get into a segment that has others."""
+    values = json.loads(archive(tmp_path).to_json())
+    if "layouts" in change:
+        values |= change
+    elif "twice" in change:
+        values["segments"] *= 2
+        values["events"] *= 2
+        values["payload_bytes"] *= 2
+    else:
+        values["segments"][0] |= change
+    (tmp_path / "manifest.json").write_text(json.dumps(values))
+    with pytest.raises(ArchiveDamagedError, match=words) as caught:
+        await verify_archive(tmp_path)
+    assert caught.value.path == str(tmp_path / "manifest.json")
+
+
+@given(st.integers(1, 200))
+def test_layouts_of_any_number_of_segments_are_read(count: int) -> None:
+    """The server multiplies 1 / count, so the last segment may end a little before 1."""
+    chunk = 1 / count
+    ranges = tuple((number * chunk, (number + 1) * chunk) for number in range(count))
+    manifest = manifest_of((), 0)
+    segment = replace(manifest.segments[0], low=ranges[0][0], high=ranges[0][1])
+    manifest = replace(manifest, layouts=(ArchivedLayout(0, ranges),), segments=(segment,))
+    assert Manifest.from_json(manifest.to_json()) == manifest
+
+
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", "[" * 100_000, '{"format": "other"}', '{"format": "pravega-wire archive"}', "\0"]
 )

@@ -13,7 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pravega_wire.archive.manifest import EVENTS, WORK, ArchivedFile, ArchivedSegment, Manifest, save
+from pravega_wire.archive.manifest import (
+    EVENTS,
+    WORK,
+    ArchivedFile,
+    ArchivedLayout,
+    ArchivedSegment,
+    Manifest,
+    save,
+)
 from pravega_wire.archive.parts import check_shared, collect, left_to_write
 from pravega_wire.archive.stages import nothing
 from pravega_wire.archive.writing import work_file
@@ -30,7 +38,7 @@ def manifest_in(directory: Path, *files: ArchivedFile) -> Manifest:
         (directory / name).mkdir(parents=True, exist_ok=True)
     segment = ArchivedSegment(0, 0, 0, 0.0, 1.0, 0, END, (), (), files)
     start, end = StreamCut(STREAM, {0: 0}), StreamCut(STREAM, {0: END})
-    found = Manifest(uuid4(), STREAM, start, end, 50, False, (), (segment,))
+    found = Manifest(uuid4(), STREAM, start, end, 50, False, (ArchivedLayout(0, ((0.0, 1.0),)),), (segment,))
     save(directory, found)
     return found
 
@@ -88,7 +96,14 @@ def test_what_is_not_whole_does_not_count(tmp_path: Path) -> None:
     for text in ("", "[]", "{}", '{"segment_id": 0}', '{"segment_id": null}', "\x00"):
         (tmp_path / WORK / f"{uuid4().hex}.json").write_text(text)
     assert left_to_write(tmp_path, manifest) == all_of_it
-    wrote(tmp_path, 40, 60)
+    whole = asdict(wrote(tmp_path, 40, 60))
+    for change in (
+        {"name": 5}, {"name": ["a"]}, {"name": "x\0y"}, {"name": "../events/x.parquet"}, {"name": ".."},
+        {"start_offset": "x"}, {"start_offset": None}, {"start_offset": float("nan")}, {"end_offset": "x"},
+        {"end_offset": -5}, {"end_offset": 0}, {"file_bytes": "3"}, {"segment_id": float("inf")},
+    ):  # fmt: skip
+        record = {"segment_id": 0, **whole, **change}
+        (tmp_path / WORK / f"{uuid4().hex}.json").write_text(json.dumps(record))
     assert left_to_write(tmp_path, manifest) == [
         SegmentRange(STREAM, 0, 20, 40),
         SegmentRange(STREAM, 0, 60, END),
