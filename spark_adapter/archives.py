@@ -72,12 +72,12 @@ def archive_stream(
         sent to the workers.
     :returns: the manifest of the complete archive.
     :raises ArchiveError: the directory is not shared, holds an archive of something else, or another process
-        writes to it; or a task failed for another reason than an error of this package.
+        writes to it; a file cannot be written; or a task failed for another reason than an error of this
+        package.
     :raises ArchiveDamagedError: the manifest is damaged.
     :raises DataLossError: data between the cuts was truncated.
     :raises InvalidStreamCutError: a cut does not belong to the stream.
     :raises InvalidArgumentError: an argument is not valid, or this is a session of Spark Connect.
-    :raises OSError: the driver cannot write to the directory.
     """
     _check(spark)
     if min_partitions is not None:

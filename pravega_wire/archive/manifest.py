@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
-from pravega_wire.errors import ArchiveBusyError, ArchiveDamagedError, PravegaError
+from pravega_wire.errors import ArchiveBusyError, ArchiveDamagedError, ArchiveError, PravegaError
 from pravega_wire.naming import epoch_of, number_of
 from pravega_wire.types import ScopedStream, StreamCut
 
@@ -34,6 +34,7 @@ __all__ = [
     "ArchivedLayout",
     "ArchivedSegment",
     "Manifest",
+    "being_written",
     "file_of",
     "load",
     "locked",
@@ -343,12 +344,27 @@ def save(directory: Path, manifest: Manifest) -> None:
 def write_whole(path: Path, text: str) -> None:
     """Replace a file; after a crash either the old or the new one is there, whole."""
     temporary = path.with_name(path.name + TEMPORARY)
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    sync_to_disk(path.parent)
+    with being_written(path):
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        sync_to_disk(path.parent)
+
+
+@contextmanager
+def being_written(path: Path) -> Iterator[None]:
+    """Name the file or directory that cannot be written.
+
+    :raises ArchiveError: it cannot be written, for example because the disk is full.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise ArchiveError(
+            f"{path} cannot be written: {error.strerror or error}; archive again to continue", path=str(path)
+        ) from error
 
 
 def sync_to_disk(path: Path) -> None:

@@ -5,6 +5,7 @@ Not public.
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +13,13 @@ from hashlib import file_digest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pravega_wire.archive.manifest import COLUMNS, TEMPORARY, ArchivedFile, sync_to_disk
+from pravega_wire.archive.manifest import (
+    COLUMNS,
+    TEMPORARY,
+    ArchivedFile,
+    being_written,
+    sync_to_disk,
+)
 from pravega_wire.errors import ArchiveDamagedError, ArchiveError, MissingExtraError
 from pravega_wire.protocol.append import HEADER_BYTES
 
@@ -22,6 +29,8 @@ if TYPE_CHECKING:
     from pravega_wire.protocol.events import EventBatch
 
 __all__ = ["PartWriter", "RowGroup", "checked_file", "need_arrow", "row_groups"]
+
+log = logging.getLogger(__name__)
 
 _ROW_GROUP_BYTES: Final = 8 * 1024 * 1024
 
@@ -67,11 +76,13 @@ class PartWriter:
         self.name = name
         self.start_offset = self.end_offset = start_offset
         self._directory = directory
+        self._path = directory / name
         self._segment_id = segment_id
         # Programs that read the directory leave out names with a dot.
         self._temporary = directory / f".{name}{TEMPORARY}"
         self._schema = _schema(segment_id, archive_id)
-        self._writer: Any = pq.ParquetWriter(self._temporary, self._schema, compression="zstd")
+        with being_written(self._path):
+            self._writer: Any = pq.ParquetWriter(self._temporary, self._schema, compression="zstd")
         self._arrays: list[tuple[Any, Any]] = []
         self._held = 0
         self._events = 0
@@ -101,7 +112,7 @@ class PartWriter:
                 text = (
                     f"segment {self._segment_id} has an event of 2 GiB at offset {batch.base_offset}: {error}"
                 )
-                raise ArchiveError(text, path=str(self._directory / self.name)) from error
+                raise ArchiveError(text, path=str(self._path)) from error
             self.end_offset = batch.next_offset if rest is None else rest.base_offset
             stored = self.end_offset - batch.base_offset
             self._held += stored
@@ -120,34 +131,44 @@ class PartWriter:
         events = pa.chunked_array([each for _, each in self._arrays], pa.binary())
         ids = pa.chunked_array([pa.repeat(pa.scalar(self._segment_id, pa.int64()), len(offsets))])
         table = pa.Table.from_arrays([ids, offsets, events], schema=self._schema)
-        self._writer.write_table(table, row_group_size=len(offsets))
+        with being_written(self._path):
+            self._writer.write_table(table, row_group_size=len(offsets))
         self._arrays.clear()
         self._held = 0
 
     def finish(self) -> ArchivedFile:
         """Make the temporary file whole and durable."""
         self._flush()
-        self._writer.close()
-        sync_to_disk(self._temporary)
-        return ArchivedFile(
-            self.name,
-            self.start_offset,
-            self.end_offset,
-            self._events,
-            self._payload_bytes,
-            self._temporary.stat().st_size,
-            _sha256(self._temporary),
-        )
+        with being_written(self._path):
+            self._writer.close()
+            sync_to_disk(self._temporary)
+            return ArchivedFile(
+                self.name,
+                self.start_offset,
+                self.end_offset,
+                self._events,
+                self._payload_bytes,
+                self._temporary.stat().st_size,
+                _sha256(self._temporary),
+            )
 
     def rename(self) -> None:
         """Give the file its name."""
-        self._temporary.replace(self._directory / self.name)
-        sync_to_disk(self._directory)
+        with being_written(self._path):
+            self._temporary.replace(self._path)
+            sync_to_disk(self._directory)
 
     def abandon(self) -> None:
         """Close the temporary file, which is not whole."""
-        self._writer.close()
-        self._temporary.unlink(missing_ok=True)
+        import pyarrow as pa
+
+        try:
+            self._writer.close()
+        except (OSError, pa.ArrowException) as error:
+            # What could not be written is why the file is given up; that error is raised.
+            log.debug("%s could not be closed: %s", self._temporary, error)
+        with being_written(self._path):
+            self._temporary.unlink(missing_ok=True)
 
 
 def _sha256(path: Path) -> str:

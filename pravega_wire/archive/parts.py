@@ -32,6 +32,7 @@ from pravega_wire.archive.manifest import (
     ArchivedFile,
     ArchivedSegment,
     Manifest,
+    being_written,
     file_of,
     load,
     locked,
@@ -43,6 +44,7 @@ from pravega_wire.archive.restoring import KeyFunction, Restored, Restoring
 from pravega_wire.archive.stages import Observer, Stage, nothing
 from pravega_wire.archive.verifying import complete_manifest
 from pravega_wire.archive.writing import DEFAULT_PART_BYTES
+from pravega_wire.checks import check_flag
 from pravega_wire.cuts import Bound, OnTruncated
 from pravega_wire.errors import ArchiveError
 from pravega_wire.stream.client import StreamName
@@ -131,8 +133,9 @@ def archiving(
         if archive.complete:
             writing.remove_work(work)
         else:
-            work.mkdir(exist_ok=True)
-            writing.clear_work(work, unfinished=True)
+            with being_written(work):
+                work.mkdir(exist_ok=True)
+                writing.clear_work(work, unfinished=True)
         yield archive
 
 
@@ -171,7 +174,9 @@ def write_range(
     call = partial(writing.write_parts, client._twin, left, archive.part_bytes, new_part, finished, observer)
     try:
         client._call(None, call)
-    except FileNotFoundError as error:
+    except ArchiveError as error:
+        if not isinstance(error.__cause__, FileNotFoundError) or work.exists():
+            raise
         raise ArchiveError(
             f"{work} is gone: another process has completed the archive, or has removed the directory",
             path=str(work),
@@ -191,12 +196,13 @@ def collect(directory: Path, archive: Manifest, observer: Observer) -> Manifest:
             "need a directory on a file system that the driver and all workers share under the same path",
             path=str(directory),
         )
-    for files in covered.values():
-        for each in files:
-            path = directory / WORK / each.name
-            if path.exists():
-                path.replace(directory / EVENTS / each.name)
-    sync_to_disk(directory / EVENTS)
+    with being_written(directory / EVENTS):
+        for files in covered.values():
+            for each in files:
+                path = directory / WORK / each.name
+                if path.exists():
+                    path.replace(directory / EVENTS / each.name)
+        sync_to_disk(directory / EVENTS)
     archive = replace(
         archive,
         complete=True,
@@ -298,6 +304,7 @@ def restoring_from(
     Yields what is restored, and the number of epochs that are complete. See
     :func:`pravega_wire.archive.restore_stream` for errors.
     """
+    check_flag("append", append)
     archive = complete_manifest(directory)
     with locked(directory):
         found = Restoring(archive, directory, client.config.resolve(stream), by_key)

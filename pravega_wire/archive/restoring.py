@@ -26,6 +26,7 @@ from pravega_wire.archive.manifest import EVENTS, ArchivedFile, ArchivedSegment,
 from pravega_wire.archive.parquet import RowGroup, checked_file, need_arrow, row_groups
 from pravega_wire.archive.stages import Observer, Stage, nothing
 from pravega_wire.archive.verifying import complete_manifest, next_group
+from pravega_wire.checks import check_callable, check_flag, check_path
 from pravega_wire.controller.tokens import Access
 from pravega_wire.errors import (
     ArchiveBusyError,
@@ -124,11 +125,16 @@ async def restore_stream(
         written.
     :raises ScaleConflictError: the stream cannot get the segments of an epoch.
     :raises EventTooLargeError: an event has more than 8 MiB.
+    :raises InvalidArgumentError: an argument is not valid.
     :raises MissingExtraError: pyarrow is not installed.
     """
     need_arrow()
+    directory = check_path("directory", directory)
+    check_callable("observer", observer)
+    if routing_key is not None:
+        check_callable("routing_key", routing_key)
+    check_flag("append", append)
     target = client.config.resolve(stream)
-    directory = Path(directory)
     manifest = await trio.to_thread.run_sync(complete_manifest, directory)
     with locked(directory):
         segments = 1

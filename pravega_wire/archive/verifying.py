@@ -12,6 +12,7 @@ import trio
 
 from pravega_wire.archive.manifest import EVENTS, MANIFEST, ArchivedFile, Manifest, load
 from pravega_wire.archive.parquet import RowGroup, checked_file, need_arrow, row_groups
+from pravega_wire.checks import check_path
 from pravega_wire.errors import ArchiveDamagedError, ArchiveError, ArchiveMismatchError
 from pravega_wire.stream.client import PravegaClient
 from pravega_wire.types import ScopedStream, SegmentRange
@@ -31,10 +32,11 @@ async def verify_archive(directory: Path | str, client: PravegaClient | None = N
     :raises ArchiveDamagedError: a file is missing or damaged; ``path`` names it.
     :raises ArchiveMismatchError: the stream has other events; ``path`` names the file.
     :raises DataLossError: the archived part of the stream was truncated or deleted.
+    :raises InvalidArgumentError: ``directory`` is not a path.
     :raises MissingExtraError: pyarrow is not installed.
     """
     need_arrow()
-    directory = Path(directory)
+    directory = check_path("directory", directory)
     manifest = await trio.to_thread.run_sync(complete_manifest, directory)
     for segment, file in manifest.files():
         await verify_file(directory, manifest.stream, segment.segment_id, file, client)

@@ -27,15 +27,16 @@ from pravega_wire.archive.manifest import (
     ArchivedSegment,
     Manifest,
     Ranged,
+    being_written,
     locked,
     neighbours,
     partition,
 )
 from pravega_wire.archive.parquet import PartWriter, need_arrow
 from pravega_wire.archive.stages import Observer, Stage, nothing
-from pravega_wire.checks import check_bytes
+from pravega_wire.checks import check_bytes, check_callable, check_path
 from pravega_wire.cuts import Bound, OnTruncated, StreamLayout
-from pravega_wire.errors import ArchiveError
+from pravega_wire.errors import ArchiveError, ArgumentTypeError
 from pravega_wire.naming import epoch_of, number_of
 from pravega_wire.protocol.events import EventBatch
 from pravega_wire.stream.client import PravegaClient, StreamName
@@ -85,16 +86,17 @@ async def archive_stream(
     :param part_bytes: end a file when it holds this many bytes of the segment, from 1 to 1 GiB.
     :param observer: called at each :class:`Stage`.
     :returns: the manifest of the complete archive.
-    :raises ArchiveError: the directory holds an archive of something else, or another process writes to it.
+    :raises ArchiveError: the directory holds something else, another process writes to it, or a file cannot
+        be written; ``path`` names the file or directory.
+    :raises InvalidArgumentError: an argument is not valid.
     :raises ArchiveDamagedError: the manifest is damaged.
     :raises DataLossError: data between the cuts was truncated.
     :raises TruncatedInputError: a cut is in the middle of an event.
     :raises DecodeError: the stream does not hold events; for example, it was written as a byte stream.
     :raises InvalidStreamCutError: a cut does not belong to the stream.
     :raises MissingExtraError: pyarrow is not installed.
-    :raises OSError: a file cannot be written.
     """
-    directory = Path(directory)
+    directory = check_path("directory", directory)
     with ExitStack() as held:
         manifest = await begin(
             client,
@@ -137,12 +139,18 @@ async def begin(
     :param held: gets the lock on the directory.
     """
     need_arrow()
+    check_callable("observer", observer)
+    for argument, bound in (("start", start), ("end", end)):
+        if bound is not None and not isinstance(bound, str | StreamCut):
+            raise ArgumentTypeError(
+                f"{argument} must be a stream cut, its text, 'earliest' or 'latest', not {bound!r:.60}"
+            )
     check_bytes("part_bytes", part_bytes)
     if part_bytes > _MAX_PART_BYTES:
         # Arrow's binary arrays, which other programs read a column into, hold 2 GiB.
         part_bytes = _MAX_PART_BYTES
     name = client.config.resolve(stream)
-    await trio.to_thread.run_sync(lambda: (directory / EVENTS).mkdir(parents=True, exist_ok=True))
+    await trio.to_thread.run_sync(_make, directory / EVENTS)
     held.enter_context(locked(directory))
     manifest = manifests.load(directory)
     if manifest is None:
@@ -152,6 +160,15 @@ async def begin(
     else:
         _check_same(manifest, name, directory, start, end)
     return manifest
+
+
+def _make(directory: Path) -> None:
+    try:
+        with being_written(directory):
+            directory.mkdir(parents=True, exist_ok=True)
+    except ValueError as error:
+        # A null character is not allowed in paths.
+        raise ArchiveError(f"{directory} cannot be made: {error}", path=str(directory)) from error
 
 
 async def _plan(
@@ -252,9 +269,10 @@ def _check_same(manifest: Manifest, stream: ScopedStream, directory: Path, start
 def clean(directory: Path, manifest: Manifest) -> None:
     """Remove what the manifest does not mention: what an earlier process has not finished."""
     whole = {each.name for _, each in manifest.files()}
-    for each in (directory / EVENTS).iterdir():
-        if each.name.endswith(TEMPORARY) or (each.suffix == ".parquet" and each.name not in whole):
-            each.unlink()
+    with being_written(directory / EVENTS):
+        for each in (directory / EVENTS).iterdir():
+            if each.name.endswith(TEMPORARY) or (each.suffix == ".parquet" and each.name not in whole):
+                each.unlink()
 
 
 async def _write_segment(

@@ -26,11 +26,12 @@ from pravega_wire.archive import (
     ArchivedSegment,
     Manifest,
     archive_stream,
+    restore_stream,
     verify_archive,
 )
 from pravega_wire.archive.manifest import Ranged, load, locked, neighbours, partition, save
 from pravega_wire.archive.parquet import PartWriter, checked_file, row_groups
-from pravega_wire.errors import ArchiveDamagedError, ArchiveError
+from pravega_wire.errors import ArchiveDamagedError, ArchiveError, InvalidArgumentError
 from pravega_wire.naming import segment_id
 from pravega_wire.protocol.events import EventBatch, frame_event, parse_events
 
@@ -270,6 +271,65 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
         )
         assert b"another process writes or restores" in done.stderr
     assert subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False).returncode == 0
+
+
+# --- what cannot be written, and wrong arguments ------------------------------------------------------
+
+
+def test_a_full_disk_names_the_file(tmp_path: Path) -> None:
+    (tmp_path / ".a.parquet.tmp").symlink_to("/dev/full")
+    with pytest.raises(ArchiveError, match=r"a\.parquet cannot be written: .*No space left") as caught:
+        PartWriter(tmp_path, "a.parquet", 0, "id", 0)
+    assert isinstance(caught.value.__cause__, OSError)
+    assert caught.value.path == str(tmp_path / "a.parquet")
+
+    class Full:
+        def close(self) -> None:
+            raise OSError(28, "No space left on device")
+
+    writer = PartWriter(tmp_path, "b.parquet", 0, "id", 0)
+    writer._writer.close()
+    writer._writer = Full()
+    with pytest.raises(ArchiveError, match=r"b\.parquet cannot be written: No space left"):
+        writer.finish()
+    writer.abandon()
+    assert not (tmp_path / ".b.parquet.tmp").exists()
+
+    (tmp_path / "manifest.json.tmp").symlink_to("/dev/full")
+    with pytest.raises(ArchiveError, match=r"manifest\.json cannot be written: No space left"):
+        save(tmp_path, manifest_of((), 0))
+
+
+async def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for directory in (tmp_path / "file", tmp_path / "file" / "below", tmp_path / "a\0b"):
+        with pytest.raises(ArchiveError, match="cannot be") as caught:
+            await archive_stream(client_of(STREAM), "t", directory)
+        assert caught.value.path.startswith(str(directory))
+        assert isinstance(caught.value.__cause__, OSError | ValueError)
+
+
+async def test_wrong_arguments_are_named(tmp_path: Path) -> None:
+    wrong: Any
+    client = client_of(STREAM)
+    for wrong in (None, 5):
+        for call in (
+            archive_stream(client, "t", wrong),
+            restore_stream(client, wrong, "t"),
+            verify_archive(wrong),
+        ):
+            with pytest.raises(InvalidArgumentError, match=f"directory must be a path, not {wrong}"):
+                await call
+    for name in ("start", "end"):
+        wrong = {name: 5}
+        with pytest.raises(InvalidArgumentError, match=f"{name} must be a stream cut, its text"):
+            await archive_stream(client, "t", tmp_path, **wrong)
+    wrong = None
+    with pytest.raises(InvalidArgumentError, match="observer must be a function"):
+        await archive_stream(client, "t", tmp_path, observer=wrong)
+    for wrong in ({"observer": None}, {"routing_key": 5}, {"append": "false"}):
+        with pytest.raises(InvalidArgumentError, match=f"{next(iter(wrong))} must be"):
+            await restore_stream(client, tmp_path, "t", **wrong)
 
 
 # --- key ranges ----------------------------------------------------------------------------------
