@@ -117,14 +117,12 @@ def pravega_scope(pravega_server: PravegaServer) -> str:
     """
     import trio
 
-    from pravega_wire.config import PravegaConfig
     from pravega_wire.stream.client import open_client
 
     name = f"test-{uuid4().hex[:12]}"
 
     async def create() -> None:
-        config = PravegaConfig.from_defaults(controller_uri=pravega_server.controller_uri, env={})
-        async with open_client(config) as client:
+        async with open_client(pravega_server.config()) as client:
             await client.create_scope(name)
 
     trio.run(create)

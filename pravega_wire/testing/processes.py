@@ -29,6 +29,7 @@ __all__ = [
     "data_directory",
     "free_ports",
     "is_free",
+    "log_directory",
     "new_log_dir",
     "release_log_dir",
 ]
@@ -112,6 +113,8 @@ class ServerProcess:
         """Start the process, without waiting until it is ready; no effect if it is running."""
         if self.alive:
             return
+        # One that has ended by itself: its id may be another program's by now, which the guard must not kill.
+        self._gone()
         out: IO[bytes]
         with self.log.with_suffix(".out").open("ab") as out:
             try:
@@ -181,13 +184,19 @@ class ServerProcess:
         return "\n".join(lines)
 
 
+_LAST_PORT = 65535
+
+
 def free_ports(count: int, *, first: int | None = None) -> list[int]:
     """Return different ports that are currently free.
 
     :param count: how many.
     :param first: the first port of the list; None for any.
-    :raises ServerStartError: another program listens on ``first``.
+    :raises ServerStartError: another program listens on ``first``, or it is not a port.
     """
+    is_port = isinstance(first, int) and not isinstance(first, bool) and 0 <= first <= _LAST_PORT
+    if first is not None and not is_port:
+        raise ServerStartError(f"a port must be a whole number from 0 to {_LAST_PORT}, not {first!r}")
     with ExitStack() as stack:
         sockets = []
         for wanted in [first or 0, *[0] * (count - 1)]:
@@ -228,12 +237,19 @@ def new_log_dir(name: str) -> Path:
     The directory is not deleted before :func:`release_log_dir` is called or this process has ended.
 
     :param name: name of the server.
+    :raises ServerStartError: the cache directory cannot be written to.
     """
     base = cache_directory() / "logs"
-    base.mkdir(parents=True, exist_ok=True)
-    _prune(base)
-    made = Path(tempfile.mkdtemp(prefix=f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-", dir=base))
-    _marks[made] = (made / _MARK).open("wb")
+    try:
+        base.mkdir(parents=True, exist_ok=True)
+        _prune(base)
+        made = Path(tempfile.mkdtemp(prefix=f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-", dir=base))
+        _marks[made] = (made / _MARK).open("wb")
+    except OSError as error:
+        raise ServerStartError(
+            f"the directory for logs {base} cannot be written to ({error.strerror or error}): set "
+            "PRAVEGA_WIRE_CACHE to a directory that can"
+        ) from error
     fcntl.flock(_marks[made], fcntl.LOCK_EX)
     return made
 
@@ -244,6 +260,16 @@ def release_log_dir(directory: Path) -> None:
     if mark is not None:
         (directory / _MARK).unlink(missing_ok=True)
         mark.close()
+
+
+@contextmanager
+def log_directory(name: str) -> Iterator[Path]:
+    """Create a directory for one server's logs; it is released when the context ends."""
+    made = new_log_dir(name)
+    try:
+        yield made
+    finally:
+        release_log_dir(made)
 
 
 def _in_use(directory: Path) -> bool:

@@ -7,6 +7,8 @@ incorrect client writes twice or loses data.
 
 from __future__ import annotations
 
+import logging
+import math
 import socket
 import struct
 from collections.abc import Callable
@@ -16,12 +18,15 @@ from typing import Final, Self
 
 import trio
 
-from pravega_wire.errors import InvalidArgumentError
+from pravega_wire.checks import check_count, check_seconds, check_text
+from pravega_wire.errors import ArgumentTypeError, InvalidArgumentError
 from pravega_wire.protocol.commands import Command
 from pravega_wire.sync.portal import Portal
 from pravega_wire.types import Endpoint
 
 __all__ = ["FaultProxy"]
+
+log = logging.getLogger(__name__)
 
 _CHUNK: Final = 64 * 1024
 _HEADER: Final = struct.Struct(">ii")
@@ -133,7 +138,10 @@ class FaultProxy:
 
         :param host: host of the server.
         :param port: port of the server.
+        :raises InvalidArgumentError: ``host`` is not a name, or ``port`` is not a port.
         """
+        check_text("host", host)
+        check_count("port", port, highest=65535)
         known = self._ports.get((host, port))
         if known is None:
             known = self._portal.call(self._listen, (host, port))
@@ -164,7 +172,14 @@ class FaultProxy:
         :param reply: class of the reply, from :mod:`pravega_wire.protocol.commands`.
         :param times: number of cuts; each ends one connection.
         :param after: number of replies of this kind, on any connection, to forward before each cut.
+        :raises InvalidArgumentError: ``reply`` is not a class of replies, or a number is not valid.
         """
+        if not isinstance(getattr(reply, "CODE", None), int):
+            raise ArgumentTypeError(
+                f"reply must be a class from pravega_wire.protocol.commands, not {reply!r}"
+            )
+        check_count("times", times)
+        check_count("after", after, 0)
         self._do(lambda: self._rules.append(_Rule(reply.CODE, times, after)))
 
     @property
@@ -242,10 +257,16 @@ class FaultProxy:
         """Limit the rate from client to server on each connection.
 
         :param bytes_per_second: the limit; None removes it.
-        :raises InvalidArgumentError: the limit is not positive.
+        :raises InvalidArgumentError: the limit is not a positive, finite number.
         """
-        if bytes_per_second is not None and bytes_per_second <= 0:
-            raise InvalidArgumentError(f"bytes_per_second must be positive, not {bytes_per_second}")
+        if bytes_per_second is not None and (
+            isinstance(bytes_per_second, bool)
+            or not isinstance(bytes_per_second, int | float)
+            or not 0 < bytes_per_second < math.inf
+        ):
+            raise InvalidArgumentError(
+                f"bytes_per_second must be a positive, finite number, not {bytes_per_second!r}"
+            )
 
         def do() -> None:
             self._bytes_per_second = bytes_per_second
@@ -256,7 +277,9 @@ class FaultProxy:
         """Delay all data from the server.
 
         :param seconds: the delay; 0 removes it.
+        :raises InvalidArgumentError: the delay is negative, or not a finite number.
         """
+        check_seconds("seconds", seconds, zero=True)
 
         def do() -> None:
             self._delay = seconds
@@ -267,7 +290,10 @@ class FaultProxy:
         """Replace the next data from the server with other bytes, once.
 
         :param garbage: the bytes to send instead.
+        :raises InvalidArgumentError: ``garbage`` is not bytes.
         """
+        if not isinstance(garbage, bytes):
+            raise ArgumentTypeError(f"garbage must be bytes, not {type(garbage).__name__}")
 
         def do() -> None:
             self._garbage = garbage
@@ -308,6 +334,10 @@ class FaultProxy:
             cut = True
         except* (trio.BrokenResourceError, trio.ClosedResourceError):
             pass
+        except* Exception:
+            # It ends this connection only: other tests may use the proxy.
+            log.exception("a connection to %s:%d through the fault proxy has failed", *target)
+            cut = True
         finally:
             self._links.discard(link)
             if cut:

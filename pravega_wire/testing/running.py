@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -142,7 +143,12 @@ def wait_ready(
                     f"{process.name} has ended during its start; the end of its logs:\n{process.explain()}"
                 )
         try:
-            trio.run(probe)
+            if trio.lowlevel.in_trio_run():
+                # A program may start a server within trio, where there can be no second run in this thread.
+                with ThreadPoolExecutor(1) as thread:
+                    thread.submit(trio.run, probe).result()
+            else:
+                trio.run(probe)
             return
         except* PravegaError as group:
             last = str(group.exceptions[0])

@@ -6,11 +6,12 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import get_args
 
 from pravega_wire.errors import ServerStartError
 from pravega_wire.testing.containers import container_server, image_is_there
 from pravega_wire.testing.launching import java_process
-from pravega_wire.testing.processes import data_directory, free_ports, new_log_dir, release_log_dir
+from pravega_wire.testing.processes import data_directory, free_ports, log_directory
 from pravega_wire.testing.running import Kind, PravegaCluster, PravegaServer, wait_ready
 from pravega_wire.testing.schema_registry import schema_registry as run_schema_registry
 from pravega_wire.testing.security import make_account, make_security
@@ -29,11 +30,13 @@ def choose_kind(kind: Kind | None) -> Kind:
     ``"jars"``.
 
     :param kind: the kind, or None.
-    :raises ServerStartError: ``PRAVEGA_TEST_SERVER`` is not a kind.
+    :raises ServerStartError: the argument or ``PRAVEGA_TEST_SERVER`` is not a kind.
     """
+    if kind and kind not in get_args(Kind):
+        raise ServerStartError(f"kind={kind!r} is not one of address, containers, jars")
     chosen = kind or os.environ.get("PRAVEGA_TEST_SERVER") or None
     if chosen is not None:
-        if chosen not in ("address", "containers", "jars"):
+        if chosen not in get_args(Kind):
             raise ServerStartError(f"PRAVEGA_TEST_SERVER={chosen!r} is not one of address, containers, jars")
         return chosen  # type: ignore[return-value]  # checked above
     if os.environ.get("PRAVEGA_CONTROLLER_URI"):
@@ -59,8 +62,6 @@ def _running(server: PravegaServer) -> Iterator[None]:
             endings.pop(port, None)
         for process in reversed(server.processes):
             process.kill()
-        if server.log_dir is not None:
-            release_log_dir(server.log_dir)
 
 
 @contextmanager
@@ -129,14 +130,13 @@ def standalone(
         with container_server("standalone", memory=memory, cache_bytes=cache_bytes, port=port) as server:
             yield server
         return
-    log_dir = new_log_dir("standalone")
-    security = make_security(log_dir, tls=tls, auth=auth)
-    account = security.account
-    # In a file, because every process of the machine can read command lines.
-    settings = log_dir / "standalone.properties"
-    settings.touch(mode=0o600)
-    settings.write_text("".join(f"{key}={value}\n" for key, value in security.properties.items()))
-    with data_directory("standalone") as data:
+    with log_directory("standalone") as log_dir, data_directory("standalone") as data:
+        security = make_security(log_dir, tls=tls, auth=auth)
+        account = security.account
+        # In a file, because every process of the machine can read command lines.
+        settings = log_dir / "standalone.properties"
+        settings.touch(mode=0o600)
+        settings.write_text("".join(f"{key}={value}\n" for key, value in security.properties.items()))
         rpc, store, zookeeper, rest, store_rest, gateway = free_ports(6, first=port)
         process = java_process(
             "standalone",
@@ -230,9 +230,12 @@ def cluster(
     chosen = kind or "jars"
     if chosen != "jars":
         raise ServerStartError(f"cluster() supports only the published jars, not kind={kind!r}")
-    log_dir = new_log_dir("cluster")
-    account = make_account(log_dir) if auth else None
-    with data_directory("cluster") as data:
+    numbers = {"segment_stores": segment_stores, "containers": containers, "controllers": controllers}
+    for name, value in numbers.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ServerStartError(f"cluster() needs a whole number from 1 for {name}, not {value!r}")
+    with log_directory("cluster") as log_dir, data_directory("cluster") as data:
+        account = make_account(log_dir) if auth else None
         ledgers = data / "ledgers"
         storage = data / "storage"
         for directory in (ledgers, storage):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import inspect
 import logging
 import ssl
 from collections.abc import Iterator
@@ -25,7 +26,7 @@ from pravega_wire.cli.settings import resolve
 from pravega_wire.cli.work.health import examine
 from pravega_wire.cli.work.transactions import open_transactions
 from pravega_wire.errors import AuthError, InvalidArgumentError, TlsError, WrongProtocolError
-from pravega_wire.testing import PravegaServer, standalone
+from pravega_wire.testing import PravegaServer, plugin, standalone
 
 
 @pytest.fixture(scope="module")
@@ -219,3 +220,9 @@ def test_the_host_name_is_checked_unless_told_otherwise(config: PravegaConfig, s
             client.create_scope("never")
     with blocking.open_client(replace(other, validate_hostname=False)) as client:
         assert client.create_scope(str(config.default_scope))
+
+
+def test_the_fixture_of_a_scope_uses_the_account_of_its_server(secure: PravegaServer) -> None:
+    name = inspect.unwrap(plugin.pravega_scope)(secure)
+    with blocking.open_client(secure.config()) as client:
+        assert client.scope_exists(name)

@@ -12,13 +12,15 @@ import textwrap
 from collections.abc import Callable, Iterator
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 
-from pravega_wire.errors import ServerStartError
+from pravega_wire.errors import InvalidArgumentError, ServerStartError
+from pravega_wire.protocol.commands import DataAppended
+from pravega_wire.testing import FaultProxy, containers, jars, java, processes, running, server
 from pravega_wire.testing import __main__ as command
-from pravega_wire.testing import containers, jars, java, processes, running, server
 from pravega_wire.testing.processes import ServerProcess
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -239,6 +241,111 @@ def test_a_port_that_is_asked_for_is_the_first_or_an_error() -> None:
             processes.free_ports(3, first=other)
 
 
+@pytest.mark.parametrize("port", [70000, -1, 2**70, "9090", 1.5, True])
+def test_what_is_no_port(port: Any, no_settings: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with pytest.raises(ServerStartError, match="a port must be a whole number from 0 to 65535, not"):
+        processes.free_ports(3, first=port)
+    no_settings.setenv("PRAVEGA_WIRE_CACHE", str(tmp_path))
+    with pytest.raises(ServerStartError, match="a port must be"), server.standalone(kind="jars", port=port):
+        raise AssertionError
+    # A start that fails leaves its logs unmarked, so that they can be deleted.
+    assert not [each for each in processes._marks if tmp_path in each.parents]
+
+
+def test_logs_that_cannot_be_written(no_settings: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    no_settings.setenv("PRAVEGA_WIRE_CACHE", str(tmp_path / "file"))
+    for context in (server.standalone(kind="jars"), server.cluster()):
+        with pytest.raises(ServerStartError, match=r"cannot be written to .*set PRAVEGA_WIRE_CACHE"), context:
+            raise AssertionError
+
+
+@pytest.mark.parametrize("name", ["segment_stores", "containers", "controllers"])
+@pytest.mark.parametrize("number", [0, -1, "2", True, None])
+def test_what_is_no_number_of_processes(name: str, number: Any) -> None:
+    wrong: dict[str, Any] = {name: number}
+    with pytest.raises(ServerStartError, match=f"a whole number from 1 for {name}, not"):
+        with server.cluster(**wrong):
+            raise AssertionError
+
+
+def test_the_guard_forgets_a_process_that_ended_by_itself(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The system may give its id to another program, which must not be killed."""
+    words: list[str] = []
+    monkeypatch.setattr(processes.Guard, "tell", words.append)
+    process = ServerProcess("brief", [sys.executable, "-c", ""], ("h", 1), tmp_path / "brief.log")
+    ids = []
+    for _ in range(2):
+        process.start()
+        assert process._process is not None
+        ids.append(process._process.pid)
+        process._process.wait(60)
+    process.kill()
+    assert words == [f"{sign}{each}" for each in ids for sign in "+-"]
+
+
+async def test_a_server_is_waited_for_within_trio() -> None:
+    with socket.socket() as dead:
+        dead.bind(("127.0.0.1", 0))
+        uri = f"tcp://127.0.0.1:{dead.getsockname()[1]}"
+        with pytest.raises(ServerStartError, match=f"server at {uri} was not ready after 0 s"):
+            running.wait_ready(uri, seconds=0)
+
+
+# --- the fault proxy --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fault", "name"),
+    [
+        (lambda proxy: proxy.endpoint("localhost", 99999), "port"),
+        (lambda proxy: proxy.endpoint(None, 9090), "host"),
+        (lambda proxy: proxy.delay(-1), "seconds"),
+        (lambda proxy: proxy.delay(float("nan")), "seconds"),
+        (lambda proxy: proxy.slow(float("nan")), "bytes_per_second"),
+        (lambda proxy: proxy.slow("x"), "bytes_per_second"),
+        (lambda proxy: proxy.slow(0), "bytes_per_second"),
+        (lambda proxy: proxy.answer_garbage("x"), "garbage"),
+        (lambda proxy: proxy.cut_before_reply(None), "reply"),
+        (lambda proxy: proxy.cut_before_reply(int), "reply"),
+        (lambda proxy: proxy.cut_before_reply(DataAppended, times=-1), "times"),
+        (lambda proxy: proxy.cut_before_reply(DataAppended, after=-1), "after"),
+    ],
+)
+def test_wrong_arguments_of_the_fault_proxy(fault: Callable[[FaultProxy], None], name: str) -> None:
+    with FaultProxy() as proxy, pytest.raises(InvalidArgumentError, match=f"^{name} must be"):
+        fault(proxy)
+
+
+def test_an_unexpected_error_ends_one_connection_of_the_proxy(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    upward = FaultProxy._upward
+
+    async def broken(proxy: FaultProxy, link: Any) -> None:
+        if proxy.links_opened == 1:
+            await trio.lowlevel.checkpoint()
+            raise LookupError("unexpected")
+        await upward(proxy, link)
+
+    monkeypatch.setattr(FaultProxy, "_upward", broken)
+    with FaultProxy() as proxy, socket.create_server(("127.0.0.1", 0)) as listener:
+        port = proxy.endpoint("127.0.0.1", listener.getsockname()[1])
+        with socket.create_connection(("127.0.0.1", port)) as first, pytest.raises(ConnectionError):
+            first.recv(1)
+            raise ConnectionError("ended in order")
+        listener.accept()[0].close()
+        with socket.create_connection(("127.0.0.1", port)) as second:
+            accepted, _ = listener.accept()
+            with accepted:
+                second.sendall(b"x")
+                assert accepted.recv(1) == b"x"
+        assert proxy.cuts == 1
+    assert "through the fault proxy has failed" in caplog.text
+
+
 def test_the_last_twenty_logs_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PRAVEGA_WIRE_CACHE", str(tmp_path))
     made = [processes.new_log_dir("x") for _ in range(30)]
@@ -368,6 +475,12 @@ def test_a_kind_that_is_not_known(no_settings: pytest.MonkeyPatch) -> None:
     no_settings.setenv("PRAVEGA_TEST_SERVER", "cloud")
     with pytest.raises(ServerStartError, match=r"PRAVEGA_TEST_SERVER='cloud' is not one of address"):
         server.choose_kind(None)
+    wrong: Any
+    for wrong in ("foo", 5):
+        with pytest.raises(
+            ServerStartError, match=f"^kind={wrong!r} is not one of address, containers, jars"
+        ):
+            server.choose_kind(wrong)
 
 
 def test_an_address_is_needed(no_settings: pytest.MonkeyPatch) -> None:
