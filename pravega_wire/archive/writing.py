@@ -36,7 +36,7 @@ from pravega_wire.archive.parquet import PartWriter, need_arrow
 from pravega_wire.archive.stages import Observer, Stage, nothing
 from pravega_wire.checks import check_bytes, check_callable, check_path
 from pravega_wire.cuts import Bound, OnTruncated, StreamLayout
-from pravega_wire.errors import ArchiveError, ArgumentTypeError
+from pravega_wire.errors import ArchiveError, ArgumentTypeError, DataLossError
 from pravega_wire.naming import epoch_of, number_of
 from pravega_wire.protocol.events import EventBatch
 from pravega_wire.stream.client import PravegaClient, StreamName
@@ -81,8 +81,8 @@ async def archive_stream(
     :param directory: a directory of its own for the archive; it is created if it does not exist.
     :param start: a cut, its text, ``"earliest"`` or ``"latest"``.
     :param end: the same choices as for ``start``.
-    :param on_truncated: what to do if data between the cuts was truncated: ``"raise"`` an error, or
-        ``"skip_to_head"`` to archive the rest.
+    :param on_truncated: what to do if data between the cuts was truncated when the archive was begun:
+        ``"raise"`` an error, or ``"skip_to_head"`` to archive the rest.
     :param part_bytes: end a file when it holds this many bytes of the segment, from 1 to 1 GiB.
     :param observer: called at each :class:`Stage`.
     :returns: the manifest of the complete archive.
@@ -297,7 +297,14 @@ async def _write_segment(
         count += 1
 
     left = SegmentRange(manifest.stream, segment.segment_id, at, segment.end_offset)
-    await write_parts(client, left, manifest.part_bytes, new_part, finished, observer)
+    try:
+        await write_parts(client, left, manifest.part_bytes, new_part, finished, observer)
+    except DataLossError as error:
+        error.add_note(
+            f"the archive {directory} was begun before that: to archive what is left, begin one in an empty "
+            "directory with on_truncated='skip_to_head'"
+        )
+        raise
     return manifest
 
 

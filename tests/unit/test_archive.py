@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pravega_wire import ScopedStream, StreamCut
+from pravega_wire import ScopedStream, SegmentRange, StreamCut
 from pravega_wire.archive import (
     ArchivedFile,
     ArchivedLayout,
@@ -31,7 +31,7 @@ from pravega_wire.archive import (
 )
 from pravega_wire.archive.manifest import Ranged, load, locked, neighbours, partition, save
 from pravega_wire.archive.parquet import PartWriter, checked_file, row_groups
-from pravega_wire.errors import ArchiveDamagedError, ArchiveError, InvalidArgumentError
+from pravega_wire.errors import ArchiveDamagedError, ArchiveError, DataLossError, InvalidArgumentError
 from pravega_wire.naming import segment_id
 from pravega_wire.protocol.events import EventBatch, frame_event, parse_events
 
@@ -271,6 +271,21 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
         )
         assert b"another process writes or restores" in done.stderr
     assert subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False).returncode == 0
+
+
+async def test_data_truncated_after_the_archive_was_begun(tmp_path: Path) -> None:
+    """What to do is said, because the option that skips such data does not help any more."""
+    (tmp_path / "events").mkdir()
+    save(tmp_path, manifest_of((), 9, complete=False))
+    client = client_of(STREAM)
+
+    def read_range(_: SegmentRange) -> None:
+        raise DataLossError("truncated", segment="s/t/0.#epoch.0", start_offset=9, offset=0)
+
+    client.read_range = read_range
+    with pytest.raises(DataLossError) as caught:
+        await archive_stream(client, "t", tmp_path, on_truncated="skip_to_head")
+    assert "begin one in an empty directory" in caught.value.__notes__[0]
 
 
 # --- what cannot be written, and wrong arguments ------------------------------------------------------
