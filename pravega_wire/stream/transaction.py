@@ -299,7 +299,7 @@ class Transaction:
         :raises TransactionNotOpenError: the transaction was committed or aborted, here or elsewhere.
         """
         default = str(self.txn_id)
-        check_lengths(events, routing_keys)
+        check_lengths(events, routing_keys, f"transaction {self.txn_id} on {self.stream}")
         keys: Iterable[str | None] | str
         if routing_keys is None or isinstance(routing_keys, str):
             keys = default if routing_keys is None else routing_keys
