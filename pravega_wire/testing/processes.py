@@ -283,9 +283,16 @@ def _in_use(directory: Path) -> bool:
     return False
 
 
+def _changed_at(directory: Path) -> float:
+    try:
+        return os.path.getmtime(directory)
+    except FileNotFoundError:
+        return 0.0  # another process deletes old logs, too
+
+
 def _prune(base: Path, keep: int = 20) -> None:
     """Delete the oldest logs, except those of running servers."""
-    directories = sorted((each for each in base.iterdir() if each.is_dir()), key=os.path.getmtime)
+    directories = sorted((each for each in base.iterdir() if each.is_dir()), key=_changed_at)
     for old in directories[:-keep]:
         if not _in_use(old):
             shutil.rmtree(old, ignore_errors=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -344,6 +345,23 @@ def test_an_unexpected_error_ends_one_connection_of_the_proxy(
                 assert accepted.recv(1) == b"x"
         assert proxy.cuts == 1
     assert "through the fault proxy has failed" in caplog.text
+
+
+def test_another_process_deletes_logs_at_the_same_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PRAVEGA_WIRE_CACHE", str(tmp_path))
+    processes.release_log_dir(processes.new_log_dir("x"))
+    changed_at = os.path.getmtime
+
+    def too_late(path: Path) -> float:
+        shutil.rmtree(path)
+        return changed_at(path)
+
+    monkeypatch.setattr(os.path, "getmtime", too_late)
+    made = processes.new_log_dir("x")
+    assert list((tmp_path / "logs").iterdir()) == [made]
+    processes.release_log_dir(made)
 
 
 def test_the_last_twenty_logs_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
