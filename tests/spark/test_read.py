@@ -168,7 +168,7 @@ def test_columns_and_partitions_are_chosen(
     split.unpersist()
     with pytest.raises(InvalidArgumentError, match="did you mean 'offset'"):
         read_df(spark, config, written.name, columns="ofset")
-    with pytest.raises(InvalidArgumentError, match="min_partitions must be a whole number from 1, not 0"):
+    with pytest.raises(InvalidArgumentError, match="min_partitions must be a whole number from 1 to 1000000"):
         read_df(spark, config, written.name, min_partitions=0)
 
 
