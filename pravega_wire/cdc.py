@@ -377,7 +377,6 @@ def _read_row(row: Mapping[str, Any], types: Mapping[str, str]) -> dict[str, Any
 
 
 def _write_row(row: Mapping[str, Any], types: Mapping[str, str]) -> dict[str, Any]:
-    _check_mapping("a row", row)
     found = {}
     for name, value in row.items():
         known = types.get(name) or _type_of_value(value)
@@ -657,6 +656,7 @@ class RowSerializer:
 
         :raises EncodeError: a column's value does not have the column's type.
         """
+        _check_mapping("a row", value)
         return _json(_write_row(value, self.columns))
 
     def deserialize(self, payload: bytes) -> dict[str, Any]:

@@ -127,6 +127,18 @@ def lone_errors() -> Iterator[Body]:
         raise body.kept
 
 
+async def open_tcp_stream(host: str, port: int, happy_eyeballs_delay: float = 0.25) -> trio.SocketStream:
+    """Open a TCP connection like :func:`trio.open_tcp_stream`, which puts even a cancellation into groups.
+
+    :param host: name or address of the server.
+    :param port: port of the server.
+    :param happy_eyeballs_delay: seconds to wait for one of its addresses before the next one is tried, too.
+    """
+    with lone_errors():
+        return await trio.open_tcp_stream(host, port, happy_eyeballs_delay=happy_eyeballs_delay)
+    raise AssertionError("not reached")  # nothing is suppressed
+
+
 def _joined(body: Body, raised: BaseException) -> BaseException:
     """Return the error to raise for an error that the nurseries around a block have raised."""
     if body.kept is None:

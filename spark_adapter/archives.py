@@ -16,11 +16,10 @@ from pyspark.sql import SparkSession
 
 from pravega_wire import PravegaConfig, ScopedStream, SegmentRange
 from pravega_wire.archive import Manifest, Observer, Restored, parts
-from pravega_wire.checks import check_count
 from pravega_wire.cuts import Bound, OnTruncated
 from pravega_wire.errors import ArchiveError, PravegaError
 from spark_adapter.clients import HeldClient
-from spark_adapter.planning import MOST_PARTITIONS, divided
+from spark_adapter.planning import check_partitions, divided
 from spark_adapter.versions import needs_classic
 
 __all__ = ["archive_stream", "restore_stream", "verify_archive"]
@@ -80,8 +79,7 @@ def archive_stream(
     :raises InvalidArgumentError: an argument is not valid, or this is a session of Spark Connect.
     """
     _check(spark)
-    if min_partitions is not None:
-        check_count("min_partitions", min_partitions, highest=MOST_PARTITIONS)
+    check_partitions(min_partitions)
     folder = _absolute(directory)
     with (
         HeldClient(config) as client,

@@ -404,6 +404,7 @@ class _journal:
         self._options = options
         self._place = place
         self._key = (os.getpid(), options.config, options.ledger, options.compact_after)
+        self._sink = SinkKey(place.query, str(options.stream), options.sink_name)
         self._taken: tuple[Journal, Any, HeldClient] | None = None
 
     def __enter__(self) -> Journal:
@@ -411,7 +412,7 @@ class _journal:
         self._taken = kept or self._open()
         journal, _, _ = self._taken
         journal.reopen = None if kept is None else self._reopen
-        journal.key = SinkKey(self._place.query, str(self._options.stream), self._options.sink_name)
+        journal.key = self._sink
         return journal
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
@@ -435,18 +436,22 @@ class _journal:
         except PravegaError:
             held.close()
             raise
-        key = SinkKey(self._place.query, str(options.stream), options.sink_name)
-        journal = Journal(revisioned, key, name=str(options.ledger), compact_after=options.compact_after)
+        journal = Journal(
+            revisioned, self._sink, name=str(options.ledger), compact_after=options.compact_after
+        )
         return journal, revisioned, held
 
     def _open_ledger(self, held: HeldClient) -> RevisionedStream[bytes]:
-        options, place = self._options, self._place
+        options, batch = self._options, self._place.batch
         assert options.ledger is not None
-        key = SinkKey(place.query, str(options.stream), options.sink_name)
         return open_ledger(
-            held.client, options.ledger, key, place.batch, new_ledger=options.new_ledger,
+            held.client,
+            options.ledger,
+            self._sink,
+            batch,
+            new_ledger=options.new_ledger,
             say="new_ledger=true",
-        )  # fmt: skip
+        )
 
     def _reopen(self) -> RevisionedStream[bytes]:
         """Open the ledger that replaces the deleted one, as a process does that has not used it before."""

@@ -190,8 +190,7 @@ class StreamPlanner:
             ends = self._ends_of(client, list(cuts))
             if self.options.end.word == "latest":
                 cuts = {stream: cut for stream, cut in cuts.items() if stream in ends}
-            for stream, cut in cuts.items():
-                self._require_before_end(client, stream, cut)
+            for_each(cuts, lambda stream: self._require_before_end(client, stream, cuts[stream]))
             self._initial = StreamOffset(cuts, cuts, ends).to_dict()
         return self._initial
 

@@ -11,7 +11,7 @@ from pravega_wire.checks import check_count
 from pravega_wire.cuts import OnTruncated
 from pravega_wire.sync import PravegaClient
 
-__all__ = ["MOST_PARTITIONS", "cut_at", "divided", "pieces_for", "ranges_to_read"]
+__all__ = ["MOST_PARTITIONS", "check_partitions", "cut_at", "divided", "pieces_for", "ranges_to_read"]
 
 MOST_PARTITIONS = 1_000_000
 """The largest ``min_partitions``. Spark's driver keeps a few kilobytes for each task of a job."""
@@ -48,12 +48,20 @@ def ranges_to_read(
     :raises InvalidStreamCutError: a cut does not match the stream.
     :raises InvalidArgumentError: a number is not positive, or ``min_partitions`` exceeds a million.
     """
-    if min_partitions is not None:
-        check_count("min_partitions", min_partitions, highest=MOST_PARTITIONS)
+    check_partitions(min_partitions)
     ranges = client.segment_ranges(
         stream, start, end, on_truncated=on_truncated, max_range_bytes=max_partition_bytes
     )
     return divided(client, ranges, min_partitions)
+
+
+def check_partitions(min_partitions: int | None) -> None:
+    """Check the argument ``min_partitions``.
+
+    :raises InvalidArgumentError: it is not a positive whole number, or exceeds a million.
+    """
+    if min_partitions is not None:
+        check_count("min_partitions", min_partitions, highest=MOST_PARTITIONS)
 
 
 def divided(
@@ -98,7 +106,8 @@ def pieces_for(lengths: Sequence[int], wanted: int) -> list[int]:
     pieces = [1] * len(lengths)
     total, spare = sum(each for each in lengths if each > 1), wanted - len(lengths)
     if total and spare > 0:
-        # As many as there are with pieces of this size, of which no range gets more in the end, either.
+        # With pieces of total / spare bytes there are not too many, so each range gets at least these. The
+        # loop makes the few that are missing.
         pieces = [-(-spare * each // total) if each > 1 else 1 for each in lengths]
     largest: list[tuple[float, int]] = [
         (-length / pieces[place], place) for place, length in enumerate(lengths) if length > 1

@@ -122,6 +122,18 @@ class Handle:
         """Call the function that closes the object and lets other calls end first."""
         await self._portal.run(self._portal.finishing, function, *args)
 
+    async def _finish_writing(
+        self, outstanding: int, function: Callable[..., Awaitable[None]], *args: Any
+    ) -> None:
+        """Close a writer. After its client nothing is left to close, but data may not have been stored.
+
+        :param outstanding: bytes that are not known to be stored.
+        """
+        if self._portal.closed and not outstanding:
+            await asyncio.sleep(0)
+        else:
+            await self._finish(function, *args)
+
 
 class Closable(Handle):
     """A handle that is closed by leaving its context. Nothing is left to close after its client."""
@@ -244,11 +256,7 @@ class RoutedWriterBase(_WriterBase):
     """The base of event writers and staging writers."""
 
     async def _end(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
-        # After the client, there is nothing left to close, but events may not have been stored.
-        if self._portal.closed and not self._twin.outstanding_bytes:
-            await asyncio.sleep(0)
-        else:
-            await super()._end(function, *args)
+        await self._finish_writing(self._twin.outstanding_bytes, function, *args)
 
     async def _write_batch(self, events: Iterable[bytes], routing_key: str | None = None) -> tuple[AsyncAck]:
         check_iterable("events", events, str(self._twin.stream))
@@ -289,11 +297,7 @@ class ByteStreamWriterBase(Handle):
     """The base of writers of byte streams."""
 
     async def _end(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
-        # After the client, there is nothing left to close, but bytes may not have been stored.
-        if self._portal.closed and not self._twin.metrics().outstanding_bytes:
-            await asyncio.sleep(0)
-        else:
-            await self._finish(function, *args)
+        await self._finish_writing(self._twin.metrics().outstanding_bytes, function, *args)
 
     def __await__(self) -> Generator[Any, Any, Self]:
         return self.__aenter__().__await__()

@@ -94,22 +94,19 @@ async def append_large_event(
     target = replace(parent, name=created.segment)
     owner = _Owner(counts)
     appender = SegmentAppender(stores, target, owner)
-    failure: PravegaError | None = None
-    with lone_errors():
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(appender.run)
-            try:
-                await _gather(appender, owner, payload)
-            except PravegaError as error:
-                # Raised outside the nursery, where it is not put into a group: the caller depends on its
-                # class.
-                failure = error
-            finally:
-                appender.finish()
-    if failure is not None:
-        if isinstance(failure, NoSuchSegmentError) and failure.segment == created.segment:
+    try:
+        with lone_errors() as body:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(appender.run)
+                with body:
+                    try:
+                        await _gather(appender, owner, payload)
+                    finally:
+                        appender.finish()
+    except NoSuchSegmentError as error:
+        if error.segment == created.segment:
             return False
-        raise failure
+        raise
     return await metadata.merge(created.segment, *mark)
 
 

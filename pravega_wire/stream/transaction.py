@@ -39,7 +39,7 @@ from pravega_wire.segment.store import SegmentTarget
 from pravega_wire.stream.arrow import is_arrow, key_column
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES, Route, RoutedWriter, check_lengths
-from pravega_wire.transport.limits import limited
+from pravega_wire.transport.limits import limit, limited
 from pravega_wire.types import ScopedStream
 
 __all__ = ["DEFAULT_LEASE_MS", "StagedBytes", "StagingWriter", "Transaction"]
@@ -436,23 +436,18 @@ class Transaction:
             # The commit may have been recorded. An abort could conflict with it, so leave it to the server.
             self._finish()
         elif self._open:
-            failure: PravegaError = PravegaTimeoutError(
-                f"aborting transaction {self.txn_id} on {self.stream}: no answer in {_LEAVING_SECONDS} s; "
-                f"its lease of {self.lease_ms / 1000:g} s ends it",
-                scope=self.stream.scope,
-                stream=self.stream.name,
-                transaction=self.txn_id,
+            doing = (
+                f"aborting transaction {self.txn_id} on {self.stream} on leaving its block (otherwise its "
+                f"lease of {self.lease_ms / 1000:g} s ends it)"
             )
-            with trio.CancelScope(shield=True), trio.move_on_after(_LEAVING_SECONDS):
-                try:
+            try:
+                with trio.CancelScope(shield=True), limit(_LEAVING_SECONDS, doing, setting="fixed limit"):
                     await self.abort()
-                    return
-                except PravegaError as error_of_abort:
-                    failure = error_of_abort
-            if kind is None:
-                raise failure
-            # The exception that ended the block is the one that its caller should see.
-            log.info("%r was not aborted: %s", self, failure)
+            except PravegaError as failure:
+                if kind is None:
+                    raise
+                # The exception that ended the block is the one that its caller should see.
+                log.info("%r was not aborted: %s", self, failure)
 
 
 def _named(kind: type[TransactionError], stream: ScopedStream, txn_id: UUID, what: str) -> TransactionError:

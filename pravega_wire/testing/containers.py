@@ -16,7 +16,7 @@ from typing import Any
 from uuid import uuid4
 
 from pravega_wire.errors import ServerStartError
-from pravega_wire.testing.processes import Guard, free_ports, new_log_dir, release_log_dir
+from pravega_wire.testing.processes import Guard, free_ports, log_directory
 from pravega_wire.testing.running import PravegaServer, wait_ready
 
 __all__ = ["LABEL", "container_server", "image_is_there"]
@@ -207,45 +207,45 @@ def container_server(
         raise ServerStartError(
             "containers need the docker and PyYAML packages: pip install 'pravega-wire[testing]'"
         ) from error
-    log_dir = new_log_dir(f"container-{name}")
-    controller, store = free_ports(2, first=port)
-    options = standalone_options(service, controller, store, memory=memory, cache_bytes=cache_bytes)
-    try:
-        client = docker.from_env()
-    except docker.errors.DockerException as error:
-        raise ServerStartError(f"no container engine responds: {error}; {_INSTEAD}") from error
-    container_name = f"pravega-wire-{uuid4().hex[:8]}"
-    removal = _removal(container_name)
-    container = None
-    try:
-        # Before the container is created, because this process may be killed at any moment.
-        Guard.tell(f"+{removal}")
+    with log_directory(f"container-{name}") as log_dir:
+        controller, store = free_ports(2, first=port)
+        options = standalone_options(service, controller, store, memory=memory, cache_bytes=cache_bytes)
         try:
-            container = _create(
-                client,
-                service["image"],
-                entrypoint=[STANDALONE],
-                name=container_name,
-                labels={LABEL: str(os.getpid())},
-                environment={"JAVA_OPTS": options},
-                ports={f"{port}/tcp": ("127.0.0.1", port) for port in (controller, store)},
-            )
-            container.start()
-        except (docker.errors.DockerException, OSError) as error:
-            raise ServerStartError(
-                f"the container of service {name} ({service['image']}) cannot be started: {error}; {_INSTEAD}"
-            ) from error
-        watched = _Watched(f"the container of service {name}", container, log_dir)
-        uri = f"tcp://127.0.0.1:{controller}"
-        wait_ready(uri, processes=[watched])
-        yield PravegaServer("containers", uri, log_dir)
-    finally:
-        if container is not None:
-            _Watched(name, container, log_dir).save_logs()
-        if _removed(client, container_name):
-            Guard.tell(f"-{removal}")
-        client.close()
-        release_log_dir(log_dir)
+            client = docker.from_env()
+        except docker.errors.DockerException as error:
+            raise ServerStartError(f"no container engine responds: {error}; {_INSTEAD}") from error
+        container_name = f"pravega-wire-{uuid4().hex[:8]}"
+        removal = _removal(container_name)
+        container = None
+        try:
+            # Before the container is created, because this process may be killed at any moment.
+            Guard.tell(f"+{removal}")
+            try:
+                container = _create(
+                    client,
+                    service["image"],
+                    entrypoint=[STANDALONE],
+                    name=container_name,
+                    labels={LABEL: str(os.getpid())},
+                    environment={"JAVA_OPTS": options},
+                    ports={f"{port}/tcp": ("127.0.0.1", port) for port in (controller, store)},
+                )
+                container.start()
+            except (docker.errors.DockerException, OSError) as error:
+                raise ServerStartError(
+                    f"the container of service {name} ({service['image']}) cannot be started: {error}; "
+                    f"{_INSTEAD}"
+                ) from error
+            watched = _Watched(f"the container of service {name}", container, log_dir)
+            uri = f"tcp://127.0.0.1:{controller}"
+            wait_ready(uri, processes=[watched])
+            yield PravegaServer("containers", uri, log_dir)
+        finally:
+            if container is not None:
+                _Watched(name, container, log_dir).save_logs()
+            if _removed(client, container_name):
+                Guard.tell(f"-{removal}")
+            client.close()
 
 
 def _removed(client: Any, name: str) -> bool:

@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from pravega_wire.errors import ServerEndedError, ServerStartError
+from pravega_wire.checks import check_count
+from pravega_wire.errors import InvalidArgumentError, ServerEndedError, ServerStartError
 from pravega_wire.testing.jars import cache_directory
 
 __all__ = [
@@ -194,9 +195,11 @@ def free_ports(count: int, *, first: int | None = None) -> list[int]:
     :param first: the first port of the list; None for any.
     :raises ServerStartError: another program listens on ``first``, or it is not a port.
     """
-    is_port = isinstance(first, int) and not isinstance(first, bool) and 0 <= first <= _LAST_PORT
-    if first is not None and not is_port:
-        raise ServerStartError(f"a port must be a whole number from 0 to {_LAST_PORT}, not {first!r}")
+    if first is not None:
+        try:
+            check_count("a port", first, 0, _LAST_PORT)
+        except InvalidArgumentError as error:
+            raise ServerStartError(str(error)) from error
     with ExitStack() as stack:
         sockets = []
         for wanted in [first or 0, *[0] * (count - 1)]:

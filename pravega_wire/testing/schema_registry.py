@@ -16,8 +16,7 @@ from pravega_wire.testing.processes import (
     ServerProcess,
     data_directory,
     free_ports,
-    new_log_dir,
-    release_log_dir,
+    log_directory,
 )
 from pravega_wire.testing.running import PravegaServer
 from pravega_wire.testing.security import Account, make_account
@@ -82,46 +81,42 @@ def schema_registry(
             "none to keep the schemas in memory"
         )
     [listening] = free_ports(1, first=port)
-    log_dir = new_log_dir("schema-registry")
-    account = make_account(log_dir) if auth else None
-    try:
-        with data_directory("schema-registry") as data:
-            store: dict[str, object] = {"schemaRegistry.store.type.name": "InMemory"}
-            if server is not None:
-                store = {
-                    "schemaRegistry.store.type.name": "Pravega",
-                    "schemaRegistry.store.pravega.controller.connect.uri": server.controller_uri,
-                }
-            process = java_process(
-                "schema-registry",
-                "io.pravega.schemaregistry.service.Main",
-                {
-                    "schemaRegistry.service.rest.published.host.nameOrIp": "127.0.0.1",
-                    "schemaRegistry.service.rest.listener.port": listening,
-                    **store,
-                    **(_requiring(account) if account else {}),
-                },
-                address=("127.0.0.1", listening),
-                log_dir=log_dir,
-                data=data,
-                memory=memory,
-                direct_memory=memory,
-                classpath=schema_registry_classpath(),
+    with log_directory("schema-registry") as log_dir, data_directory("schema-registry") as data:
+        account = make_account(log_dir) if auth else None
+        store: dict[str, object] = {"schemaRegistry.store.type.name": "InMemory"}
+        if server is not None:
+            store = {
+                "schemaRegistry.store.type.name": "Pravega",
+                "schemaRegistry.store.pravega.controller.connect.uri": server.controller_uri,
+            }
+        process = java_process(
+            "schema-registry",
+            "io.pravega.schemaregistry.service.Main",
+            {
+                "schemaRegistry.service.rest.published.host.nameOrIp": "127.0.0.1",
+                "schemaRegistry.service.rest.listener.port": listening,
+                **store,
+                **(_requiring(account) if account else {}),
+            },
+            address=("127.0.0.1", listening),
+            log_dir=log_dir,
+            data=data,
+            memory=memory,
+            direct_memory=memory,
+            classpath=schema_registry_classpath(),
+        )
+        try:
+            process.start()
+            _wait_ready(process)
+            yield SchemaRegistryServer(
+                f"http://127.0.0.1:{listening}",
+                process,
+                log_dir,
+                username=account.username if account else None,
+                password=account.password if account else None,
             )
-            try:
-                process.start()
-                _wait_ready(process)
-                yield SchemaRegistryServer(
-                    f"http://127.0.0.1:{listening}",
-                    process,
-                    log_dir,
-                    username=account.username if account else None,
-                    password=account.password if account else None,
-                )
-            finally:
-                process.kill()
-    finally:
-        release_log_dir(log_dir)
+        finally:
+            process.kill()
 
 
 def _requiring(account: Account) -> dict[str, object]:

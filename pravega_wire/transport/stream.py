@@ -17,7 +17,7 @@ from typing import Final
 import trio
 
 from pravega_wire.errors import ClosedError, ConnectError, ConnectionLostError, PravegaError
-from pravega_wire.nurseries import lone_errors
+from pravega_wire.nurseries import open_tcp_stream
 from pravega_wire.transport.diagnosis import connect_failure, ended_tls, handshake_failure
 
 __all__ = ["NetworkStream", "connect", "connect_tcp", "handshake_too_slow", "mapped_errors"]
@@ -145,9 +145,8 @@ async def connect_tcp(host: str, port: int, *, timeout: float = CONNECT_TIMEOUT)
     """Open a TCP connection; parameters and errors are those of :func:`connect`."""
     name = f"{host}:{port}"
     try:
-        # trio puts even a cancellation into groups, which code above does not expect.
-        with trio.fail_after(timeout), lone_errors():
-            stream = await trio.open_tcp_stream(host, port, happy_eyeballs_delay=0.1)
+        with trio.fail_after(timeout):
+            stream = await open_tcp_stream(host, port, happy_eyeballs_delay=0.1)
     except trio.TooSlowError as error:
         raise ConnectError(
             f"no connection to {name}: nothing answered within {timeout:g} s", host=name
