@@ -147,6 +147,9 @@ def run(python: Path, *arguments: str) -> int:
     variables["VIRTUAL_ENV"] = str(python.parent.parent)
     variables["PYTHONUNBUFFERED"] = "1"
     variables.pop("PYTHONHOME", None)
+    if variables.pop("PYTHONDONTWRITEBYTECODE", None):
+        # It keeps directories clean, but each of hundreds of processes would compile all modules again.
+        variables.setdefault("PYTHONPYCACHEPREFIX", str(python.parent.parent / "pycache"))
     # Spark looks for Java only in JAVA_HOME and on PATH, so set JAVA_HOME to the one from the wheel.
     if not _java_is_set_up(variables):
         found = subprocess.run(

@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain, islice, pairwise, repeat
-from operator import itemgetter, length_hint
+from operator import length_hint
 from struct import Struct
 from struct import error as StructError
 from types import GeneratorType
@@ -34,14 +34,13 @@ _HEADER_BYTES: Final = 8
 # Equal lengths in a row before comparing strided headers pays for its set-up.
 _RUN: Final = 16
 # Events that are followed one by one before the next check for a run of equal lengths.
-_BLOCK: Final = 256
+_BLOCK: Final = 1024
 # Payloads of one length that one call unpacks, and the most bytes of them.
 _AT_ONCE: Final = 64
 _AT_ONCE_BYTES: Final = 1 << 16
 # Payloads up to this size are unpacked together with the header after them; so many sizes are kept.
 _WALK_BYTES: Final = 16 * 1024
 _WALK_SIZES: Final = 4096
-_value_of: Final = itemgetter(2)
 # By size of a payload: unpacks it and the eight bytes after it.
 _walk_unpack: Final[dict[int, Callable[[bytes, int], tuple[Any, ...]]]] = {}
 # Positions in larger buffers need eight bytes each.
@@ -147,7 +146,7 @@ class EventBatch:
         data = bytes(self._buffer)
         begins = self._begins
         if begins is None:
-            return map(_value_of, self.walk(data, repeat(None, len(data))))
+            return self._walk_payloads(data)
         if isinstance(begins, int):
             return self.unpacked(data, begins)
         return (data[begin + _HEADER_BYTES : end] for begin, end in pairwise(begins))
@@ -204,7 +203,7 @@ class EventBatch:
         :param left: an iterator of at least as many items as there are events, whose length is known: it
             tells how many rows were given out.
         """
-        size, all_left = len(data), length_hint(left)
+        all_left = length_hint(left)
         unpack = _walk_unpack
         header = _HEADER_BYTES
         begin = 0
@@ -213,15 +212,10 @@ class EventBatch:
             try:
                 value, following = unpack[length](data, begin + header)
             except (KeyError, StructError):
-                # A size that was not seen before, the last event, or the end.
-                at = begin + _HEADER_BYTES
-                end = at + length
-                if length < 0 or end > size:
+                found = _unpack_slowly(data, begin + header, length)
+                if found is None:
                     break
-                value = data[at:end]
-                following = _unpack_header(data, end)[0] if end + _HEADER_BYTES <= size else -1
-                if length <= _WALK_BYTES and length not in _walk_unpack and len(_walk_unpack) < _WALK_SIZES:
-                    _walk_unpack[length] = Struct(f">{length}sQ").unpack_from
+                value, following = found
             length += header
             row = begin, length, value
             begin += length
@@ -229,6 +223,26 @@ class EventBatch:
             yield row
         if self._count < 0:
             self._end_at(begin, all_left - length_hint(left) - 1)
+
+    def _walk_payloads(self, data: bytes) -> Iterator[bytes]:
+        # walk() without the tuple for each event, which takes a fifth of its time.
+        unpack = _walk_unpack
+        header = at = _HEADER_BYTES
+        (length,) = _unpack_header(data, 0)
+        left = repeat(None, len(data))
+        for _ in left:
+            try:
+                value, following = unpack[length](data, at)
+            except (KeyError, StructError):
+                found = _unpack_slowly(data, at, length)
+                if found is None:
+                    break
+                value, following = found
+            at += length + header
+            length = following
+            yield value
+        if self._count < 0:
+            self._end_at(at - header, len(data) - length_hint(left) - 1)
 
     def memoryviews(self) -> list[memoryview]:
         """Return all payloads as views of the buffer, in order."""
@@ -402,6 +416,23 @@ class EventRows(Generic[T]):
             row = begin, end - begin, value
             begin = end
             yield row
+
+
+def _unpack_slowly(data: bytes, at: int, length: int) -> tuple[bytes, int] | None:
+    """Return a payload of a size that was not seen before, or the last one, and the length of the next event.
+
+    :param data: bytes of events.
+    :param at: where the payload begins.
+    :param length: what its header says; -1 if there is none.
+    :returns: the payload, and what the header after it says (-1 if there is none); None at the end.
+    """
+    end = at + length
+    if length < 0 or end > len(data):
+        return None
+    if length <= _WALK_BYTES and length not in _walk_unpack and len(_walk_unpack) < _WALK_SIZES:
+        _walk_unpack[length] = Struct(f">{length}sQ").unpack_from
+    following = _unpack_header(data, end)[0] if end + _HEADER_BYTES <= len(data) else -1
+    return data[at:end], following
 
 
 @lru_cache(maxsize=64)
