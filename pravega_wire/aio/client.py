@@ -1716,8 +1716,8 @@ class EventReader(EventReaderBase[T]):
     group.
 
     Use it from one task. Cancelling a call leaves the reader usable. Not every event is a trio checkpoint:
-    each batch that arrives and each wait is. A fast caller may get up to 16 events between two looks at the
-    clock, so 16 slow events in a row without a checkpoint can delay the group.
+    each batch that arrives and each wait is. A fast caller may get up to 32 events between two looks at the
+    clock, so 32 slow events in a row without a checkpoint can delay the group.
 
     :param group: name of the group.
     :param reader_id: name of the reader, unique in the group.

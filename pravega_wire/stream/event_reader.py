@@ -32,7 +32,7 @@ from pravega_wire.errors import (
 from pravega_wire.event_time import WatermarkAssigner
 from pravega_wire.groups import TimeWindow
 from pravega_wire.positions import EventPointer, Position
-from pravega_wire.protocol.events import EventBatch, EventRows
+from pravega_wire.protocol.events import EventBatch, EventRows, PlacedEvent
 from pravega_wire.protocol.group_algorithm import GroupMember
 from pravega_wire.protocol.group_state import NO_END, segment_id_of, stream_of
 from pravega_wire.segment.following import FollowingReader
@@ -54,13 +54,13 @@ DEFAULT_BUFFERED_BYTES: Final = 32 * 1024 * 1024
 _CHUNKS_EACH: Final = 4
 # Chunks of a segment: two in flight or received, one being parsed, one waiting.
 _LEAVE_SECONDS: Final = 10.0
-_UNTIMED_EVENTS: Final = 16
+_UNTIMED_EVENTS: Final = 32
 _UNTIMED_SECONDS: Final = 0.001
 # Reading the clock is a fifth of what an event costs. A caller that took less than this time for the events
 # before gets this many in a row without it.
 
 
-class Event(Generic[T]):
+class Event(PlacedEvent[T]):
     """One event, as a reader of a group returns it::
 
         async for event in reader:
@@ -74,7 +74,7 @@ class Event(Generic[T]):
     :ivar length: size of the event with its header of 8 bytes.
     """
 
-    __slots__ = ("_begin", "_place", "length", "value")
+    __slots__ = ()
 
     def __init__(self, value: T, segment: str, offset: int, length: int) -> None:
         self.value = value
@@ -107,7 +107,7 @@ class Event(Generic[T]):
 
 
 class _BareEvent(Event[T]):
-    """An event whose attributes are set by its maker: without a call of ``__init__`` it costs half."""
+    """An event whose attributes :class:`EventRows` sets: without a call of ``__init__`` it costs half."""
 
     __slots__ = ()
     __init__ = object.__init__
@@ -190,16 +190,16 @@ class _Hand:
 
     :ivar feed: the segment it is from.
     :ivar rows: its events.
-    :ivar place: name of the segment, and the offset there that positions in rows count from.
     :ivar asked: how many of its events count as read: those before the last call that looked further.
     """
 
-    __slots__ = ("asked", "feed", "place", "rows")
+    __slots__ = ("asked", "feed", "rows")
 
     def __init__(self, feed: _Feed, batch: EventBatch, deserialize: Callable[[bytes], Any] | None) -> None:
         self.feed = feed
-        self.rows: EventRows[Any] = batch.rows(deserialize)
-        self.place = feed.segment, batch.base_offset
+        self.rows: EventRows[Event[Any]] = batch.rows(
+            _BareEvent, (feed.segment, batch.base_offset), deserialize
+        )
         self.asked = 0
 
 
@@ -220,8 +220,8 @@ class EventReader(Generic[T]):
     group.
 
     Use it from one task. Cancelling a call leaves the reader usable. Not every event is a trio checkpoint:
-    each batch that arrives and each wait is. A fast caller may get up to 16 events between two looks at the
-    clock, so 16 slow events in a row without a checkpoint can delay the group.
+    each batch that arrives and each wait is. A fast caller may get up to 32 events between two looks at the
+    clock, so 32 slow events in a row without a checkpoint can delay the group.
 
     :param group: name of the group.
     :param reader_id: name of the reader, unique in the group.
@@ -275,11 +275,9 @@ class EventReader(Generic[T]):
         self._wake = trio.Event()
         # The batch that events are returned from, one by one.
         self._hand: _Hand | None = None
-        # Its place. Unlike the batch it is never cleared by another thread.
-        self._place = "", 0
-        # Rows of events that may be returned before the next look at the clock; how many there are at a time;
-        # and the time of the last look.
-        self._rows: Iterator[tuple[int, int, Any]] = iter(())
+        # Events that may be returned before the next look at the clock; how many there are at a time; and the
+        # time of the last look.
+        self._rows: Iterator[Event[T]] = iter(())
         self._stride = 1
         self._looked = 0.0
         # What read_batch returned, until more is requested; and as long as its end is not known, the batch.
@@ -488,7 +486,7 @@ class EventReader(Generic[T]):
 
         After None, call :meth:`read_event`.
         """
-        event = self._event_of(self._rows)
+        event = next(self._rows, None)
         return self._event_in_time() if event is None else event
 
     def events_nowait(self) -> Iterator[Event[T]]:
@@ -505,13 +503,7 @@ class EventReader(Generic[T]):
         """
         while True:
             rows = self._rows
-            place = self._place
-            for begin, length, value in rows:
-                event: Event[T] = _BareEvent()
-                event.value = value
-                event.length = length
-                event._place = place
-                event._begin = begin
+            for event in rows:
                 yield event
                 if self._rows is not rows:
                     # Another call has advanced the reader, or a round is due.
@@ -521,14 +513,6 @@ class EventReader(Generic[T]):
                 if first is None:
                     return
                 yield first
-
-    def _event_of(self, rows: Iterator[tuple[int, int, Any]]) -> Event[T] | None:
-        """Return the next event of these rows; None after the last."""
-        event: Event[T] = _BareEvent()
-        for event._begin, event.length, event.value in rows:
-            event._place = self._place
-            return event
-        return None
 
     def _event_in_time(self) -> Event[T] | None:
         """Return the next event if one is available and no round of the group is due."""
@@ -552,17 +536,12 @@ class EventReader(Generic[T]):
 
     def _next_event(self, hand: _Hand) -> Event[T] | None:
         """Return the next event of a hand, if any; some more may follow without a look at the clock."""
-        rows = hand.rows.take(self._stride)
-        self._place = place = hand.place
-        self._rows = rows
-        event: Event[T] = _BareEvent()
-        for event._begin, event.length, event.value in rows:
-            event._place = place
-            if monotonic() >= self._next_round:
-                # It became due a moment ago: the task that keeps time does not clear them again.
-                self._clear_rows()
-            return event
-        return None
+        self._rows = rows = hand.rows.take(self._stride)
+        event = next(rows, None)
+        if event is not None and monotonic() >= self._next_round:
+            # It became due a moment ago: the task that keeps time does not clear them again.
+            self._clear_rows()
+        return event
 
     def _clear_rows(self) -> None:
         """Return no more events without a look at the clock."""
@@ -597,10 +576,7 @@ class EventReader(Generic[T]):
 
     async def __anext__(self) -> Event[T]:
         """Return the next event; the iteration ends at :attr:`end_of_data`."""
-        # _event_of, written out; a call for each event would be a seventh of their number a second.
-        event: Event[T] = _BareEvent()
-        for event._begin, event.length, event.value in self._rows:
-            event._place = self._place
+        for event in self._rows:
             return event
         first = self._event_in_time()
         if first is not None:

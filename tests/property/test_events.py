@@ -18,12 +18,14 @@ from pravega_wire.protocol.events import (
     EventAssembler,
     EventBatch,
     EventRows,
+    PlacedEvent,
     frame_event,
     parse_events,
 )
 from pravega_wire.protocol.frames import FrameDecoder
 
 SEGMENT = "s/t/0.#epoch.0"
+PLACE = SEGMENT, 1000
 INT32 = st.integers(-(2**31), 2**31 - 1)
 
 
@@ -133,14 +135,14 @@ def used(batch: EventBatch, use: str) -> list[tuple[int, bytes]]:
         assert batch.next_offset == batch.base_offset + len(batch.buffer)
         payloads += iterator
     elif use == "as rows":
-        rows: EventRows[bytes] = batch.rows()
+        rows: EventRows[PlacedEvent[bytes]] = batch.rows(PlacedEvent, PLACE)
         payloads, offsets = [], []
         while True:
             more = list(rows.take(3))
-            payloads += [value for _, _, value in more]
-            offsets += [batch.base_offset + begin for begin, _, _ in more]
+            payloads += [event.value for event in more]
+            offsets += [batch.base_offset + event._begin for event in more]
             assert rows.index == len(payloads)
-            assert all(length == 8 + len(value) for _, length, value in more)
+            assert all(event.length == 8 + len(event.value) and event._place is PLACE for event in more)
             if not more:
                 break
         assert rows.exhausted
@@ -237,17 +239,18 @@ def test_rows_are_given_out_in_order(
             raise Refused
         return bytearray(payload)
 
-    rows = batch.rows(deserialize if bad else None)
+    rows: EventRows[PlacedEvent[Any]] = batch.rows(PlacedEvent, PLACE, deserialize if bad else None)
     assert rows.index == 0
     found: list[tuple[int, bytes] | None] = []
     number = 0
     while not rows.exhausted:
         try:
             before = rows.index
-            for begin, length, value in rows.take(takes[number % len(takes)]):
-                assert rows.offset(rows.index - 1) == batch.base_offset + begin
-                assert length == 8 + len(value)
-                found.append((batch.base_offset + begin, bytes(value)))
+            for event in rows.take(takes[number % len(takes)]):
+                assert rows.offset(rows.index - 1) == batch.base_offset + event._begin
+                assert event.length == 8 + len(event.value)
+                assert event._place is PLACE
+                found.append((batch.base_offset + event._begin, bytes(event.value)))
             assert rows.index - before <= takes[number % len(takes)]
         except Refused:
             # It counts as given out; the next one follows.
@@ -263,14 +266,15 @@ def test_rows_continue_after_an_interrupt(split: bool) -> None:
     payloads = [bytes(length) for length in range(20)]
     data = b"".join(map(frame_event, payloads))
     batch = parse_events(data)[0] if split else EventBatch.unsplit(memoryview(data), 0)
-    rows: EventRows[bytes] = batch.rows()
+    rows: EventRows[PlacedEvent[bytes]] = batch.rows(PlacedEvent, PLACE)
     taken = rows.take(16)
-    assert [next(taken)[2] for _ in range(3)] == payloads[:3]
+    assert [next(taken).value for _ in range(3)] == payloads[:3]
+    assert rows._made is not None
     with pytest.raises(KeyboardInterrupt):
-        rows._rows.throw(KeyboardInterrupt)  # type: ignore[attr-defined]
+        rows._made.throw(KeyboardInterrupt)
     assert list(taken) == []
     assert rows.index == 3
-    assert [value for _, _, value in rows.take(100)] == payloads[3:]
+    assert [event.value for event in rows.take(100)] == payloads[3:]
 
 
 # --- memory of large bodies ------------------------------------------------------------------------
