@@ -16,6 +16,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Any, TextIO
 
+from pravega_wire.cli.common import let_go
 from pravega_wire.cli.values import size_text, time_text
 from pravega_wire.types import StreamCut
 
@@ -118,7 +119,7 @@ class Output:
     """Prints the data of a command on standard output.
 
     :param as_json: whether to print JSON lines.
-    :raises BrokenPipeError: (by every method) nobody reads the output any more.
+    :raises BrokenPipeError: (by every method but :meth:`did`) nobody reads the output any more.
     """
 
     def __init__(self, *, as_json: bool = False) -> None:
@@ -145,7 +146,14 @@ class Output:
         self.line(dumps(record, ascii=not encoding.lower().startswith("utf")))
 
     def did(self, text: str, record: Mapping[str, Any]) -> None:
-        """Print what was done: a sentence, or as JSON a record."""
+        """Print what was done: a sentence, or as JSON a record. If nobody reads it, the work goes on."""
+        try:
+            self.either(text, record)
+        except BrokenPipeError:
+            let_go(sys.stdout)
+
+    def either(self, text: str, record: Mapping[str, Any]) -> None:
+        """Print one line, or as JSON a record."""
         if self.as_json:
             self.json(record)
         else:

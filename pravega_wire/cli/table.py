@@ -246,7 +246,7 @@ def scan(session: Session, name: str, limit: int | None, keys: str, values: str)
                 return
             record = tables.entry_record(entry, keys, values)
             shown = "\t".join(str(record[each]) for each in ("key", "secondary", "value") if each in record)
-            session.out.did(shown, record)
+            session.out.either(shown, record)
             count += 1
 
     session.call(work)

@@ -541,6 +541,17 @@ def test_nobody_reads_the_events_any_more(wire: Wire) -> None:
     reader.stderr.close()
 
 
+def test_nobody_reads_what_was_done(wire: Wire) -> None:
+    wire("stream", "create", "a", "b", "c", "kept")
+    reading, writing = os.pipe()
+    os.close(reading)
+    deleting = started(wire, "stream", "delete", "a", "b", "c", "--yes", stdout=writing)
+    os.close(writing)
+    _, error = deleting.communicate(timeout=SECONDS)
+    assert (deleting.returncode, error) == (Exit.DONE, b"")
+    assert [each["stream"] for each in wire.json("stream", "list", "--names")] == [f"{wire.scope}/kept"]
+
+
 def test_archives(wire: Wire, tmp_path: Path) -> None:
     wire("stream", "create", "source", "--segments", "2")
     wire("append", "source", given=b"".join(b"line %d\n" % number for number in range(50)))
