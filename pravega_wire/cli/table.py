@@ -12,7 +12,7 @@ from pravega_wire.cli.frame import TABLE, Session, WireGroup, confirm, passed, y
 from pravega_wire.cli.output import Column
 from pravega_wire.cli.work import tables
 from pravega_wire.controller.types import KeyValueTableConfiguration
-from pravega_wire.errors import TableKeyBadVersionError
+from pravega_wire.errors import InvalidArgumentError, TableKeyBadVersionError
 from pravega_wire.positions import KeyValueVersion
 from pravega_wire.stream.client import PravegaClient
 
@@ -185,6 +185,10 @@ def put(
     values: str,
 ) -> None:
     """See ``help``."""
+    if new and version is not None:
+        raise InvalidArgumentError("--new is for a key that does not exist, --version for one that does")
+    if value == "-" and values != "text":
+        raise InvalidArgumentError(f"--values {values} does not go with VALUE -, which is byte for byte")
     data = standard_input().buffer.read() if value == "-" else tables.encode(value, values)
     wanted = None if version is None else KeyValueVersion.from_text(version)
 
@@ -237,6 +241,8 @@ def remove(session: Session, name: str, names: tuple[str, ...], secondary: str |
 @passed
 def scan(session: Session, name: str, limit: int | None, keys: str, values: str) -> None:
     """See ``help``."""
+    if limit is not None and limit < 1:
+        raise InvalidArgumentError(f"--limit must be positive, not {limit}")
 
     async def work(client: PravegaClient) -> None:
         table = await client.key_value_table(name)

@@ -9,7 +9,10 @@ from typing import Final
 
 from pravega_wire.errors import InvalidArgumentError
 
-__all__ = ["counted", "duration_text", "parse_duration", "parse_size", "parse_time", "size_text", "time_text"]
+__all__ = [
+    "counted", "duration_text", "parse_duration", "parse_size", "parse_time", "short", "size_text",
+    "time_text",
+]  # fmt: skip
 
 _NUMBER: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
 _SIZES: Final = {
@@ -38,7 +41,7 @@ def parse_size(text: str) -> int:
     # Whole numbers stay exact, unlike as a float.
     size = _number(match[1], text) * unit
     if size > _LARGEST:
-        raise InvalidArgumentError(f"{_short(text)} is too large: the largest size is {_LARGEST} bytes")
+        raise InvalidArgumentError(f"{short(text)} is too large: the largest size is {_LARGEST} bytes")
     return int(size)
 
 
@@ -47,10 +50,11 @@ def _number(digits: str, text: str) -> Fraction:
     try:
         return Fraction(digits)
     except ValueError:
-        raise InvalidArgumentError(f"{_short(text)} has too many digits") from None
+        raise InvalidArgumentError(f"{short(text)} has too many digits") from None
 
 
-def _short(text: str) -> str:
+def short(text: str) -> str:
+    """Return a text in quotes for a message, without its end if it is long."""
     return repr(text if len(text) <= 40 else f"{text[:30]}...")
 
 
@@ -66,7 +70,7 @@ def parse_duration(text: str) -> float:
         raise InvalidArgumentError(f"{text!r} is not a length of time, such as 500ms, 30s, 10m, 36h or 7d")
     number = _number(match[1], text)
     if number * Fraction(unit) * 1000 > _LARGEST:
-        raise InvalidArgumentError(f"{_short(text)} is too large: the longest time is {_LARGEST} ms")
+        raise InvalidArgumentError(f"{short(text)} is too large: the longest time is {_LARGEST} ms")
     return float(number) * unit
 
 
@@ -87,7 +91,7 @@ def parse_time(text: str, now: float) -> int:
         found = datetime.fromisoformat(text)
     except ValueError:
         raise InvalidArgumentError(
-            f"{_short(text)} is not a time: write 2026-01-31T12:00:00Z, milliseconds since 1970, or -1h for "
+            f"{short(text)} is not a time: write 2026-01-31T12:00:00Z, milliseconds since 1970, or -1h for "
             "an hour ago"
         ) from None
     if found.tzinfo is None:

@@ -348,6 +348,9 @@ def test_misuse_is_one_line(words: list[str], message: str, capsys: pytest.Captu
         (["append", "s/t", "--rate", "0"], "must be positive"),
         (["append", "s/t", "nowhere"], "nowhere: No such file"),
         (["cut", "compare", "head", "tail"], "--stream"),
+        (["table", "put", "s/t", "k", "v", "--new", "--version", "0:1"], "--new is for a key that does not"),
+        (["table", "put", "s/t", "k", "-", "--values", "hex"], "--values hex does not go with VALUE -"),
+        (["table", "scan", "s/t", "--limit", "0"], "--limit must be positive, not 0"),
         (["top", "--interval", "0"], "--interval must be positive"),
         (["top", "s/t", "--count", "0"], "--count must be positive, not 0"),
         (
@@ -1076,6 +1079,9 @@ def test_keys_and_values_of_tables() -> None:
     assert tables.encode("7", "int", 2) == b"\0\7"
     assert tables.encode("7", "int") == bytes(7) + b"\7"
     assert tables.decode(b"\1\0", "int") == "256"
+    assert tables.decode(b"\xff" * 3000, "int") == "base64:" + "////" * 1000
+    with pytest.raises(InvalidArgumentError, match=r"999\.\.\.' is not int of"):
+        tables.encode("9" * 5000, "int")
     assert tables.encode("0a", "hex") == b"\n"
     assert tables.decode(b"\xff", "hex") == "ff"
     assert tables.decode(b"\xff", "text") == "base64:/w=="

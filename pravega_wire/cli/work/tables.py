@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from typing import Any, Final
 
+from pravega_wire.cli.values import short
 from pravega_wire.controller.types import KeyValueTableConfiguration
 from pravega_wire.errors import InvalidArgumentError
 from pravega_wire.stream.key_value_table import TableEntry
@@ -33,13 +34,13 @@ def encode(text: str, format: str, length: int | None = None) -> bytes:
             data = text.encode()
     except (ValueError, OverflowError) as error:
         raise InvalidArgumentError(
-            f"{text!r} is not {format} of {length or 'any number of'} bytes: {error}"
+            f"{short(text)} is not {format} of {length or 'any number of'} bytes: {error}"
         ) from None
     if length is None or len(data) == length:
         return data
     if len(data) > length or format == "hex":
         raise InvalidArgumentError(
-            f"the key {text!r} has {len(data)} bytes, and keys of this table have {length}"
+            f"the key {short(text)} has {len(data)} bytes, and keys of this table have {length}"
         )
     return data.ljust(length, b"\0")
 
@@ -61,11 +62,12 @@ def decode(data: bytes, format: str, *, key: bool = False) -> str:
     """
     if format == "hex":
         return data.hex()
-    if format == "int":
-        return str(int.from_bytes(data, "big"))
     try:
+        if format == "int":
+            # Python does not convert more than some thousand digits.
+            return str(int.from_bytes(data, "big"))
         return (data.rstrip(b"\0") if key else data).decode()
-    except UnicodeDecodeError:
+    except ValueError:
         return f"base64:{base64.b64encode(data).decode('ascii')}"
 
 
