@@ -9,9 +9,12 @@ import click
 
 from pravega_wire.cli.common import warn
 from pravega_wire.cli.frame import SIZE, STREAM, Session, WireGroup, passed
+from pravega_wire.cli.work import points
+from pravega_wire.stream.client import PravegaClient
+from pravega_wire.types import ScopedStream, StreamCut
 
 if TYPE_CHECKING:
-    from pravega_wire.archive import Stage
+    from pravega_wire.archive import Manifest, Stage
 
 __all__ = ["COMMAND"]
 
@@ -34,15 +37,21 @@ def _progress(stage: Stage, about: str) -> None:
         warn(f"{about}: {stage.value}")
 
 
+async def _bound(client: PravegaClient, stream: ScopedStream, point: points.Point) -> StreamCut | str:
+    """Return a position as the archive takes it, to which a word means what it meant when it was begun."""
+    words = {"head": "earliest", "tail": "latest"}
+    return words.get(point.kind) or await points.resolve(client, stream, point)
+
+
 @COMMAND.command(
     "create",
-    help="Write the events between two cuts of a stream to files in DIRECTORY.",
+    help=f"Write the events between two cuts of a stream to files in DIRECTORY. CUT is {points.HELP}.",
     examples=("pravega-wire archive create demo/readings readings-2026",),
 )
 @click.argument("name", metavar="STREAM", type=STREAM)
 @click.argument("directory", metavar="DIRECTORY", type=_DIRECTORY)
-@click.option("--start", default="earliest", show_default=True, metavar="CUT", help="cut to start from")
-@click.option("--end", default="latest", show_default=True, metavar="CUT", help="cut to end at")
+@click.option("--start", default="head", show_default=True, metavar="CUT", help="cut to start from")
+@click.option("--end", default="tail", show_default=True, metavar="CUT", help="cut to end at")
 @click.option("--skip-truncated", is_flag=True, help="archive what is left if data between the cuts is gone")
 @click.option(
     "--part-size", type=SIZE, metavar="SIZE", help="size of a file's part of a segment, such as 64MB"
@@ -61,18 +70,22 @@ def create(
     from pravega_wire.archive import archive_stream
 
     more: dict[str, Any] = {} if part_size is None else {"part_bytes": part_size}
-    manifest = session.call(
-        lambda client: archive_stream(
+    first, last = points.parse_point(start), points.parse_point(end)
+
+    async def work(client: PravegaClient) -> Manifest:
+        stream = client.config.resolve(name)
+        return await archive_stream(
             client,
-            name,
+            stream,
             directory,
-            start=start,
-            end=end,
+            start=await _bound(client, stream, first),
+            end=await _bound(client, stream, last),
             on_truncated="skip_to_head" if skip_truncated else "raise",
             observer=_progress,
             **more,
         )
-    )
+
+    manifest = session.call(work)
     session.out.did(
         f"{directory} holds {manifest.events} events of {manifest.stream}",
         {"directory": str(directory), "stream": str(manifest.stream), "events": manifest.events},

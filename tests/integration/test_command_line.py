@@ -570,6 +570,21 @@ def test_archives(wire: Wire, tmp_path: Path) -> None:
     wire("archive", "create", "nothing-there", str(tmp_path / "other"), code=Exit.NOTHING)
 
 
+def test_an_archive_between_positions(wire: Wire, tmp_path: Path) -> None:
+    wire("stream", "create", "t")
+    wire("append", "t", given=b"a\nb\n")
+    Path("middle.cut").write_text(wire("cut", "now", "t"))
+    wire("append", "t", given=b"c\n")
+    later = ("archive", "create", "t", str(tmp_path / "later"), "--start", "@middle.cut", "--end", "tail")
+    assert wire.json(*later)[0]["events"] == 1
+    wire("append", "t", given=b"d\n")
+    assert wire.json(*later)[0]["events"] == 1
+    wire(*later[:4], "--start", "0=0", code=Exit.USAGE)
+    assert "with another start" in wire.error
+    earlier = ("archive", "create", "t", str(tmp_path / "earlier"), "--start", "head", "--end", "0=9")
+    assert wire.json(*earlier)[0]["events"] == 1
+
+
 def test_dissecting(wire: Wire) -> None:
     capture = Path(__file__).parents[1] / "golden" / "dissect-exchange.pcap"
     frames = wire.json("dissect", str(capture))
