@@ -204,12 +204,18 @@ class EventBatch:
     def unpacked(self, data: bytes | memoryview, stride: int) -> Iterator[bytes]:
         """Payloads of events of one size, for :class:`EventRows` and iteration."""
         many = max(1, min(_AT_ONCE, _AT_ONCE_BYTES // stride))
-        whole = self._count // many * many * stride
-        view = memoryview(data)
-        rest = view[whole : self._count * stride]
+        end = self._count * stride
+        step = many * stride
+        whole = end // step * step
+        # Not iter_unpack, which exports the buffer until it ends: if an exception leaves the loop and then
+        # belongs to a reference cycle, CPython before 3.13 crashes when it collects an exported memoryview.
         return chain(
-            chain.from_iterable(_payloads(stride, many).iter_unpack(view[:whole])),
-            chain.from_iterable(_payloads(stride, 1).iter_unpack(rest)),
+            chain.from_iterable(
+                map(_payloads(stride, many).unpack_from, repeat(data), range(0, whole, step))
+            ),
+            chain.from_iterable(
+                map(_payloads(stride, 1).unpack_from, repeat(data), range(whole, end, stride))
+            ),
         )
 
     def walk(

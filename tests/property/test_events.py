@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -315,3 +316,38 @@ def test_memory_is_bounded() -> None:
     assert sum(map(len, pool._buffers)) <= 16 << 20
     assert len(pool.allocate(100 << 20)) == 100 << 20
     assert sum(map(len, pool._buffers)) <= 16 << 20
+
+
+_IN_A_CYCLE = """
+import gc
+from pravega_wire.protocol.events import EventBatch, frame_event
+
+framed = frame_event(b"x" * 76)
+
+
+def interrupted(batch):
+    events = iter(batch)
+    next(events)
+    raise ValueError
+
+
+class Kept:
+    pass
+
+
+for count in (1, 10, 1000):
+    for _ in range(20):
+        try:
+            interrupted(EventBatch(memoryview(framed * count), 0, len(framed)))
+        except ValueError as error:
+            kept = Kept()
+            kept.error, kept.kept = error, kept
+            del kept
+        gc.collect()
+"""
+
+
+def test_an_exception_may_leave_a_loop_and_belong_to_a_cycle() -> None:
+    # Collecting an exported memoryview crashes the process, so it is another one.
+    done = subprocess.run([sys.executable, "-c", _IN_A_CYCLE], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
