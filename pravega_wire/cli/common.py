@@ -70,7 +70,7 @@ EXIT_CODES = (
     "exit codes: 0 done; 1 the server or the network failed, or doctor found a problem; 2 wrong arguments, "
     "settings or input, or refused for good, as by a sealed stream; 3 another process is doing the same "
     "work; 4 a person has to decide; 5 "
-    "no file matches, or what was named does not exist; 130 interrupted"
+    "no file matches, or what was named does not exist; 130 interrupted; 143 terminated"
 )
 
 

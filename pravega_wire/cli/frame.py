@@ -76,12 +76,19 @@ class Session:
         return Output(as_json=bool(self.flags.get("json")))
 
     def call(self, work: Callable[[PravegaClient], Awaitable[T]]) -> T:
-        """Open a client, run the work with it under trio, and return its result."""
+        """Open a client, run the work with it under trio, and return its result.
+
+        :raises KeyboardInterrupt: Ctrl-C, or a signal, has ended the work.
+        """
         import trio
+
+        from pravega_wire.cli.ending import terminable
 
         async def run() -> T:
             async with open_client(self.resolved.config) as client:
-                return await work(client)
+                # Inside: cleaning up needs the client's connections.
+                with terminable():
+                    return await work(client)
 
         with warnings.catch_warnings():
             # Ctrl-C may come after a coroutine was made, and before it is awaited.

@@ -51,6 +51,7 @@ def _main(arguments: list[str]) -> int:
         return Exit.USAGE
     import click
 
+    from pravega_wire.cli.ending import Terminated
     from pravega_wire.cli.frame import Session
     from pravega_wire.cli.root import COMMAND
 
@@ -61,7 +62,7 @@ def _main(arguments: list[str]) -> int:
         except BaseExceptionGroup as group:
             # If several errors occurred together, only one is reported; an unexpected error is raised
             # unchanged.
-            for kind in (KeyboardInterrupt, BrokenPipeError, PravegaError, OSError):
+            for kind in (Terminated, KeyboardInterrupt, BrokenPipeError, PravegaError, OSError):
                 chosen = group.subgroup(kind)
                 if chosen is not None:
                     raise first_of(chosen) from None
@@ -77,6 +78,9 @@ def _main(arguments: list[str]) -> int:
     except OSError as error:
         named = f"{error.filename}: " if error.filename else ""
         return _failed(session, f"{named}{error.strerror or error}", error, Exit.USAGE)
+    except Terminated as ended:
+        warn("terminated")
+        return 128 + ended.number
     except (KeyboardInterrupt, click.Abort):
         warn("interrupted")
         return Exit.INTERRUPTED

@@ -500,6 +500,28 @@ def test_ctrl_c_while_input_is_awaited(wire: Wire) -> None:
     assert (out, error) == (b"", b"interrupted\n")
 
 
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGHUP])
+def test_what_is_terminated_leaves_nothing_behind(wire: Wire, ending: signal.Signals) -> None:
+    wire("stream", "create", "t")
+    wire("append", "t", given=b"one\ntwo\n")
+    reader = started(wire, "read", "t", "--group", "g", "--follow")
+    assert reader.stdout is not None
+    assert reader.stdout.readline() == b"one\n"
+    assert reader.stdout.readline() == b"two\n"
+    writer = started(wire, "append", "t", "--transaction", stdin=subprocess.PIPE)
+    while not wire.json("txn", "list", "t"):
+        pass
+    for each in (reader, writer):
+        each.send_signal(ending)
+    for each in (reader, writer):
+        out, error = each.communicate(timeout=SECONDS)
+        assert (each.returncode, out) == (128 + ending, b"")
+        assert error.endswith(b"terminated\n")
+    assert wire.json("group", "describe", "g")[0]["readers"] == []
+    assert wire("read", "t", "--group", "g", "--idle", "1ms") == ""
+    assert wire.json("txn", "list", "t") == []
+
+
 def test_a_sealed_stream_ends_following(wire: Wire) -> None:
     wire("stream", "create", "t")
     wire("append", "t", given=b"a\nb\n")
