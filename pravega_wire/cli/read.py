@@ -257,4 +257,11 @@ async def _in_group(
                 f"{', '.join(map(str, opened.streams))}"
             )
         async with opened.reader(reader or f"{socket.gethostname()}-{os.getpid()}") as member:
-            await reading.from_group(member, written, idle)
+            given = await reading.from_group(member, written, idle)
+        if not given:
+            await opened.refresh()
+            others = ", ".join(sorted(opened.online_readers)) or "none"
+            warn(
+                f"this reader was given no segment of reader group {name}; the group's other readers: "
+                f"{others} (remove one that has died with: pravega-wire group offline {name} READER)"
+            )

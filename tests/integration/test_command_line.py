@@ -522,6 +522,22 @@ def test_what_is_terminated_leaves_nothing_behind(wire: Wire, ending: signal.Sig
     assert wire.json("txn", "list", "t") == []
 
 
+def test_a_reader_without_segments_says_who_has_them(wire: Wire) -> None:
+    wire("stream", "create", "t")
+    wire("append", "t", given=b"one\n")
+    dead = started(wire, "read", "t", "--group", "g", "--reader", "dead", "--follow")
+    assert dead.stdout is not None
+    assert dead.stdout.readline() == b"one\n"
+    dead.kill()
+    dead.communicate(timeout=SECONDS)
+    wire("append", "t", given=b"two\n")
+    assert wire("read", "t", "--group", "g", "--idle", "1s") == ""
+    assert f"given no segment of reader group {wire.scope}/g; the group's other readers: dead" in wire.error
+    wire("group", "offline", "g", "dead", "--yes")
+    assert wire.lines("read", "t", "--group", "g", "--idle", "1s")[-1] == "two"
+    assert wire.error == ""
+
+
 def test_a_sealed_stream_ends_following(wire: Wire) -> None:
     wire("stream", "create", "t")
     wire("append", "t", given=b"a\nb\n")

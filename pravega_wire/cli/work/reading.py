@@ -381,8 +381,8 @@ async def follow(client: PravegaClient, cut: StreamCut, written: Written) -> Non
                 return
 
 
-async def from_group(reader: EventReader[bytes], written: Written, idle: float | None) -> None:
-    """Read as a member of a reader group.
+async def from_group(reader: EventReader[bytes], written: Written, idle: float | None) -> bool:
+    """Read as a member of a reader group. Return whether the reader was ever given a segment to read.
 
     :param reader: the reader.
     :param written: takes the events.
@@ -390,13 +390,16 @@ async def from_group(reader: EventReader[bytes], written: Written, idle: float |
         some time to be given segments, which does not count.
     """
     joining = trio.current_time() + _JOINING_SECONDS
+    given = False
     while not written.full:
         found = await reader.read_event(idle)
+        given = given or bool(reader.segments) or reader.end_of_data
         if found is None:
             if reader.segments or reader.end_of_data or trio.current_time() >= joining:
-                return
+                return given
             continue
         if isinstance(found, Event):
             framed = frame_event(found.value)
             batch = EventBatch(memoryview(framed), found.offset, len(framed))
             written.take(SegmentEvents(found.segment, batch))
+    return True
