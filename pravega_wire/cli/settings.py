@@ -98,9 +98,18 @@ class Resolved:
 
 
 def default_path(environment: Mapping[str, str]) -> Path:
-    """Return the path of the configuration file: ``~/.config/pravega-wire/config.toml``, by XDG's rules."""
+    """Return the path of the configuration file: ``~/.config/pravega-wire/config.toml``, by XDG's rules.
+
+    Without a home directory, as for a user that a container does not know, it is one in ``/``.
+    """
     folder = environment.get("XDG_CONFIG_HOME")
-    base = Path(folder) if folder and Path(folder).is_absolute() else Path.home() / ".config"
+    if folder and Path(folder).is_absolute():
+        base = Path(folder)
+    else:
+        try:
+            base = Path.home() / ".config"
+        except RuntimeError:
+            base = Path("/.config")
     return base / "pravega-wire" / "config.toml"
 
 

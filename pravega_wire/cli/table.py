@@ -12,7 +12,7 @@ from pravega_wire.cli.frame import TABLE, Session, WireGroup, confirm, passed, y
 from pravega_wire.cli.output import Column
 from pravega_wire.cli.work import tables
 from pravega_wire.controller.types import KeyValueTableConfiguration
-from pravega_wire.errors import InvalidArgumentError, TableKeyBadVersionError
+from pravega_wire.errors import InvalidArgumentError, NotFoundError, TableKeyBadVersionError
 from pravega_wire.positions import KeyValueVersion
 from pravega_wire.stream.client import PravegaClient
 
@@ -81,15 +81,20 @@ def list_(session: Session, scope_name: str | None) -> None:
     async def work(client: PravegaClient) -> list[dict[str, Any]]:
         rows = []
         for each in sorted(await client.list_key_value_tables(scope_name)):
-            configuration = await client.key_value_table_configuration(each)
-            table = await client.key_value_table(each)
+            try:
+                configuration = await client.key_value_table_configuration(each)
+                table = await client.key_value_table(each)
+                entries = await table.estimated_size()
+            except NotFoundError:
+                # It was deleted since it was listed.
+                continue
             rows.append(
                 {
                     "table": str(each),
                     "partitions": configuration.partition_count,
                     "key_length": configuration.primary_key_length,
                     "secondary_key_length": configuration.secondary_key_length,
-                    "entries": await table.estimated_size(),
+                    "entries": entries,
                 }
             )
         return rows

@@ -17,7 +17,7 @@ from uuid import UUID
 import pytest
 import trio
 
-from pravega_wire import PravegaClient, PravegaConfig, TxnStatus, open_client
+from pravega_wire import PravegaClient, PravegaConfig, ScopedStream, TxnStatus, open_client
 from pravega_wire.cli.common import Exit
 from pravega_wire.cli.main import main
 from pravega_wire.protocol.group_state import CreateCheckpoint
@@ -350,6 +350,17 @@ def test_tables(wire: Wire) -> None:
     assert wire("table", "get", "pairs", "1", "--secondary", "7", "--keys", "int") == "v\n"
     wire("table", "delete", "limits", "pairs", "--yes")
     wire("table", "delete", "limits", "--yes", code=Exit.NOTHING)
+
+
+def test_a_table_that_is_deleted_while_tables_are_listed(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    wire("table", "create", "a", "--key-length", "8")
+    listed = PravegaClient.list_key_value_tables
+
+    async def before(client: PravegaClient, scope: str | None = None) -> Any:
+        return [*await listed(client, scope), ScopedStream(wire.scope, "b")]
+
+    monkeypatch.setattr(PravegaClient, "list_key_value_tables", before)
+    assert [each["table"] for each in wire.json("table", "list")] == [f"{wire.scope}/a"]
 
 
 def test_watching_and_drawing(wire: Wire) -> None:

@@ -229,6 +229,12 @@ def test_a_missing_file_is_empty_unless_it_was_named(tmp_path: Path) -> None:
     assert settings.default_path({"XDG_CONFIG_HOME": "y"}) == Path.home() / ".config/pravega-wire/config.toml"
 
 
+def test_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 4_000_000)
+    assert settings.resolve({}, environment={}).path == Path("/.config/pravega-wire/config.toml")
+
+
 # --- the frame ------------------------------------------------------------------------------------
 
 
@@ -1026,7 +1032,9 @@ def test_the_verdict_about_transactions() -> None:
     state, text = judged(active(), active(lease=99_000), now=62_000)
     assert (state, "1 of 2" in text, "for 1m" in text) == ("warning", True, True)
     assert judged(active(2), now=30_000)[0] == "ok"
-    assert judged(active(2), now=90_000)[0] == "warning"
+    state, text = judged(active(2), now=90_000)
+    # The record does not tell since when.
+    assert (state, "began over a minute ago" in text) == ("warning", True)
 
 
 def test_the_verdict_about_clocks() -> None:

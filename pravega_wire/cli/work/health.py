@@ -259,7 +259,8 @@ def judge_transactions(stream: ScopedStream, found: Sequence[OpenTransaction], n
         return Finding(
             check,
             "warning",
-            f"{len(stuck)} have been committing or aborting for over a minute, the first is {stuck[0].id}",
+            f"{len(stuck)} are committing or aborting, and began over a minute ago, the first is "
+            f"{stuck[0].id}: if it stays so, the server needs attention",
         )
     if not found:
         return Finding(check, "ok", "none is open")
