@@ -2,7 +2,8 @@
 
 ``fastavro`` follows nested data with the machine's stack, and makes lists as long as the data says. Data of a
 schema that permits unlimited nesting, or list items without bytes, is therefore checked first
-(:class:`_Shape`).
+(:class:`_Shape`), and so are values before they are written. It gives defaults as they are in the schema's
+JSON, so they are converted when a schema is parsed (:class:`_Defaults`).
 
 Not public.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from pravega_wire.errors import (
@@ -28,6 +29,12 @@ __all__ = ["AvroReader", "AvroSchema", "AvroWriter"]
 _MOST_NESTED: Final = 200
 _MOST_EMPTY_ITEMS: Final = 100_000
 _NO_BYTES: Final = "null"
+_OF_JSON: Final[Mapping[str, Any]] = {
+    "null": type(None), "boolean": bool, "int": int, "long": int, "float": int | float, "double": int | float,
+    "bytes": str, "string": str, "fixed": str, "enum": str,
+    "array": list, "map": dict, "record": dict, "error": dict,
+}  # fmt: skip
+_MARKS: Final = ("__fastavro_parsed", "__named_schemas")
 
 
 def _fastavro() -> Any:
@@ -59,14 +66,24 @@ class AvroSchema:
 
     def __init__(self, schema: Mapping[str, Any] | list[Any] | str) -> None:
         try:
-            text = schema if isinstance(schema, str) else json.dumps(schema, separators=(",", ":"))
+            text = schema if isinstance(schema, str) else json.dumps(_unmarked(schema), separators=(",", ":"))
             parsed = _parsed(text)
+            data = text.encode()
         except (DecodeError, TypeError, ValueError, RecursionError) as error:
             raise InvalidArgumentError(f"this is not an Avro schema: {error}") from error
-        self.info = SchemaInfo(_type_of(parsed), SerializationFormat.AVRO, text.encode())
+        self.info = SchemaInfo(_type_of(parsed), SerializationFormat.AVRO, data)
 
     def __repr__(self) -> str:
         return f"AvroSchema({self.info.type!r})"
+
+
+def _unmarked(schema: Any) -> Any:
+    """Return a schema without what ``fastavro.parse_schema`` adds to it, which would be registered."""
+    if isinstance(schema, list):
+        return [_unmarked(each) for each in schema]
+    if isinstance(schema, Mapping) and _MARKS[0] in schema:
+        return {name: value for name, value in schema.items() if name not in _MARKS}
+    return schema
 
 
 def _type_of(parsed: Any) -> str:
@@ -100,6 +117,98 @@ def _parsed_info(info: SchemaInfo) -> Any:
         raise DecodeError(f"the Avro schema {info.type} is not UTF-8: {error}") from error
 
 
+class _Defaults:
+    """The defaults in a parsed schema, as the values that their JSON stands for."""
+
+    def __init__(self, schema: Any) -> None:
+        inner = list(_inner(schema))
+        self._named = {each["name"]: each for each in inner if "name" in each}
+        self._fields = [field for each in inner for field in each.get("fields", ())]
+        self._logical: Mapping[str, Any] = _fastavro().read.LOGICAL_READERS
+
+    def convert(self) -> bool:
+        """Put them into the schema in place of their JSON; return whether one of them can be changed."""
+        found: list[tuple[dict[str, Any], Any]] = []
+        for each in self._fields:
+            if "default" in each:
+                try:
+                    found.append((each, self._value(each["type"], each["default"])))
+                except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError):
+                    continue  # a wrong default does no harm to values that do not need it
+        for each, value in found:
+            each["default"] = value
+        return any(isinstance(value, dict | list) for _, value in found)
+
+    def permit_missing_nulls(self) -> None:
+        """Give the default null to fields without a default that may be null."""
+        for each in self._fields:
+            if isinstance(each["type"], list) and "null" in each["type"]:
+                each.setdefault("default", None)
+
+    def _kind(self, schema: Any) -> Any:
+        schema = self._named.get(schema, schema) if isinstance(schema, str) else schema
+        return schema["type"] if isinstance(schema, dict) else schema
+
+    def _value(self, schema: Any, default: Any) -> Any:
+        if isinstance(schema, list):
+            fitting = [each for each in schema if isinstance(default, _OF_JSON[self._kind(each)])]
+            if isinstance(default, bool):
+                fitting = [each for each in fitting if self._kind(each) == "boolean"]
+            return self._value(fitting[0], default) if fitting else default
+        schema = self._named.get(schema, schema) if isinstance(schema, str) else schema
+        kind = self._kind(schema)
+        if not isinstance(kind, str):
+            return self._value(kind, default)
+        if kind in ("bytes", "fixed"):
+            default = default.encode("iso-8859-1")
+        elif kind in ("float", "double"):
+            default = float(default)
+        elif kind == "array":
+            default = [self._value(schema["items"], each) for each in default]
+        elif kind == "map":
+            default = {name: self._value(schema["values"], each) for name, each in default.items()}
+        elif kind in ("record", "error"):
+            default = {
+                each["name"]: self._value(
+                    each["type"], default[each["name"]] if each["name"] in default else each["default"]
+                )
+                for each in schema["fields"]
+            }
+        logical = schema.get("logicalType") if isinstance(schema, dict) else None
+        convert = self._logical.get(f"{kind}-{logical}")
+        return default if convert is None else convert(default, schema, None)
+
+
+def _inner(schema: Any) -> Iterator[dict[str, Any]]:
+    """Yield the parts of a parsed schema that are objects."""
+    if isinstance(schema, list):
+        for each in schema:
+            yield from _inner(each)
+    elif isinstance(schema, dict):
+        yield schema
+        for name in ("type", "items", "values"):
+            yield from _inner(schema.get(name))
+        for each in schema.get("fields", ()):
+            yield from _inner(each["type"])
+
+
+def _unshared(value: Any) -> Any:
+    """Return a value whose lists and dictionaries nothing else has."""
+    if isinstance(value, dict):
+        return {name: _unshared(each) for name, each in value.items()}
+    return [_unshared(each) for each in value] if isinstance(value, list) else value
+
+
+def _depth_exceeds(value: object, limit: int) -> bool:
+    if isinstance(value, str | bytes | bytearray | memoryview):
+        return False
+    if isinstance(value, Mapping):
+        value = value.values()
+    elif not isinstance(value, Sequence):
+        return False
+    return limit == 0 or any(_depth_exceeds(each, limit - 1) for each in value)
+
+
 class AvroWriter:
     """Writes values of one schema."""
 
@@ -107,17 +216,37 @@ class AvroWriter:
         self._fastavro = _fastavro()
         self._type = info.type
         self._schema = _parsed_info(info)
+        defaults = _Defaults(self._schema)
+        defaults.convert()
+        # The writer refuses unknown keys only together with missing ones.
+        defaults.permit_missing_nulls()
+        self._shape = _shape_of(info, self._schema)
 
     def encode(self, value: object) -> bytes:
         """Return a value's bytes.
 
         :raises EncodeError: the value does not fit the schema.
         """
+        if self._shape is not None and _depth_exceeds(value, _MOST_NESTED):
+            # The machine's stack may not suffice for it, or for a value that contains itself.
+            raise EncodeError(
+                f"a value of the Avro schema {self._type} is nested more than {_MOST_NESTED} levels deep"
+            )
         out = io.BytesIO()
         try:
             # The writer alone would write a number that is too large for its type.
             self._fastavro.validate(value, self._schema)
-            self._fastavro.schemaless_writer(out, self._schema, value)
+            try:
+                self._fastavro.schemaless_writer(out, self._schema, value, strict_allow_default=True)
+            except ValueError as error:
+                # A key that fastavro understands: it names the record of a union.
+                if "-type" not in str(error):
+                    raise
+                out = io.BytesIO()
+                self._fastavro.schemaless_writer(out, self._schema, value)
+            if self._shape is not None:
+                # What is written here can be read here.
+                self._shape.check(out.getvalue())
         except Exception as error:
             # fastavro raises the errors of whatever it did with the value.
             raise EncodeError(
@@ -134,12 +263,9 @@ class AvroReader:
         self._type = writer.type
         self._writer = _parsed_info(writer)
         self._reader = None if reader is None or reader.data == writer.data else _parsed_info(reader)
-        try:
-            self._shape: _Shape | None = _Shape(self._writer)
-            if self._shape.is_bounded:
-                self._shape = None
-        except RecursionError as error:
-            raise DecodeError(f"the Avro schema {writer.type} is nested too deeply") from error
+        # Every value that lacks a field would have the same list or dictionary.
+        self._shares = self._reader is not None and _Defaults(self._reader).convert()
+        self._shape = _shape_of(writer, self._writer)
 
     def decode(self, data: bytes, *, padded: bool) -> Any:
         """Return the value.
@@ -163,7 +289,16 @@ class AvroReader:
         rest = data[source.tell() :]
         if rest and not (padded and not rest.strip(b"\0")):
             raise DecodeError(f"{len(rest)} bytes follow the Avro value {self._type} in its event")
-        return value
+        return _unshared(value) if self._shares else value
+
+
+def _shape_of(info: SchemaInfo, schema: Any) -> _Shape | None:
+    """Return the shape of a schema whose values have to be checked, otherwise None."""
+    try:
+        shape = _Shape(schema)
+    except RecursionError as error:
+        raise DecodeError(f"the Avro schema {info.type} is nested too deeply") from error
+    return None if shape.is_bounded else shape
 
 
 class _Shape:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from pravega_wire.checks import check_text
 from pravega_wire.errors import DecodeError, EncodeError, InvalidArgumentError
 from pravega_wire.schemas.model import SchemaInfo, SerializationFormat
 
@@ -35,20 +36,22 @@ class JsonSchema:
 
     :param type: name of what the schema describes.
     :param schema: the schema as a mapping, or as JSON text.
-    :raises InvalidArgumentError: it is not a JSON object.
+    :raises InvalidArgumentError: it is not a JSON object, or the name is not a text.
     """
 
     format = SerializationFormat.JSON
 
     def __init__(self, type: str, schema: Mapping[str, Any] | str) -> None:
+        check_text("type of a JSON schema", type)
         try:
             text = schema if isinstance(schema, str) else json.dumps(schema, separators=(",", ":"))
             parsed = json.loads(text)
+            data = text.encode()
         except (TypeError, ValueError, RecursionError) as error:
             raise InvalidArgumentError(f"the JSON schema {type!r} is not JSON: {error}") from error
         if not isinstance(parsed, dict):
             raise InvalidArgumentError(f"the JSON schema {type!r} is not a JSON object")
-        self.info = SchemaInfo(type, SerializationFormat.JSON, text.encode())
+        self.info = SchemaInfo(type, SerializationFormat.JSON, data)
 
     def __repr__(self) -> str:
         return f"JsonSchema({self.info.type!r})"

@@ -13,7 +13,8 @@ from google.protobuf.message import DecodeError as MessageDecodeError
 from google.protobuf.message import EncodeError as MessageEncodeError
 from google.protobuf.message import Message
 
-from pravega_wire.errors import DecodeError, EncodeError, InvalidArgumentError
+from pravega_wire.checks import check_text
+from pravega_wire.errors import ArgumentTypeError, DecodeError, EncodeError, InvalidArgumentError
 from pravega_wire.schemas.model import SchemaInfo, SerializationFormat
 
 __all__ = ["ProtobufReader", "ProtobufSchema", "ProtobufWriter"]
@@ -52,8 +53,16 @@ class ProtobufSchema:
 
         :param type: full name of the message.
         :param files: the bytes of the set.
-        :raises InvalidArgumentError: the set cannot be read, or does not contain the message.
+        :raises ArgumentTypeError: the set is not bytes.
+        :raises InvalidArgumentError: the set cannot be read, or does not contain the message, or the name is
+            not a text.
         """
+        check_text("type of a Protobuf schema", type)
+        if not isinstance(files, bytes | bytearray | memoryview):
+            raise ArgumentTypeError(
+                "the files of a Protobuf schema must be the bytes of a FileDescriptorSet, not "
+                f"{files.__class__.__name__}"
+            )
         made = cls.__new__(cls)
         made.info = SchemaInfo(type, SerializationFormat.PROTOBUF, bytes(files))
         made.message = None

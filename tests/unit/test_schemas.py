@@ -9,9 +9,12 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, cast
 
+import fastavro
 import pytest
 from google.protobuf import descriptor_pb2, duration_pb2, struct_pb2, timestamp_pb2
 from hypothesis import given
@@ -340,6 +343,14 @@ def test_endless_nesting_does_not_exhaust_the_stack() -> None:
         AvroReader(LIST.info, None).decode(b"\x00\x02" * 1_000_000 + b"\0\0", padded=False)
 
 
+def test_values_that_could_not_be_read_are_not_written() -> None:
+    endless: dict[str, Any] = {"value": 1}
+    endless["next"] = endless
+    for value in (nested(100), nested(1000), endless):
+        with pytest.raises(EncodeError, match=r"Node.*levels deep"):
+            AvroWriter(LIST.info).encode(value)
+
+
 @pytest.mark.parametrize(
     "items",
     [
@@ -412,9 +423,92 @@ def test_values_that_do_not_fit_avro(value: Any) -> None:
         serializer_of(READING).serialize(value)
 
 
+def test_keys_that_the_schema_lacks_are_refused() -> None:
+    fields = [{"name": "a", "type": "int"}, {"name": "b", "type": ["null", "string"]}]
+    writer = AvroWriter(AvroSchema({"type": "record", "name": "R", "fields": fields}).info)
+    assert writer.encode({"a": 1}) == writer.encode({"a": 1, "b": None}) == b"\x02\0"
+    with pytest.raises(EncodeError, match=r"R: .* more fields .*: B"):
+        writer.encode({"a": 1, "B": "note"})
+
+
+def test_the_record_of_a_union_is_named() -> None:
+    union = AvroSchema([{"type": "record", "name": name, "fields": fields_of({})} for name in "XYZ"])
+    for value in (("Y", {"a": 1}), {"-type": "Y", "a": 1}):
+        assert AvroWriter(union.info).encode(value) == b"\x02\x02"
+
+
+def fields_of(more: dict[str, tuple[Any, Any]]) -> Any:
+    added = [{"name": name, "type": type, "default": default} for name, (type, default) in more.items()]
+    return [{"name": "a", "type": "int"}, *added]
+
+
+DEFAULTS: dict[str, tuple[Any, Any]] = {
+    "bytes": ("bytes", "\u00ff"),
+    "fixed": ({"type": "fixed", "name": "F", "size": 2}, "\u00ff\u0001"),
+    "named": ("F", "\u0000\u0080"),
+    "union": ([{"type": "array", "items": "bytes"}, "null"], ["\u00fe"]),
+    "flag": (["int", "boolean"], True),
+    "time": ({"type": "long", "logicalType": "timestamp-millis"}, 5),
+    "decimal": ({"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}, "\u0001"),
+    "double": ("double", 1),
+    "map": ({"type": "map", "values": "F"}, {"key": "ab"}),
+    "record": (
+        {
+            "type": "record",
+            "name": "Inner",
+            "fields": [{"name": "x", "type": "int"}, {"name": "y", "type": "F", "default": "\u00ff\u00ff"}],
+        },
+        {"x": 5},
+    ),
+    "wrong": ({"type": "int", "logicalType": "date"}, 2**31 - 1),
+}
+
+
+def test_defaults_are_values() -> None:
+    written = AvroSchema({"type": "record", "name": "R", "fields": fields_of({})})
+    read = AvroSchema({"type": "record", "name": "R", "fields": fields_of(DEFAULTS)})
+    reader = AvroReader(written.info, read.info)
+    expected = {
+        "a": 1,
+        "bytes": b"\xff",
+        "fixed": b"\xff\x01",
+        "named": b"\x00\x80",
+        "union": [b"\xfe"],
+        "flag": True,
+        "time": datetime(1970, 1, 1, 0, 0, 0, 5000, UTC),
+        "decimal": Decimal("0.01"),
+        "double": 1.0,
+        "map": {"key": b"ab"},
+        "record": {"x": 5, "y": b"\xff\xff"},
+        "wrong": 2**31 - 1,
+    }
+    found = reader.decode(b"\x02", padded=False)
+    assert found == expected
+    assert type(found["double"]) is float
+    # Each event has values of its own.
+    found["union"].append(b"")
+    found["map"].clear()
+    found["record"]["x"] = 6
+    assert reader.decode(b"\x02", padded=False) == expected
+    without = {name: found for name, found in DEFAULTS.items() if name != "wrong"}
+    both = AvroSchema({"type": "record", "name": "R", "fields": fields_of(without)}).info
+    assert AvroReader(both, None).decode(AvroWriter(both).encode({"a": 1}), padded=False) == {
+        name: value for name, value in expected.items() if name != "wrong"
+    }
+
+
+def test_what_fastavro_parsed_is_not_registered_with_its_marks() -> None:
+    schema = json.loads(READING.info.data)
+    assert AvroSchema(fastavro.parse_schema(schema)).info.type == "Reading"
+    assert b"__" not in AvroSchema(fastavro.parse_schema(schema)).info.data
+    assert b"__" not in AvroSchema([fastavro.parse_schema(schema), "null"]).info.data
+
+
 @pytest.mark.parametrize(
-    "schema", ["", "{", "no-such-type", {"type": "record"}, {"type": "nonsense"}, {}, object(), 5]
-)
+    "schema",
+    ["", "{", "no-such-type", '{"type":"int","doc":"\ud800"}', {"type": "record"}, {"type": "nonsense"}, {},
+     object(), 5],
+)  # fmt: skip
 def test_what_is_not_an_avro_schema(schema: Any) -> None:
     with pytest.raises(InvalidArgumentError, match="not an Avro schema"):
         AvroSchema(schema)
@@ -483,10 +577,16 @@ def test_values_that_are_not_json() -> None:
             JsonWriter().encode(value)
 
 
-@pytest.mark.parametrize("schema", ["", "[]", "5", object(), {"a": object()}])
+@pytest.mark.parametrize("schema", ["", "[]", "5", '{"title":"\ud800"}', object(), {"a": object()}])
 def test_what_is_not_a_json_schema(schema: Any) -> None:
     with pytest.raises(InvalidArgumentError, match="thing"):
         JsonSchema("thing", schema)
+
+
+@pytest.mark.parametrize("type", ["", 5, None])
+def test_names_of_json_schemas(type: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match="type of a JSON schema"):
+        JsonSchema(type, {})
 
 
 # --- Protobuf -----------------------------------------------------------------------------------------
@@ -548,6 +648,12 @@ def file_set(*files: descriptor_pb2.FileDescriptorProto) -> bytes:
 def test_what_is_not_a_protobuf_schema(type: str, files: bytes) -> None:
     with pytest.raises(InvalidArgumentError, match=r"p\.One"):
         ProtobufSchema.from_files(type, files)
+
+
+@pytest.mark.parametrize("files", [descriptor_pb2.FileDescriptorSet(), "text", None, 5])
+def test_what_are_not_the_bytes_of_files(files: Any) -> None:
+    with pytest.raises(ArgumentTypeError, match="bytes of a FileDescriptorSet"):
+        ProtobufSchema.from_files("T", files)
 
 
 @pytest.mark.parametrize("message", [int, object(), duration_pb2.Duration(), None])
