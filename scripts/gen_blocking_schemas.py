@@ -20,7 +20,10 @@ WORDS = (
         '"""The blocking client of the schema registry.\n\n'
         "``scripts/gen_blocking_schemas.py`` makes it from ``client.py``.\n",
     ),
-    ("for programs on trio or asyncio.", "for blocking programs; threads may share it."),
+    (
+        "for programs on trio or asyncio; in one event loop at a time.",
+        "for blocking programs; threads may share it.",
+    ),
     (
         """        import trio
         from pravega_wire.schemas import JsonSchema, SchemaRegistry

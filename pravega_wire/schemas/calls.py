@@ -125,7 +125,11 @@ def decoded(reply: Reply, what: str, group: str | None) -> Any:
 
 def _path(group: str, *rest: object) -> str:
     check_text("group", group)
-    return "/".join(["/v1/groups", quote(group, safe=""), *(quote(str(each), safe="") for each in rest)])
+    parts = [group, *map(str, rest)]
+    if "." in parts or ".." in parts:
+        # As parts of a path they would lead elsewhere, also when they are quoted.
+        raise InvalidArgumentError("the name of a group, and the type of a schema, cannot be '.' or '..'")
+    return "/".join(["/v1/groups", *(quote(each, safe="") for each in parts)])
 
 
 def _asked(
@@ -183,7 +187,7 @@ def list_groups() -> Steps[dict[str, GroupProperties | None]]:
 
 
 def create_group(group: str, properties: GroupProperties) -> Steps[bool]:
-    check_text("group", group)
+    _path(group)  # it could be created, but not be reached
     body = {"groupName": group, "groupProperties": properties.to_json()}
     reply = yield Request("POST", "/v1/groups", body, repeatable=False)
     if reply.status == 409:

@@ -53,7 +53,7 @@ __all__ = ["SchemaRegistry"]
 
 
 class SchemaRegistry:
-    """A client of the schema registry, for programs on trio or asyncio.
+    """A client of the schema registry, for programs on trio or asyncio; in one event loop at a time.
 
     A call whose repetition does no harm is repeated after a lost connection; creating a group and a
     conditional change of a policy are not. Encoding ids are kept, both ways.

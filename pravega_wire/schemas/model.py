@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final, Literal
 
-from pravega_wire.errors import InvalidArgumentError, SchemaRegistryReplyError
+from pravega_wire.errors import ArgumentTypeError, InvalidArgumentError, SchemaRegistryReplyError
 
 __all__ = [
     "CodecType",
@@ -264,7 +264,12 @@ class SchemaInfo:
     custom_format: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the value as the registry's JSON."""
+        """Return the value as the registry's JSON.
+
+        :raises ArgumentTypeError: the data is not bytes.
+        """
+        if not isinstance(self.data, bytes | bytearray | memoryview):
+            raise ArgumentTypeError(f"data of a SchemaInfo must be bytes, not {type(self.data).__name__}")
         return {
             "type": self.type,
             "serializationFormat": _format_json(self.format, self.custom_format),

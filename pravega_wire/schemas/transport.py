@@ -5,10 +5,15 @@ Not public.
 
 from __future__ import annotations
 
+import asyncio
+import json
+import os
 import ssl
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import trio
 
 from pravega_wire.checks import check_flag, check_seconds, check_text
 from pravega_wire.config import Credentials, PravegaConfig, check_registry_uri
@@ -174,6 +179,40 @@ class _Attempts:
         return _FIRST_PAUSE * float(3 ** (self._made - 1))
 
 
+def _body(request: Request) -> dict[str, Any]:
+    """Return the arguments of ``httpx`` for a request's body.
+
+    :raises InvalidArgumentError: it has what JSON cannot represent.
+    """
+    if request.body is None:
+        return {"headers": {}, "content": None}
+    try:
+        data = json.dumps(request.body, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidArgumentError(
+            f"what is to be sent to the schema registry cannot be written as JSON: {error}"
+        ) from error
+    return {"headers": {"content-type": "application/json"}, "content": data}
+
+
+def _event_loop() -> object:
+    """Return what stands for the event loop that runs: of asyncio, or of trio."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return trio.lowlevel.current_trio_token()
+
+
+def _has_ended(loop: object) -> bool:
+    if isinstance(loop, trio.lowlevel.TrioToken):
+        try:
+            loop.run_sync_soon(lambda: None)
+        except trio.RunFinishedError:
+            return True
+        return False
+    return isinstance(loop, asyncio.AbstractEventLoop) and loop.is_closed()
+
+
 def _too_large(received: int) -> None:
     if received > _MOST_BYTES:
         raise SchemaRegistryReplyError(f"the schema registry's answer is larger than {_MOST_BYTES} bytes")
@@ -190,6 +229,27 @@ class AsyncTransport:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._client: httpx.AsyncClient | None = _httpx().AsyncClient(**settings.options())
+        # Connections belong to the process and the event loop in which they were made.
+        self._process = os.getpid()
+        self._loop: object = None
+
+    def _here(self) -> httpx.AsyncClient:
+        """Return the client of this process and event loop."""
+        if self._client is None:
+            raise ClosedError("the schema registry's client is closed")
+        if not self._is_here():
+            if self._process == os.getpid() and not _has_ended(self._loop):
+                raise InvalidArgumentError(
+                    "the schema registry's client belongs to another event loop, which still runs: make "
+                    "another one in this loop"
+                )
+            self._client = _httpx().AsyncClient(**self.settings.options())
+            self._process, self._loop = os.getpid(), None
+        self._loop = self._loop or _event_loop()
+        return self._client
+
+    def _is_here(self) -> bool:
+        return self._process == os.getpid() and self._loop in (None, _event_loop())
 
     async def run(self, steps: Steps[T]) -> T:
         """Make a call.
@@ -231,11 +291,9 @@ class AsyncTransport:
             await anyio.sleep(pause)
 
     async def _attempt(self, request: Request) -> Reply:
-        if self._client is None:
-            raise ClosedError("the schema registry's client is closed")
         parts: list[bytes] = []
-        async with self._client.stream(
-            request.method, request.path, params=self.settings.query(request), json=request.body
+        async with self._here().stream(
+            request.method, request.path, params=self.settings.query(request), **_body(request)
         ) as response:
             received = 0
             async for part in response.aiter_bytes():
@@ -247,7 +305,7 @@ class AsyncTransport:
     async def aclose(self) -> None:
         """Close the connections."""
         client, self._client = self._client, None
-        if client is not None:
+        if client is not None and self._is_here():
             await client.aclose()
 
 
@@ -257,6 +315,15 @@ class BlockingTransport:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._client: httpx.Client | None = _httpx().Client(**settings.options())
+        self._process = os.getpid()
+
+    def _here(self) -> httpx.Client:
+        """Return the client of this process: a fork would get answers to its parent's requests."""
+        if self._client is None:
+            raise ClosedError("the schema registry's client is closed")
+        if self._process != os.getpid():
+            self._client, self._process = _httpx().Client(**self.settings.options()), os.getpid()
+        return self._client
 
     def run(self, steps: Steps[T]) -> T:
         """Make a call.
@@ -291,14 +358,12 @@ class BlockingTransport:
             time.sleep(pause)
 
     def _attempt(self, request: Request, deadline: float) -> Reply:
-        if self._client is None:
-            raise ClosedError("the schema registry's client is closed")
         parts: list[bytes] = []
-        with self._client.stream(
+        with self._here().stream(
             request.method,
             request.path,
             params=self.settings.query(request),
-            json=request.body,
+            **_body(request),
             timeout=max(0.001, deadline - time.monotonic()),
         ) as response:
             received = 0
@@ -313,5 +378,5 @@ class BlockingTransport:
     def close(self) -> None:
         """Close the connections."""
         client, self._client = self._client, None
-        if client is not None:
+        if client is not None and self._process == os.getpid():
             client.close()

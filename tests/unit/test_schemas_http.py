@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
+import os
 import re
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +24,7 @@ import trustme
 
 from pravega_wire import Credentials, PravegaConfig
 from pravega_wire.errors import (
+    ArgumentTypeError,
     AuthenticationError,
     ClosedError,
     CodecNotRegisteredError,
@@ -45,7 +48,9 @@ from pravega_wire.schemas import (
     CompatibilityPolicy,
     GroupProperties,
     JsonSchema,
+    SchemaInfo,
     SchemaRegistry,
+    SerializationFormat,
     VersionInfo,
     transport,
 )
@@ -476,6 +481,74 @@ async def test_a_closed_async_client() -> None:
     await registry.aclose()
     with pytest.raises(ClosedError):
         await registry.list_groups()
+
+
+def test_a_fork_has_connections_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    # On its parent's connection it would get answers to its parent's questions.
+    with fake(reply(200, GROUP)) as server:
+        with BlockingSchemaRegistry(server.uri) as registry:
+            for pid, connections in ((os.getpid(), 1), (-1, 2), (-1, 2)):
+                monkeypatch.setattr(os, "getpid", lambda pid=pid: pid)
+                registry.group_properties("g")
+                assert len(server._sockets) == connections
+
+
+async def test_a_fork_has_connections_of_its_own_on_trio(monkeypatch: pytest.MonkeyPatch) -> None:
+    with fake(reply(200, GROUP)) as server:
+        async with SchemaRegistry(server.uri) as registry:
+            for pid, connections in ((os.getpid(), 1), (-1, 2), (-1, 2)):
+                monkeypatch.setattr(os, "getpid", lambda pid=pid: pid)
+                await registry.group_properties("g")
+                assert len(server._sockets) == connections
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # nobody closes the connections of a loop that ended
+def test_one_event_loop_after_the_other() -> None:
+    with fake(reply(200, GROUP)) as server:
+        registry = SchemaRegistry(server.uri)
+
+        async def ask() -> GroupProperties:
+            return await registry.group_properties("g")
+
+        for run in (asyncio.run, asyncio.run, trio_run, trio_run, asyncio.run):
+            assert run(ask()) == GroupProperties()
+        trio_run(registry.aclose())
+
+
+def trio_run(call: Coroutine[Any, Any, Any]) -> Any:
+    async def await_it() -> Any:
+        return await call
+
+    return trio.run(await_it)
+
+
+async def test_two_event_loops_cannot_share_a_client() -> None:
+    with fake(reply(200, GROUP)) as server:
+        async with SchemaRegistry(server.uri) as registry:
+            assert await registry.group_properties("g") == GroupProperties()
+            with pytest.raises(InvalidArgumentError, match="another event loop"):
+                await trio.to_thread.run_sync(lambda: asyncio.run(registry.group_properties("g")))
+            assert await registry.group_properties("g") == GroupProperties()
+
+
+@pytest.mark.parametrize("name", [".", ".."])
+def test_names_that_would_change_the_path(name: str) -> None:
+    with BlockingSchemaRegistry("http://127.0.0.1:1") as registry:
+        for ask in (registry.create_group, registry.delete_group, registry.history):
+            with pytest.raises(InvalidArgumentError, match="cannot be"):
+                ask(name)
+        with pytest.raises(InvalidArgumentError, match="cannot be"):
+            registry.schema_by_version("g", "Json", name, 0)
+
+
+@pytest.mark.parametrize("properties", [{"a": object()}, {"a": "\ud800"}, {"a": math.nan}])
+def test_what_json_cannot_represent(properties: Any) -> None:
+    with BlockingSchemaRegistry("http://127.0.0.1:1") as registry:
+        with pytest.raises(InvalidArgumentError, match="cannot be written as JSON"):
+            registry.create_group("g", GroupProperties(properties=properties))
+        info: Any = SchemaInfo("thing", SerializationFormat.JSON, "{}")  # type: ignore[arg-type]  # refused
+        with pytest.raises(ArgumentTypeError, match="must be bytes, not str"):
+            registry.add_schema("g", info)
 
 
 @pytest.mark.parametrize("number", [-1, 2**31, True, "0", None])
