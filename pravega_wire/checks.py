@@ -21,6 +21,7 @@ __all__ = [
     "INT64_MAX",
     "MAX_LEASE_MS",
     "MIN_LEASE_MS",
+    "check_buffer",
     "check_bytes",
     "check_callable",
     "check_count",
@@ -175,6 +176,20 @@ def check_payload(what: str, data: object) -> bytes:
         raise EncodeError(
             f"{what} must be serialized to bytes, but its serializer returned {type(data).__name__}"
         ) from None
+
+
+def check_buffer(payload: object) -> bytes:
+    """Return a payload that is to be deserialized as bytes.
+
+    :raises ArgumentTypeError: it is neither bytes nor another buffer.
+    """
+    if type(payload) is bytes:
+        return payload
+    try:
+        # bytes(5) would be five zeros.
+        return memoryview(payload).tobytes()  # type: ignore[arg-type]
+    except TypeError:
+        raise ArgumentTypeError(f"a payload must be bytes, not {type(payload).__name__}") from None
 
 
 def check_event_time(name: str, value: object) -> int:

@@ -24,6 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, Protocol, TypeVar, get_args
 
+from pravega_wire.checks import check_buffer
 from pravega_wire.errors import (
     ArgumentTypeError,
     DecodeError,
@@ -138,7 +139,11 @@ class Utf8Serializer:
     """
 
     def serialize(self, value: str) -> bytes:
-        """Return the string as UTF-8 bytes."""
+        """Return the string as UTF-8 bytes.
+
+        :raises EncodeError: the value is not a string.
+        """
+        _check_string(value)
         try:
             return value.encode()
         except UnicodeEncodeError:
@@ -147,11 +152,17 @@ class Utf8Serializer:
 
     def deserialize(self, payload: bytes) -> str:
         """Return the string for UTF-8 bytes."""
+        payload = check_buffer(payload)
         try:
             return payload.decode()
         except UnicodeDecodeError:
             # Java replaces an encoded surrogate with one U+FFFD, Python with one for each byte.
             return _ENCODED_SURROGATE.sub(b"\xef\xbf\xbd", payload).decode("utf-8", "replace")
+
+
+def _check_string(value: object) -> None:
+    if not isinstance(value, str):
+        raise EncodeError(f"the value is a {type(value).__name__}, not a string")
 
 
 def _joined(text: str) -> str:
@@ -182,7 +193,11 @@ class JavaStringSerializer:
     """
 
     def serialize(self, value: str) -> bytes:
-        """Return the object stream for a string."""
+        """Return the object stream for a string.
+
+        :raises EncodeError: the value is not a string.
+        """
+        _check_string(value)
         return _java_string_bytes(value)
 
     def deserialize(self, payload: bytes) -> str:
@@ -191,6 +206,7 @@ class JavaStringSerializer:
         :raises TruncatedInputError: the payload ends before the end of the string.
         :raises DecodeError: the payload is not an object stream, or contains something other than a string.
         """
+        payload = check_buffer(payload)
         tag = _java_tag(payload)
         if tag not in (_JAVA_STRING, _JAVA_LONG_STRING):
             raise DecodeError(
@@ -319,6 +335,7 @@ class JavaSerializer:
         :raises DecodeError: the payload is not an object stream, or contains an object of another class; the
             message names it.
         """
+        payload = check_buffer(payload)
         tag = _java_tag(payload)
         if tag in (_JAVA_STRING, _JAVA_LONG_STRING):
             return _java_string(payload)
@@ -380,8 +397,9 @@ class JsonSerializer:
 
         :raises DecodeError: the payload is not JSON.
         """
+        data = check_buffer(payload)
         try:
-            return json.loads(payload)
+            return json.loads(data)
         except (ValueError, RecursionError) as error:
             raise DecodeError(f"the payload is not JSON: {error}") from error
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from typing import Any, Generic, TypeVar
 
+from pravega_wire.checks import check_buffer
 from pravega_wire.errors import EncodeError, IncompatibleVersionError, InvalidArgumentError
 from pravega_wire.protocol.versioned import (
     DataReader,
@@ -130,8 +131,14 @@ class VersionedSerializer(Generic[T]):
     def serialize(self, value: T) -> bytes:
         """Encode a value as a record.
 
-        :raises EncodeError: a field does not fit its kind.
+        :raises EncodeError: a field does not fit its kind, or the value does not have it.
         """
+        for revision in self._revisions:
+            for name, _, _ in revision:
+                if not hasattr(value, name):
+                    raise EncodeError(
+                        f"the value is a {type(value).__name__} without {name}, not a {self.cls.__name__}"
+                    )
         return encode_record(self.writers(value), version=self.version)
 
     def deserialize(self, payload: bytes) -> T:
@@ -141,7 +148,7 @@ class VersionedSerializer(Generic[T]):
         :raises IncompatibleVersionError: the record has another version, or too few revisions.
         """
         versions, build = self.readers()
-        read_record(payload, versions, what=self.cls.__name__)
+        read_record(check_buffer(payload), versions, what=self.cls.__name__)
         return build()
 
 
@@ -175,7 +182,7 @@ class VersionedUnionSerializer(Generic[T]):
         :raises IncompatibleVersionError: the record has an unknown type or another version.
         """
         result: T = read_typed_record_from(
-            DataReader(payload),
+            DataReader(check_buffer(payload)),
             {number: each.readers for number, each in self._by_id.items()},
             what=self._name,
         )

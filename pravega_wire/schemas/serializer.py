@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from pravega_wire.checks import check_buffer
 from pravega_wire.errors import (
     DecodeError,
     EncodeError,
@@ -160,7 +161,7 @@ class SchemaSerializer:
             not been fetched yet.
         :raises SchemaRegistryError: the registry could not be asked for the encoding.
         """
-        return self._decoded(bytes(payload))[0]
+        return self._decoded(check_buffer(payload))[0]
 
     def decode(self, payload: bytes) -> DecodedEvent:
         """Return the value of a payload, and how it was written.
@@ -168,7 +169,7 @@ class SchemaSerializer:
         :raises DecodeError: as in :meth:`deserialize`.
         :raises SchemaRegistryError: as in :meth:`deserialize`.
         """
-        return DecodedEvent(*self._decoded(bytes(payload)))
+        return DecodedEvent(*self._decoded(check_buffer(payload)))
 
     def _decoded(self, payload: bytes) -> tuple[Any, EncodingInfo | None]:
         if self._plain is not None:
