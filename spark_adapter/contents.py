@@ -43,12 +43,14 @@ def _multiply(left: int, right: int) -> int:
 def _byte_power(index: int, count: int) -> int:
     """Return ``x**(8 * count * 256**index)``, for a count from 0 to 255."""
     if count > 1:
-        return _multiply(_byte_power(index, count - 1), _byte_power(index, 1))
+        # By halves, because the depth would exceed Python's limit one by one.
+        return _multiply(_byte_power(index, count // 2), _byte_power(index, count - count // 2))
     if count == 0:
         return _ONE
     if index == 0:
         return _ONE >> 8
-    return _multiply(_byte_power(index - 1, 255), _byte_power(index - 1, 1))
+    half = _byte_power(index - 1, 128)
+    return _multiply(half, half)
 
 
 def crc32_combine(first: int, second: int, second_length: int) -> int:
