@@ -427,7 +427,9 @@ class EventRows(Generic[E]):
         if isinstance(begins, range):
             self._all = len(batch)
             self._left = positions = iter(begins[:-1])
-            return self._keep(self._equal(begins.step, positions))
+            return self._keep(
+                _equal_events_of(batch, begins.step, positions, self._kind, self._place, self._deserialize)
+            )
         return self._go_on(0)
 
     def _go_on(self, index: int) -> GeneratorType[E, None, None]:
@@ -435,34 +437,53 @@ class EventRows(Generic[E]):
         self._data = self._data or bytes(self.batch.buffer)
         self._all = len(self.batch)
         self._left = ends = iter(list(begins[index + 1 :]))
-        return self._keep(self._sliced(begins[index], ends))
+        return self._keep(
+            _sliced_events(self._data, begins[index], ends, self._kind, self._place, self._deserialize)
+        )
 
     def _keep(self, made: Generator[E, None, None]) -> GeneratorType[E, None, None]:
         assert isinstance(made, GeneratorType)
         self._made = made
         return made
 
-    def _equal(self, size: int, positions: Iterator[int]) -> Generator[E, None, None]:
-        batch, kind, place, deserialize = self.batch, self._kind, self._place, self._deserialize
-        for begin, value in zip(positions, batch.unpacked(batch.buffer, size), strict=False):
-            event = kind()
-            event._place = place
-            event._begin = begin
-            event.length = size
-            event.value = value if deserialize is None else deserialize(value)
-            yield event
 
-    def _sliced(self, begin: int, ends: Iterator[int]) -> Generator[E, None, None]:
-        data, kind, place, deserialize = self._data, self._kind, self._place, self._deserialize
-        for end in ends:
-            value = data[begin + _HEADER_BYTES : end]
-            event = kind()
-            event._place = place
-            event._begin = begin
-            event.length = end - begin
-            begin = end
-            event.value = value if deserialize is None else deserialize(value)
-            yield event
+# Not methods: a generator of the object that keeps it would be a cycle, which keeps the buffer for a while.
+
+
+def _equal_events_of(
+    batch: EventBatch,
+    size: int,
+    positions: Iterator[int],
+    kind: type[E],
+    place: tuple[str, int],
+    deserialize: Callable[[bytes], Any] | None,
+) -> Generator[E, None, None]:
+    for begin, value in zip(positions, batch.unpacked(batch.buffer, size), strict=False):
+        event = kind()
+        event._place = place
+        event._begin = begin
+        event.length = size
+        event.value = value if deserialize is None else deserialize(value)
+        yield event
+
+
+def _sliced_events(
+    data: bytes,
+    begin: int,
+    ends: Iterator[int],
+    kind: type[E],
+    place: tuple[str, int],
+    deserialize: Callable[[bytes], Any] | None,
+) -> Generator[E, None, None]:
+    for end in ends:
+        value = data[begin + _HEADER_BYTES : end]
+        event = kind()
+        event._place = place
+        event._begin = begin
+        event.length = end - begin
+        begin = end
+        event.value = value if deserialize is None else deserialize(value)
+        yield event
 
 
 def _unpack_slowly(data: bytes, at: int, length: int) -> tuple[bytes, int] | None:
