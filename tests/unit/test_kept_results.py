@@ -67,6 +67,8 @@ class Bytes:
     def __init__(self) -> None:
         self.offset = 0
         self.begun = threading.Event()
+        self.may_end = threading.Event()
+        self.may_end.set()
 
     async def receive_some(self, max_bytes: int | None) -> bytes:
         await self._begin()
@@ -83,15 +85,17 @@ class Bytes:
     async def _begin(self) -> None:
         with trio.CancelScope(shield=True):
             self.begun.set()
-            await trio.sleep(0.01)
+            await trio.to_thread.run_sync(self.may_end.wait)
 
 
 async def cancelled(source: Bytes, call: Any) -> None:
     """Cancel a call after its work has begun in the client's thread."""
     source.begun.clear()
+    source.may_end.clear()
     task = asyncio.ensure_future(call)
     await asyncio.to_thread(source.begun.wait)
     task.cancel()
+    source.may_end.set()
     with pytest.raises(asyncio.CancelledError):
         await task
 
