@@ -35,6 +35,7 @@ _HEADER_BYTES: Final = 8
 _RUN: Final = 16
 # Events that are followed one by one before the next check for a run of equal lengths.
 _BLOCK: Final = 1024
+_pack_block: Final = Struct(f"{_BLOCK}i").pack
 # Payloads of one length that one call unpacks, and the most bytes of them.
 _AT_ONCE: Final = 64
 _AT_ONCE_BYTES: Final = 1 << 16
@@ -567,7 +568,11 @@ def parse_events(
                 begins.extend(range(0, at + 1, stride))
                 stride = 0
             at = found[-1]
-            begins.fromlist(found)
+            if len(found) == _BLOCK and begins.itemsize == 4:
+                # This takes half the time of fromlist.
+                begins.frombytes(_pack_block(*found))
+            else:
+                begins.fromlist(found)
         if over:
             (length,) = unpack(view, at)
             if length >> 31 == 0:

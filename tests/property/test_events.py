@@ -51,7 +51,7 @@ def framed(draw: st.DrawFn) -> bytes:
     seed = random.Random(draw(st.integers(0, 2**32)))
     parts = []
     for _ in range(draw(st.integers(0, 5))):
-        count = draw(st.one_of(st.integers(0, 5), st.integers(200, 600)))
+        count = draw(st.one_of(st.integers(0, 5), st.integers(200, 1300)))
         low = draw(st.integers(0, 300))
         high = draw(st.sampled_from([low, low + 5, low + 400]))
         parts += [frame_event(seed.randbytes(seed.randint(low, high))) for _ in range(count)]
