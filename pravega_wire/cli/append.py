@@ -80,7 +80,7 @@ def COMMAND(
 
         def events() -> AsyncIterator[writing.Keyed]:
             if whole_files:
-                return writing.file_events(files, keys, advance=advance)
+                return writing.file_events(files, keys, large=not transaction, advance=advance)
             sources = opened if given is None else [("standard input", writing.unbuffered(given))]
             return writing.line_events(
                 sources, keys, exact=exact_lines, keep_empty=keep_empty, advance=advance

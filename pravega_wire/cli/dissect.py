@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from pravega_wire.cli.frame import Session, WireCommand, passed
+from pravega_wire.cli.values import os_message
 from pravega_wire.errors import InvalidArgumentError
 
 __all__ = ["COMMAND"]
@@ -69,5 +70,4 @@ def COMMAND(
     except BrokenPipeError:
         raise
     except OSError as error:
-        named = f"{error.filename}: " if error.filename else ""
-        raise InvalidArgumentError(f"{named}{error.strerror or error}") from error
+        raise InvalidArgumentError(os_message(error)) from error

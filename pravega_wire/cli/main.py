@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pravega_wire import __version__
 from pravega_wire.cli.common import Exit, exit_code, flush, let_go, say, show_all, warn
+from pravega_wire.cli.values import os_message
 from pravega_wire.errors import PravegaError
 from pravega_wire.nurseries import first_of
 
@@ -76,8 +77,7 @@ def _main(arguments: list[str]) -> int:
         let_go(sys.stdout)
         return Exit.DONE
     except OSError as error:
-        named = f"{error.filename}: " if error.filename else ""
-        return _failed(session, f"{named}{error.strerror or error}", error, Exit.USAGE)
+        return _failed(session, os_message(error), error, Exit.USAGE)
     except Terminated as ended:
         warn("terminated")
         return 128 + ended.number

@@ -109,8 +109,8 @@ def create(session: Session, names: tuple[str, ...], tags: tuple[str, ...], **ch
 
 @COMMAND.command(
     "alter",
-    help="Change the scaling, the retention or the tags of a stream. What is not named stays as it is. The "
-    "number of segments that it has now is changed by: stream scale.",
+    help="Change the scaling, the retention or the tags of a stream. What is not named stays as it is. With "
+    "--segments the server scales the stream at once: to N segments, or with a rate, to at least N.",
     examples=(
         "pravega-wire stream alter demo/readings --keep-size 10GiB --add-tag raw",
         "pravega-wire stream alter demo/readings --keep-all",

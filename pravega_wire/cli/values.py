@@ -10,8 +10,8 @@ from typing import Final
 from pravega_wire.errors import InvalidArgumentError
 
 __all__ = [
-    "counted", "duration_text", "parse_duration", "parse_size", "parse_time", "short", "size_text",
-    "time_text",
+    "counted", "duration_text", "os_message", "parse_duration", "parse_size", "parse_time", "short",
+    "size_text", "time_text",
 ]  # fmt: skip
 
 _NUMBER: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
@@ -97,6 +97,12 @@ def parse_time(text: str, now: float) -> int:
     if found.tzinfo is None:
         found = found.replace(tzinfo=UTC)
     return int(found.timestamp() * 1000)
+
+
+def os_message(error: OSError) -> str:
+    """Return what an error of the operating system says, after the name of its file."""
+    named = f"{error.filename}: " if error.filename else ""
+    return f"{named}{error.strerror or error}"
 
 
 def counted(count: int, what: str) -> str:

@@ -167,6 +167,20 @@ def test_appending_and_reading(wire: Wire, tmp_path: Path) -> None:
     assert wire.lines("read", "t", "--from", "0=0", "--skip-truncated") == ["one", "two"]
 
 
+def test_files_that_cannot_be_events(wire: Wire, tmp_path: Path) -> None:
+    wire("stream", "create", "t")
+    Path("one").write_bytes(b"\n")
+    wire("append", "t", "one", str(tmp_path), "--whole-files", code=Exit.USAGE)
+    assert f"{tmp_path}: Is a directory; 1 event before it was appended" in wire.error
+    assert wire("read", "t", "--format", "hex") == "0a\n"
+    wire("append", "t", "one", str(tmp_path), "--whole-files", "--transaction", code=Exit.USAGE)
+    Path("large").write_bytes(bytes((8 << 20) + 1))
+    wire("append", "t", "large", "--whole-files", "--transaction", code=Exit.USAGE)
+    assert "error: large: an event of 8388609 bytes is over the limit" in wire.error
+    assert wire("read", "t", "--format", "hex") == "0a\n"
+    assert wire("append", "t", "large", "--whole-files").startswith("1 event, 8388609 bytes appended")
+
+
 def test_times_by_watermarks(wire: Wire) -> None:
     wire("stream", "create", "t")
 

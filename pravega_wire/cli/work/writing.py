@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, Final, Protocol, TextIO, cast
 
 import trio
 
-from pravega_wire.cli.values import counted
+from pravega_wire.cli.values import counted, os_message
 from pravega_wire.errors import InvalidArgumentError
 from pravega_wire.protocol.append import MAX_EVENT_BYTES, too_large
 from pravega_wire.stream.client import PravegaClient
@@ -218,13 +218,23 @@ async def _with_end(source: BinaryIO) -> AsyncIterator[bytes | None]:
 
 
 async def file_events(
-    paths: Sequence[Path], keys: Keys, *, advance: Advance = nothing
+    paths: Sequence[Path], keys: Keys, *, large: bool = True, advance: Advance = nothing
 ) -> AsyncIterator[Keyed]:
-    """Yield an event for each file, with exactly its bytes."""
+    """Yield an event for each file, with exactly its bytes.
+
+    :param paths: the files.
+    :param keys: where routing keys come from.
+    :param large: whether an event may have over 8 MiB, as it may not in a transaction.
+    :param advance: called with the number of bytes that were read.
+    :raises InvalidArgumentError: a file has no key, or is too large.
+    :raises OSError: a file cannot be read.
+    """
     for path in paths:
         data = await trio.to_thread.run_sync(path.read_bytes, abandon_on_cancel=True)
         try:
             event = keys.split(data)
+            if not large and len(event[0]) > MAX_EVENT_BYTES:
+                raise too_large(len(event[0]))
         except InvalidArgumentError as error:
             raise InvalidArgumentError(f"{path}: {error.message}") from error
         yield event
@@ -288,8 +298,9 @@ async def append(
     :param pace: keeps them to a rate.
     :param transaction: make them visible together.
     :param large: accept events over 8 MiB.
-    :raises InvalidArgumentError: an event cannot be written; the events before it are stored, unless they are
-        in a transaction.
+    :raises InvalidArgumentError: an event cannot be written, or the input cannot be read; the events before
+        it are stored, unless they are in a transaction.
+    :raises OSError: the input cannot be read, in a transaction.
     """
     done = Appended()
     if transaction:
@@ -302,11 +313,11 @@ async def append(
     async with opening as writer:
         try:
             await _write(writer, events, pace, done)
-        except InvalidArgumentError as error:
+        except (InvalidArgumentError, OSError) as error:
             await writer.flush()
             raise InvalidArgumentError(
-                f"{error.message}; {counted(done.events, 'event')} before it "
-                f"{'was' if done.events == 1 else 'were'} appended"
+                f"{os_message(error) if isinstance(error, OSError) else error.message}; "
+                f"{counted(done.events, 'event')} before it {'was' if done.events == 1 else 'were'} appended"
             ) from error
     return done
 
