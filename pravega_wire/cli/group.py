@@ -44,7 +44,7 @@ def create(session: Session, name: str, streams: tuple[str, ...], start: str) ->
                 # A stream that does not exist must not leave a group behind.
                 await client.stream_configuration(each)
             return await client.create_reader_group(name, names)
-        cuts = [await points.resolve(client, each, point) for each in names]
+        cuts = [await points.resolve_event(client, each, point) for each in names]
         return await client.create_reader_group(name, cuts)
 
     new = session.call(work)

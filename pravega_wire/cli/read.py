@@ -117,7 +117,7 @@ def COMMAND(
         async def work(client: PravegaClient) -> None:
             stream = client.config.resolve(name)
             if group is not None:
-                begin = None if start is None else await points.resolve(client, stream, first)
+                begin = None if start is None else await points.resolve_event(client, stream, first)
                 await _in_group(client, stream, group, reader, begin, written, None if follow else idle)
                 return
             cut = await points.resolve(client, stream, first)

@@ -254,9 +254,14 @@ def describe(session: Session, name: str, epochs: bool) -> None:
 @click.option(
     "--older-than", type=DURATION, metavar="AGE", help="remove events that are older than 7d, 36h..."
 )
+@click.option(
+    "--bytes", "of_bytes", is_flag=True, help="it is a byte stream: --to is any offset, not only an event's"
+)
 @yes_option
 @passed
-def truncate(session: Session, name: str, to: str | None, older_than: float | None, yes: bool) -> None:
+def truncate(
+    session: Session, name: str, to: str | None, older_than: float | None, of_bytes: bool, yes: bool
+) -> None:
     """See ``help``."""
     if (to is None) == (older_than is None):
         raise InvalidArgumentError("name the new head with --to or with --older-than")
@@ -264,7 +269,7 @@ def truncate(session: Session, name: str, to: str | None, older_than: float | No
     stream = session.resolved.config.resolve(name)
     before = to if to is not None else f"{older_than:g} s ago"
     confirm(f"Remove everything before {before} from stream {stream}?", yes=yes)
-    done = session.call(lambda client: streams.truncate(client, stream, point))
+    done = session.call(lambda client: streams.truncate(client, stream, point, of_bytes=of_bytes))
     session.out.did(f"{size_text(done['removed'])} were removed from stream {stream}", done)
 
 

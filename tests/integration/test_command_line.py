@@ -366,6 +366,27 @@ def test_tables(wire: Wire) -> None:
     wire("table", "delete", "limits", "--yes", code=Exit.NOTHING)
 
 
+def test_typed_offsets_are_those_of_events(wire: Wire) -> None:
+    wire("stream", "create", "t")
+    wire("append", "t", given=b"abc\ndef\nghi\n")
+    wire("group", "create", "g", "t")
+    for words in (
+        ("stream", "truncate", "t", "--to", "0=3", "--yes"),
+        ("group", "create", "other", "t", "--from", "0=12"),
+        ("group", "reset", "g", "--to", "0=9", "--yes"),
+        ("read", "t", "--group", "other", "--from", "0=9"),
+    ):
+        wire(*words, code=Exit.USAGE)
+        assert f"no event of stream {wire.scope}/t begins at offset" in wire.error
+    assert [each["group"] for each in wire.json("group", "list")] == [f"{wire.scope}/g"]
+    wire("group", "reset", "g", "--to", "0=22", "--yes")
+    assert wire("read", "t", "--group", "g", "--limit", "1") == "ghi\n"
+    wire("stream", "truncate", "t", "--to", "0=11", "--yes")
+    assert wire("read", "t") == "def\nghi\n"
+    wire("stream", "truncate", "t", "--to", "0=23", "--yes", "--bytes")
+    assert wire.json("cut", "now", "t", "--head")[0]["positions"] == {"0": 23}
+
+
 def test_a_table_that_is_deleted_while_tables_are_listed(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
     wire("table", "create", "a", "--key-length", "8")
     listed = PravegaClient.list_key_value_tables

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pravega_wire.cli.work.points import Point, resolve
+from pravega_wire.cli.work.points import Point, resolve_event
 from pravega_wire.cli.work.streams import segment_label
 from pravega_wire.errors import InvalidArgumentError, PravegaError, StreamNotFoundError
 from pravega_wire.naming import parse_segment_name
@@ -153,7 +153,7 @@ async def reset(client: PravegaClient, name: ScopedStream, to: Sequence[Point]) 
             await group.reset()
             return list((await group.stream_cuts()).values())
         if len(to) == 1 and to[0].cut is None:
-            cuts = [await resolve(client, stream, to[0]) for stream in group.streams]
+            cuts = [await resolve_event(client, stream, to[0]) for stream in group.streams]
         else:
             cuts = [each.cut for each in to if each.cut is not None]
             if len(cuts) != len(to):

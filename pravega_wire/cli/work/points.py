@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Final, Literal
 
 from pravega_wire.cli.values import parse_time, time_text
-from pravega_wire.errors import InvalidArgumentError
+from pravega_wire.errors import DecodeError, InvalidArgumentError
 from pravega_wire.naming import segment_id
 from pravega_wire.positions import Watermark
 from pravega_wire.stream.client import PravegaClient
-from pravega_wire.types import ScopedStream, StreamCut
+from pravega_wire.types import ScopedStream, SegmentRange, StreamCut
 
-__all__ = ["HELP", "Point", "cut_at", "parse_point", "resolve"]
+__all__ = ["HELP", "Point", "cut_at", "parse_point", "resolve", "resolve_event"]
 
 HELP: Final = (
     "head, tail, time:TIME (where the stream has watermarks), the text of a cut, @FILE with such a text, "
@@ -131,3 +131,40 @@ async def resolve(client: PravegaClient, stream: ScopedStream, point: Point) -> 
                 return head
             # What the watermark points to may have been truncated since.
             return (await client.stream_layout(stream)).join(found, head)
+
+
+async def resolve_event(client: PravegaClient, stream: ScopedStream, point: Point) -> StreamCut:
+    """Return the cut that a position means now. If it was typed as offsets, an event has to begin there.
+
+    A reader that begins in the middle of an event takes its bytes for a header, and waits for the rest of an
+    event that does not exist.
+
+    :param client: the client.
+    :param stream: the stream.
+    :param point: the position.
+    :raises InvalidArgumentError: no event begins at an offset; otherwise as :func:`resolve`.
+    """
+    cut = await resolve(client, stream, point)
+    if point.kind != "offsets":
+        return cut
+    ranges = await client.segment_ranges(stream, cut, await client.tail(stream), on_truncated="skip_to_head")
+    for each in ranges:
+        if cut.positions.get(each.segment_id) == each.start_offset:
+            try:
+                await _read_some(client, each)
+            except (DecodeError, InvalidArgumentError) as error:
+                raise InvalidArgumentError(
+                    f"no event of stream {stream} begins at offset {each.start_offset} of segment "
+                    f"{each.segment_id}; offsets of events are in: pravega-wire read {stream} --json"
+                ) from error
+    return cut
+
+
+async def _read_some(client: PravegaClient, part: SegmentRange) -> None:
+    count = 0
+    async with client.read_ranges([part]) as batches:
+        async for _ in batches:
+            count += 1
+            # What looked like an event at first does not go on with another.
+            if count == 2:
+                return

@@ -10,7 +10,7 @@ from typing import Any
 
 from pravega_wire.checks import INT64_MAX
 from pravega_wire.cli.values import duration_text, size_text
-from pravega_wire.cli.work.points import Point, resolve
+from pravega_wire.cli.work.points import Point, resolve, resolve_event
 from pravega_wire.controller.types import SegmentWithRange
 from pravega_wire.cuts import LayoutSegment, StreamLayout
 from pravega_wire.errors import InvalidArgumentError, StreamNotFoundError
@@ -306,9 +306,17 @@ async def scale(client: PravegaClient, stream: ScopedStream, count: int) -> Mapp
     }
 
 
-async def truncate(client: PravegaClient, stream: ScopedStream, point: Point) -> dict[str, Any]:
-    """Truncate a stream at a position, and return what was removed."""
-    cut = await resolve(client, stream, point)
+async def truncate(
+    client: PravegaClient, stream: ScopedStream, point: Point, *, of_bytes: bool = False
+) -> dict[str, Any]:
+    """Truncate a stream at a position, and return what was removed.
+
+    :param client: the client.
+    :param stream: the stream.
+    :param point: the position.
+    :param of_bytes: whether it is a byte stream: otherwise, an event has to begin at the position.
+    """
+    cut = await (resolve if of_bytes else resolve_event)(client, stream, point)
     head = await client.head(stream)
     removed = await removed_bytes(client, stream, head, cut)
     if removed:
