@@ -21,6 +21,7 @@ from pravega_wire.cli.settings import FILE_VARIABLE, PROFILE_VARIABLE, Resolved,
 from pravega_wire.cli.values import parse_duration, parse_size, parse_time
 from pravega_wire.config import SETTINGS, PravegaConfig
 from pravega_wire.errors import InvalidArgumentError, PravegaError
+from pravega_wire.naming import validate_user_name
 from pravega_wire.stream.client import PravegaClient, open_client
 
 __all__ = [
@@ -135,9 +136,14 @@ class Named(click.ParamType):  # type: ignore[type-arg]  # not generic before 8.
         self.name = kind
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Check that something is named; the client says what else a name must be."""
+        """Check that something is named; the client says what else the name of a stream must be."""
         if not value or value.endswith("/"):
             self.fail(f"the name of the {self.name} is empty", param, ctx)
+        if self.name != "stream":
+            try:
+                validate_user_name(self.name, value.rpartition("/")[2])
+            except InvalidArgumentError as error:
+                self.fail(error.message, param, ctx)
         return value
 
     def shell_complete(

@@ -19,6 +19,7 @@ from pravega_wire.cli.output import is_terminal
 from pravega_wire.cli.values import counted
 from pravega_wire.cli.work import points, reading
 from pravega_wire.errors import InvalidArgumentError
+from pravega_wire.naming import validate_user_name
 from pravega_wire.stream.client import PravegaClient
 from pravega_wire.types import ScopedStream, StreamCut
 
@@ -107,6 +108,9 @@ def COMMAND(
         raise InvalidArgumentError("--reader needs --group")
     if group is not None and (end is not None or skip_truncated):
         raise InvalidArgumentError("--to and --skip-truncated do not go with --group")
+    if reader:
+        # Before a group is created.
+        validate_user_name("reader", reader)
     chosen = _format(format_, output, as_json=session.out.as_json)
     first = points.parse_point(start or "head")
     last = None if end is None else points.parse_point(end)

@@ -42,7 +42,13 @@ def list_(session: Session, name: str, completed: bool) -> None:
     """See ``help``."""
     stream = session.resolved.config.resolve(name)
     if completed:
-        outcomes = session.call(lambda client: client.completed_transactions(stream))
+
+        async def look(client: PravegaClient) -> dict[UUID, TxnStatus]:
+            # The controller's list of a stream that does not exist is empty.
+            await client.stream_configuration(stream)
+            return await client.completed_transactions(stream)
+
+        outcomes = session.call(look)
         session.out.rows(
             [{"transaction": str(each), "status": status} for each, status in outcomes.items()],
             [Column("transaction", "TRANSACTION"), Column("status", "STATUS")],

@@ -596,6 +596,9 @@ def test_mistakes_say_what_to_do_and_leave_nothing_behind(wire: Wire) -> None:
     wire("stream", "create", "t")
     wire("append", "t", given=b"one\ntwo\n")
     wire("group", "create", "g", "t", "nowhere", code=Exit.NOTHING)
+    wire("read", "t", "--group", "g", "--reader", "a reader", code=Exit.USAGE)
+    assert "the reader name 'a reader' has illegal characters" in wire.error
+    wire("txn", "list", "nowhere", "--completed", code=Exit.NOTHING)
     wire("read", "nowhere", "--group", "g", code=Exit.NOTHING)
     assert wire.error == f"error: stream {wire.scope}/nowhere does not exist\n"
     assert wire.json("group", "list") == []

@@ -308,6 +308,8 @@ def test_profiles_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str])
             "'x' is not a valid integer (try: pravega-wire stream scale --help)",
         ),
         (["stream", "create", "s/t", "--keep-time", "soon"], "'soon' is not a length of time"),
+        (["group", "describe", "s/a b"], "the group name 'a b' has illegal characters"),
+        (["table", "get", "s/a_b", "k"], "the table name 'a_b' has illegal characters"),
         (["read"], "Missing argument 'STREAM' (try: pravega-wire read --help)"),
         (["read", "s/t", "--from"], "'--from' requires an argument (try: pravega-wire read --help)"),
         (["stream", "create", "s/t", "--keep-size", "9" * 400], "is too large: the largest size is"),
