@@ -318,8 +318,9 @@ class WriterBase(Handle):
             return (self._portal.within(timeout, writing, events, keys),)
         one_key = keys if isinstance(keys, str) else None
         feed = Feed(events, None if keys is None or one_key is not None else keys, one_key)
-        feeding = Named(self._twin.write_events, self._outbox.writing(feed.write_to))
-        return tuple(self._portal.within(timeout, feeding, self._twin.write_events))
+        feeding = Named(self._twin.write_events, self._outbox.after(feed.write_to))
+        # The iterable may write to this writer too, and other threads may while it blocks.
+        return tuple(self._portal.within(timeout, feeding, self._outbox.writing(self._twin.write_events)))
 
 
 class RoutedWriterBase(WriterBase):

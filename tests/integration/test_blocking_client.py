@@ -329,6 +329,25 @@ def test_a_source_that_blocks_holds_nobody_up(config: PravegaConfig) -> None:
         assert all_events(client, "s") == [b"one", b"two"]
 
 
+def test_a_source_may_write_to_the_same_writer(config: PravegaConfig) -> None:
+    """And so may other threads, while the source blocks."""
+    with open_client(config) as client:
+        client.create_stream("s", 1)
+        with client.event_writer("s") as writer:
+
+            def source() -> Iterator[bytes]:
+                yield b"1"
+                writer.write_event(b"2").wait(timeout=20)
+                writer.write_events(iter([b"3"]), timeout=20).wait(timeout=20)
+                writer.write_batch([b"4"], timeout=20)
+                writer.flush(timeout=20)
+                in_a_thread(lambda: writer.write_event(b"5").wait(timeout=20)).result(60)
+                yield b"6"
+
+            writer.write_events(source())
+        assert sorted(all_events(client, "s")) == [b"%d" % number for number in range(1, 7)]
+
+
 def test_what_a_source_gave_before_it_raised_is_stored(config: PravegaConfig) -> None:
     def failing(count: int) -> Iterator[bytes]:
         yield from (b"%d" % number for number in range(count))
