@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable
@@ -339,6 +340,8 @@ class Held(Generic[R]):
 
         :param failed: whether the block was left by an exception, which propagates whatever happens here.
         """
+        if self._portal.gone:
+            return
         self.begin_leaving(failed=failed)
         try:
             _patiently(self.left)
@@ -445,16 +448,26 @@ class Portal:
         """Whether the portal's thread is running."""
         return self._thread.is_alive()
 
+    @property
+    def gone(self) -> bool:
+        """Whether the portal's thread can do nothing any more, so that nothing may wait for it.
+
+        A forked process does not have the thread, and when the interpreter exits, it is stopped where it is.
+        """
+        return os.getpid() != self._pid or sys.is_finalizing()
+
     def check(self) -> None:
         """Check that the calling thread and process may use the portal.
 
-        :raises ClosedError: this process is a fork of the portal's process.
+        :raises ClosedError: this process is a fork of the portal's process, or the interpreter exits.
         :raises InvalidArgumentError: this is the portal's own thread.
         """
         if os.getpid() != self._pid:
             raise ClosedError(
                 "this client belongs to the parent process and cannot be used after a fork: open another one"
             )
+        if self.gone:
+            raise ClosedError("the client has ended, because the interpreter exits")
         if threading.current_thread() is self._thread:
             raise InvalidArgumentError("the blocking client was called from its own background thread")
 
@@ -595,6 +608,8 @@ class Portal:
 
         :param but: the context manager to keep.
         """
+        if self.gone:
+            return
         self.call(self.refuse_more)
         failure: Exception | None = None
         for held in reversed(list(self._held)):
@@ -615,7 +630,7 @@ class Portal:
 
     def close(self) -> None:
         """End the thread. Calls that have not ended raise :class:`ClosedError`."""
-        if os.getpid() != self._pid or self._stop is None:
+        if self.gone or self._stop is None:
             return
         self.open = False
         try:
@@ -672,7 +687,12 @@ class Line:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> None:
-        """End the calls of other threads with :class:`ClosedError`, then call the function."""
+        """End the calls of other threads with :class:`ClosedError`, then call the function.
+
+        In a fork, and when the interpreter exits, this does nothing.
+        """
+        if self.portal.gone:
+            return
         # The function's name and owner are for the error of a call that does not finish in time.
         self.portal.carry_out(self, timeout, Named(function, self.closing), function, *args, **kwargs)
 
@@ -683,7 +703,12 @@ class Line:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> None:
-        """Call the function, which lets the calls of other threads end. Then end those that have not."""
+        """Call the function, which lets the calls of other threads end. Then end those that have not.
+
+        In a fork, and when the interpreter exits, this does nothing.
+        """
+        if self.portal.gone:
+            return
         self.portal.carry_out(self, timeout, Named(function, self.finishing), function, *args, **kwargs)
 
     async def closing(self, function: Callable[..., Awaitable[None]], *args: Any, **kwargs: Any) -> None:

@@ -927,6 +927,57 @@ def test_ctrl_c(config: PravegaConfig, what: str) -> None:
     assert took < 5
 
 
+LEFT_OPEN = """
+import sys
+from pravega_wire import sync
+from tests.integration.test_blocking_client import config_of
+
+opened = sync.open_client(config_of(sys.argv[1:]))
+client = opened.__enter__()
+writer = client.event_writer("s").__enter__()
+writer.write_event(b"1").wait()
+found = iter(client.read_events("s"))
+assert list(next(found)) == [b"1"]
+
+def suspended():
+    with client.event_writer("s") as other:
+        other.write_event(b"2").wait()
+        yield
+
+generator = suspended()
+next(generator)
+"""
+
+IN_A_FORK = """
+import os, sys
+from pravega_wire import sync
+from tests.integration.test_blocking_client import config_of
+
+with sync.open_client(config_of(sys.argv[1:])) as client:
+    client.create_reader_group("fork", ["s"])
+    with client.event_writer("s") as writer, client.reader_group("fork") as group, group.reader("one"):
+        child = os.fork()
+        if child == 0:
+            sys.exit(7)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        writer.write_event(b"1").wait()
+"""
+
+
+def config_of(arguments: list[str]) -> PravegaConfig:
+    return PravegaConfig.from_defaults(controller_uri=arguments[0], scope=arguments[1], env={})
+
+
+@pytest.mark.parametrize("program", [LEFT_OPEN, IN_A_FORK], ids=["at exit", "in a fork"])
+def test_blocks_that_end_without_the_clients_thread(config: PravegaConfig, program: str) -> None:
+    with open_client(config) as client:
+        client.create_stream("s", 1)
+    assert isinstance(config.controller_uri, str)
+    command = [sys.executable, "-c", program, config.controller_uri, str(config.default_scope)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 # --- single events --------------------------------------------------------------------------------
 
 
