@@ -22,7 +22,7 @@ import trio
 
 from pravega_wire.checks import check_serializer
 from pravega_wire.controller.types import TxnStatus
-from pravega_wire.errors import ClosedError, InvalidArgumentError, PravegaError
+from pravega_wire.errors import ClosedError, ConcurrentUseError, InvalidArgumentError, PravegaError
 from pravega_wire.event_time import WatermarkAssigner
 from pravega_wire.hashing import routing_key_position
 from pravega_wire.metrics import WriterMetrics
@@ -102,6 +102,28 @@ def listed(argument: Any) -> Any:
     if isinstance(argument, Iterable) and not isinstance(argument, str | bytes | Mapping | Sequence):
         return list(argument)
     return argument
+
+
+class _OneThread(Iterator[T]):
+    """An iterator that only one thread may be in.
+
+    :param items: a generator, which Python itself protects, by a plain ValueError.
+    """
+
+    def __init__(self, items: Generator[T, None, None]) -> None:
+        self._items = items
+
+    def __next__(self) -> T:
+        try:
+            return next(self._items)
+        except ValueError as error:
+            if str(error) != "generator already executing":
+                raise
+            raise ConcurrentUseError("another thread is reading with this iterator") from None
+
+    def close(self) -> None:
+        """Release what the iterator uses."""
+        self._items.close()
 
 
 def blocking(line: Line, items: Any) -> Generator[Any, None, None]:
@@ -443,6 +465,9 @@ class EventBatchesBase(Closable):
     """The base of readers of ranges."""
 
     def __iter__(self) -> Iterator[EventBatch]:
+        return _OneThread(self._each())
+
+    def _each(self) -> Generator[EventBatch, None, None]:
         while (batch := self.next_batch()) is not None:  # type: ignore[attr-defined]  # made from the twin's
             yield batch
 
@@ -451,6 +476,9 @@ class RangesReaderBase(Closable):
     """The base of readers of several ranges."""
 
     def __iter__(self) -> Iterator[SegmentEvents]:
+        return _OneThread(self._each())
+
+    def _each(self) -> Generator[SegmentEvents, None, None]:
         while (batch := self.next_batch()) is not None:  # type: ignore[attr-defined]  # made from the twin's
             yield batch
 

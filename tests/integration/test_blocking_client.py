@@ -9,7 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from pravega_wire import (
 from pravega_wire.controller.types import KeyValueTableConfiguration
 from pravega_wire.errors import (
     ClosedError,
+    ConcurrentUseError,
     InvalidArgumentError,
     PravegaTimeoutError,
     StreamSealedError,
@@ -925,6 +926,19 @@ def test_ctrl_c(config: PravegaConfig, what: str) -> None:
         assert process.wait(60) == 0
     # One second is the promise; the machine may be busy.
     assert took < 5
+
+
+def test_an_iterator_is_for_one_thread(paused: tuple[PravegaClient, FaultProxy]) -> None:
+    client, proxy = paused
+    with client.event_writer("s") as writer:
+        writer.write_event(b"1")
+    found = iter(client.read_events("s"))
+    proxy.pause()
+    both = [in_a_thread(lambda: list(next(found))) for _ in range(2)]
+    done, waiting = wait(both, 60, FIRST_COMPLETED)
+    assert [type(each.exception()) for each in done] == [ConcurrentUseError]
+    proxy.resume()
+    assert [each.result(60) for each in waiting] == [[b"1"]]
 
 
 LEFT_OPEN = """
