@@ -22,7 +22,7 @@ from spark_adapter.clients import HeldClient
 from spark_adapter.options import check_end, columns_of, config_options, encode_ranges, schema_of
 from spark_adapter.planning import ranges_to_read
 from spark_adapter.surviving import surviving
-from spark_adapter.versions import check_context, needs_data_sources
+from spark_adapter.versions import check_context, is_connect, needs_data_sources
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -162,6 +162,10 @@ def read_rdd(
 def register(spark: SparkSession) -> None:
     """Register the format ``pravega`` in a Spark session. Calling it again has no effect.
 
+    It also makes the session the active one of the calling thread, because Spark looks a format up there:
+    call it in each thread that writes by format name, and for each further session
+    (``spark.newSession()``).
+
     Example::
 
         from spark_adapter import register
@@ -175,6 +179,9 @@ def register(spark: SparkSession) -> None:
     needs_data_sources('format "pravega"')
     from spark_adapter.datasource import PravegaDataSource
 
+    if not is_connect(spark):
+        # Spark looks a format up in the thread's active session, not in this one. This makes it active.
+        spark.createDataFrame([], "none int")
     spark.dataSource.register(PravegaDataSource)
 
 

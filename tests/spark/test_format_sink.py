@@ -8,6 +8,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -43,6 +44,25 @@ def options(spark: SparkSession, config: PravegaConfig, stream: str, ledger: str
     """Options of a write to the test's stream, with its ledger."""
     register(spark)
     return {**config_options(config), "stream": stream, "ledger_stream": ledger, "routing_key_col": "key"}
+
+
+def test_a_thread_and_a_further_session_find_the_format(
+    spark: SparkSession, client: PravegaClient, options: dict[str, str], stream: str
+) -> None:
+    """Spark looks a format up in the active session of the thread."""
+    frame = frame_of(spark, 0)
+
+    def write() -> int:
+        register(spark)
+        frame.write.format("pravega").options(**options).mode("append").save()
+        other = spark.newSession()
+        register(other)
+        reader = other.read.format("pravega").option("controller", options["controller"])
+        return int(reader.option("stream", f"spark/{stream}").load().count())
+
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(write).result() == len(rows_of(0))
+    assert_exactly(client, stream, [0])
 
 
 class Source:
