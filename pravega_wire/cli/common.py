@@ -13,6 +13,7 @@ from pravega_wire.errors import (
     ArchiveError,
     AuthenticationError,
     CaptureError,
+    CorruptedStateError,
     DecodeError,
     FencedError,
     HostNotFoundError,
@@ -80,6 +81,7 @@ _FINAL: Final = (
     MissingExtraError,
     CaptureError,
     DecodeError,
+    CorruptedStateError,
     # what is there does not permit it
     StreamSealedError,
     ScopeNotEmptyError,

@@ -69,8 +69,9 @@ def COMMAND(
 
     async def work(client: PravegaClient) -> None:
         config = client.config
-        streams = [config.resolve(each) for each in names]
-        groups = [config.resolve(each) for each in group_names]
+        # The rates of what is named twice would be those since its first mention.
+        streams = [*dict.fromkeys(config.resolve(each) for each in names)]
+        groups = [*dict.fromkeys(config.resolve(each) for each in group_names)]
         if not names:
             streams = sorted(await client.list_streams())
             groups = groups or sorted(await client.list_reader_groups())

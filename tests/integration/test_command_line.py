@@ -402,6 +402,8 @@ def test_watching_and_drawing(wire: Wire) -> None:
     wire("stream", "create", "t", "--segments", "2")
     wire("append", "t", given=b"x\n" * 10)
     wire("group", "create", "g", "t")
+    (once,) = wire.json("top", "t", f"{wire.scope}/t", "--group", "g", "--group", "g", "--count", "1")
+    assert [len(once[each]) for each in ("streams", "groups")] == [1, 1]
     first, second = wire.json("top", "--interval", "100ms", "--count", "2")
     assert first["streams"] == [
         {"stream": f"{wire.scope}/t", "segments": 2, "bytes_per_second": None, "error": None}

@@ -63,6 +63,7 @@ from pravega_wire.errors import (
     ArchiveMismatchError,
     AuthenticationError,
     ConnectError,
+    CorruptedStateError,
     DecodeError,
     HostNotFoundError,
     InvalidArgumentError,
@@ -438,6 +439,7 @@ def test_more_exit_codes() -> None:
         ArchiveDamagedError("x", path=""),
         ArchiveMismatchError("x", path=""),
     ]
+    final += [CorruptedStateError("x")]
     final += [AuthenticationError("x"), TlsError("x"), WrongProtocolError("x"), HostNotFoundError("x")]
     assert {exit_code(each) for each in final} == {Exit.USAGE}
     assert not any(each.retriable for each in final)
