@@ -136,11 +136,14 @@ def _well_known(name: str) -> descriptor_pb2.FileDescriptorProto:
     """
     from google.protobuf import (  # noqa: F401  # importing them adds them to the pool
         any_pb2,
+        api_pb2,
         duration_pb2,
         empty_pb2,
         field_mask_pb2,
+        source_context_pb2,
         struct_pb2,
         timestamp_pb2,
+        type_pb2,
         wrappers_pb2,
     )
 

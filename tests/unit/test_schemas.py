@@ -620,6 +620,14 @@ def test_imported_files_come_first_or_with_protobuf() -> None:
     }
 
 
+@pytest.mark.parametrize("name", ["any", "api", "descriptor", "source_context", "type"])
+def test_files_that_protobuf_brings(name: str) -> None:
+    file = descriptor_pb2.FileDescriptorProto(name="one.proto", syntax="proto3")
+    file.dependency.append(f"google/protobuf/{name}.proto")
+    file.message_type.add(name="One")
+    assert ProtobufSchema.from_files("One", file_set(file)).info.type == "One"
+
+
 def file_set(*files: descriptor_pb2.FileDescriptorProto) -> bytes:
     return descriptor_pb2.FileDescriptorSet(file=files).SerializeToString()
 
