@@ -222,7 +222,8 @@ OPTIONS = (
     Option(
         "routing_key_col",
         "`routing_key` if there is such a column",
-        "string column with the routing key; a null means no routing key",
+        "string column with the routing key; a null means no routing key. As in Spark, names of columns may "
+        "differ in upper and lower case",
         uses=WRITES,
     ),
     Option(

@@ -21,6 +21,7 @@ from pyspark.sql.types import (
     MapType,
     NullType,
     StringType,
+    StructField,
     StructType,
     TimestampNTZType,
     TimestampType,
@@ -210,33 +211,34 @@ class Columns:
         return cls(event, value_format, given.get("routing_key_col"), given.get("event_time_col"))
 
     def of(self, schema: StructType) -> Columns:
-        """Check the columns against a DataFrame's schema.
+        """Check the columns against a DataFrame's schema, and return their names there.
 
-        The result has the default for the routing key: the column ``routing_key`` if it exists and no other
-        is named.
-
-        If no column with a routing key is named, the column ``routing_key`` is used if it exists.
+        As in Spark, a name may differ in upper and lower case. If no column with a routing key is named, the
+        column ``routing_key`` is used if it exists.
 
         :raises InvalidArgumentError: a column is missing or has the wrong type.
         """
+        event = self.event
         if self.value_format == "json":
-            _require_json(schema, self.event)
+            _require_json(schema, event)
+            if event is not None:
+                event = _field(schema, "event_col", event).name
         else:
-            assert self.event is not None
+            assert event is not None
             kinds: dict[ValueFormat | None, tuple[type[DataType], ...]] = {
                 None: (BinaryType, StringType),
                 "binary": (BinaryType,),
                 "string": (StringType,),
             }
-            _require(schema, "event_col", self.event, *kinds[self.value_format])
-        key = self.key
-        if key is None and KEY in schema.fieldNames():
+            event = _require(schema, "event_col", event, *kinds[self.value_format])
+        key, event_time = self.key, self.time
+        if key is None and _called(schema, KEY):
             key = KEY
         if key is not None:
-            _require(schema, "routing_key_col", key, StringType)
-        if self.time is not None:
-            _require(schema, "event_time_col", self.time, TimestampType, IntegralType)
-        return Columns(self.event, self.value_format, key, self.time)
+            key = _require(schema, "routing_key_col", key, StringType)
+        if event_time is not None:
+            event_time = _require(schema, "event_time_col", event_time, TimestampType, IntegralType)
+        return Columns(event, self.value_format, key, event_time)
 
     def project(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Return batches with the columns of events.
@@ -277,13 +279,16 @@ def _milliseconds(column: pa.Array) -> pa.Array:
     return column.cast(pa.int64())
 
 
-def _require(schema: StructType, option: str, column: str, *kinds: type[DataType]) -> None:
-    found = _field(schema, option, column).dataType
+def _require(schema: StructType, option: str, column: str, *kinds: type[DataType]) -> str:
+    """Return the name of a column in a schema, if it has one of these types."""
+    field = _field(schema, option, column)
+    found = field.dataType
     if not isinstance(found, kinds):
         wanted = " or ".join(_NAMES[kind] for kind in kinds)
         raise InvalidArgumentError(
             f"option {option!r}: column {column!r} has type {found.simpleString()}, not {wanted}"
         )
+    return str(field.name)
 
 
 _NAMES: dict[Any, str] = {
@@ -294,8 +299,14 @@ _NAMES: dict[Any, str] = {
 }
 
 
-def _field(schema: StructType, option: str, column: str) -> Any:
-    found = [field for field in schema.fields if field.name == column]
+def _called(schema: StructType, column: str) -> list[StructField]:
+    """Return the columns with exactly this name, or if there is none, those that differ only in case."""
+    exact = [field for field in schema.fields if field.name == column]
+    return exact or [field for field in schema.fields if field.name.lower() == column.lower()]
+
+
+def _field(schema: StructType, option: str, column: str) -> StructField:
+    found = _called(schema, column)
     if len(found) != 1:
         many = "there is no column" if not found else "there are several columns"
         raise InvalidArgumentError(

@@ -211,6 +211,21 @@ def test_columns_of_a_batch() -> None:
     assert found.to_pydict() == {"event": ["a", "b"], "routing_key": ["x", None], "event_time_ms": [-1, 1]}
 
 
+def test_columns_may_differ_in_case_as_in_spark() -> None:
+    given = schema("Event string, Routing_Key string, At timestamp")
+    assert Columns("event", None, None, "at").of(given) == Columns("Event", None, "Routing_Key", "At")
+    assert Columns("AT", "json", None, None).of(given) == Columns("At", "json", "Routing_Key", None)
+    both = schema("event string, EVENT string, ROUTING_KEY string, Routing_key string")
+    assert Columns("EVENT", None, "ROUTING_KEY", None).of(both) == Columns("EVENT", None, "ROUTING_KEY", None)
+    with pytest.raises(
+        InvalidArgumentError, match=r"there are several columns 'Event'; the columns are even"
+    ):
+        Columns("Event", None, "ROUTING_KEY", None).of(both)
+    # Not the wrong one by chance, and not silently none.
+    with pytest.raises(InvalidArgumentError, match="there are several columns 'routing_key'"):
+        Columns("event", None, None, None).of(both)
+
+
 # --- JSON -----------------------------------------------------------------------------------------
 
 
