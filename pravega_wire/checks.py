@@ -168,28 +168,35 @@ def check_payload(what: str, data: object) -> bytes:
     :param data: the result of the serializer.
     :raises EncodeError: it is neither bytes nor another buffer.
     """
+    found = _bytes_of(data)
+    if found is None:
+        raise EncodeError(
+            f"{what} must be serialized to bytes, but its serializer returned {type(data).__name__}"
+        )
+    return found
+
+
+def check_buffer(data: object, what: str = "a payload") -> bytes:
+    """Return an argument as bytes.
+
+    :param data: by default a payload that is to be deserialized.
+    :param what: what it is, for the message.
+    :raises ArgumentTypeError: it is neither bytes nor another buffer.
+    """
+    found = _bytes_of(data)
+    if found is None:
+        raise ArgumentTypeError(f"{what} must be bytes, not {type(data).__name__}")
+    return found
+
+
+def _bytes_of(data: object) -> bytes | None:
+    """Return the bytes of a buffer, or None for anything else: ``bytes(5)`` would be five zeros."""
     if type(data) is bytes:
         return data
     try:
         return memoryview(data).tobytes()  # type: ignore[arg-type]
     except TypeError:
-        raise EncodeError(
-            f"{what} must be serialized to bytes, but its serializer returned {type(data).__name__}"
-        ) from None
-
-
-def check_buffer(payload: object) -> bytes:
-    """Return a payload that is to be deserialized as bytes.
-
-    :raises ArgumentTypeError: it is neither bytes nor another buffer.
-    """
-    if type(payload) is bytes:
-        return payload
-    try:
-        # bytes(5) would be five zeros.
-        return memoryview(payload).tobytes()  # type: ignore[arg-type]
-    except TypeError:
-        raise ArgumentTypeError(f"a payload must be bytes, not {type(payload).__name__}") from None
+        return None
 
 
 def check_event_time(name: str, value: object) -> int:

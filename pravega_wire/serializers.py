@@ -26,7 +26,6 @@ from typing import Any, Final, Generic, Literal, Protocol, TypeVar, get_args
 
 from pravega_wire.checks import check_buffer
 from pravega_wire.errors import (
-    ArgumentTypeError,
     DecodeError,
     EncodeError,
     InvalidArgumentError,
@@ -114,13 +113,7 @@ class BytesSerializer:
 
         :raises ArgumentTypeError: the value is neither bytes nor another buffer.
         """
-        if type(value) is bytes:
-            return value
-        try:
-            # bytes(5) would be five zeros.
-            return memoryview(value).tobytes()
-        except TypeError:
-            raise ArgumentTypeError(f"a value must be bytes, not {type(value).__name__}") from None
+        return check_buffer(value, "a value")
 
     def deserialize(self, payload: bytes) -> bytes:
         """Return the same bytes."""

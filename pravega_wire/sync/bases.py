@@ -126,6 +126,12 @@ class _OneThread(Iterator[T]):
         self._items.close()
 
 
+def _each(next_item: Callable[[], T | None]) -> Generator[T, None, None]:
+    """Iterate over what a function returns, up to None."""
+    while (item := next_item()) is not None:
+        yield item
+
+
 def blocking(line: Line, items: Any) -> Generator[Any, None, None]:
     """Iterate over an async generator from this thread."""
     try:
@@ -465,22 +471,14 @@ class EventBatchesBase(Closable):
     """The base of readers of ranges."""
 
     def __iter__(self) -> Iterator[EventBatch]:
-        return _OneThread(self._each())
-
-    def _each(self) -> Generator[EventBatch, None, None]:
-        while (batch := self.next_batch()) is not None:  # type: ignore[attr-defined]  # made from the twin's
-            yield batch
+        return _OneThread(_each(self.next_batch))  # type: ignore[attr-defined]  # made from the twin's
 
 
 class RangesReaderBase(Closable):
     """The base of readers of several ranges."""
 
     def __iter__(self) -> Iterator[SegmentEvents]:
-        return _OneThread(self._each())
-
-    def _each(self) -> Generator[SegmentEvents, None, None]:
-        while (batch := self.next_batch()) is not None:  # type: ignore[attr-defined]  # made from the twin's
-            yield batch
+        return _OneThread(_each(self.next_batch))  # type: ignore[attr-defined]  # made from the twin's
 
 
 class RevisionReaderBase(Closable, Generic[T]):
