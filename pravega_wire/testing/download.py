@@ -5,10 +5,8 @@ An interrupted download is resumed.
 
 from __future__ import annotations
 
-import ast
 import os
 import ssl
-import subprocess
 import sys
 import threading
 import time
@@ -17,14 +15,13 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
 from hashlib import file_digest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from pravega_wire.errors import ServerStartError
-from pravega_wire.testing.maven import VARIABLE, Jar, MavenProxy, Repository
+from pravega_wire.testing.maven import VARIABLE, Jar, Repository
 
 if TYPE_CHECKING:
     import urllib3
@@ -36,7 +33,6 @@ _TRIES = 4
 _PAUSE_SECONDS = 0.5
 _CHUNK = 1 << 16
 _CONNECT_SECONDS, _READ_SECONDS = 20.0, 60.0
-_TRUSTED_BY = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT")
 
 
 def say(text: str) -> None:
@@ -56,94 +52,43 @@ def sha256_of(path: Path) -> str | None:
 # --- the machine's settings ----------------------------------------------------------------------
 
 
-@lru_cache(maxsize=1)
-def _pip_settings() -> dict[str, str]:
-    """Return pip's configuration, as pip reads it; empty without pip."""
-    try:
-        shown = subprocess.run(
-            [sys.executable, "-m", "pip", "--disable-pip-version-check", "config", "list"],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return {}
-    found: dict[str, str] = {}
-    for line in shown.stdout.splitlines():
-        name, separator, value = line.partition("=")
-        section, _, key = name.partition(".")
-        if separator and section in ("global", "install", "download"):
-            try:
-                found.setdefault(key, str(ast.literal_eval(value)))
-            except (SyntaxError, ValueError):
-                continue
-    return found
-
-
-@dataclass(slots=True)
-class _Trust:
-    """The trusted certificate authorities.
-
-    :ivar context: TLS context with the authorities.
-    :ivar unusable: descriptions of settings that do not name a readable file of certificates.
-    """
-
-    context: ssl.SSLContext
-    unusable: list[str] = field(default_factory=list)
-
-
-def _trust() -> _Trust:
-    """Return the system's certificate authorities together with those that the usual variables name.
-
-    Trusting all of them is safe, because the checksums decide whether a file is the right one.
-    """
+def _trusted() -> ssl.SSLContext:
+    """Return the system's certificate authorities, and those of certifi for a machine without a store."""
     import certifi
     import truststore
 
-    trust = _Trust(truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
-    places = [(certifi.where(), "certifi")]  # for a machine without a store, as pip does
-    places += [(os.environ[name], name) for name in _TRUSTED_BY if os.environ.get(name)]
-    if cert := _pip_settings().get("cert"):
-        places.append((cert, "pip's setting global.cert"))
-    for place, source in places:
-        path = Path(place).expanduser()
-        try:
-            if path.is_dir():
-                trust.context.load_verify_locations(capath=path)
-            else:
-                trust.context.load_verify_locations(cafile=path)
-        except OSError as error:  # ssl.SSLError is one
-            trust.unusable.append(f"{source}={place} cannot be used: {error}")
-    return trust
+    context: ssl.SSLContext = truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(cafile=certifi.where())
+    return context
 
 
-def _proxy_of(url: str, of_maven: Sequence[MavenProxy]) -> tuple[MavenProxy, str] | None:
-    """Return the proxy for an address and the source that names it: the environment, pip or Maven's
-    settings."""
+@dataclass(frozen=True, slots=True)
+class _Proxy:
+    """An HTTP proxy.
+
+    :ivar url: its address, without an account.
+    :ivar source: the variable that names it, for messages.
+    :ivar account: ``name:password``, or None.
+    """
+
+    url: str
+    source: str
+    account: str | None = field(default=None, repr=False)
+
+
+def _proxy_for(url: str) -> _Proxy | None:
+    """Return the proxy that the environment names for an address, or None."""
     parts = urlsplit(url)
     host = parts.hostname or ""
-    by_scheme = urllib.request.getproxies()
-    named: tuple[str, str] | None = None
-    if urllib.request.proxy_bypass(host):
+    named = urllib.request.getproxies()
+    scheme = next((each for each in (parts.scheme, "all") if named.get(each)), None)
+    if scheme is None or urllib.request.proxy_bypass(host):
         return None
-    for scheme in (parts.scheme, "all"):
-        if by_scheme.get(scheme):
-            named = by_scheme[scheme], f"{scheme.upper()}_PROXY"
-            break
-    else:
-        if os.environ.get("PIP_PROXY"):
-            named = os.environ["PIP_PROXY"], "PIP_PROXY"
-        elif _pip_settings().get("proxy"):
-            named = _pip_settings()["proxy"], "pip's setting global.proxy"
-    if named is None:
-        found = next((each for each in of_maven if each.serves(host)), None)
-        return None if found is None else (found, "Maven's settings")
-    address, source = named
-    address = address if "://" in address else f"http://{address}"
+    source = f"{scheme.upper()}_PROXY"
+    address = named[scheme] if "://" in named[scheme] else f"http://{named[scheme]}"
     try:
-        account = urlsplit(address)
-        usable = account.scheme in ("http", "https") and bool(account.hostname) and account.port != 0
+        proxy = urlsplit(address)
+        usable = proxy.scheme in ("http", "https") and bool(proxy.hostname) and proxy.port != 0
     except ValueError:
         usable = False
     if not usable:
@@ -151,12 +96,11 @@ def _proxy_of(url: str, of_maven: Sequence[MavenProxy]) -> tuple[MavenProxy, str
             f"{source} is not the address of an HTTP proxy (http://host:port), so the server's jars cannot "
             f"be downloaded: correct it, or set NO_PROXY={host} if {host} can be reached without a proxy"
         )
-    plain = account._replace(
-        netloc=account.netloc.rpartition("@")[2], path="", query="", fragment=""
-    ).geturl()
-    if account.username is None:
-        return MavenProxy(plain), source
-    return MavenProxy(plain, "", unquote(account.username), unquote(account.password or "")), source
+    plain = proxy._replace(netloc=proxy.netloc.rpartition("@")[2], path="", query="", fragment="")
+    account = None
+    if proxy.username is not None:
+        account = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
+    return _Proxy(plain.geturl(), source, account)
 
 
 # --- one file ------------------------------------------------------------------------------------
@@ -173,7 +117,7 @@ class _StoppedError(Exception):
 class _Transfer:
     """All downloads of one call of :func:`download`."""
 
-    def __init__(self, directory: Path, repository: Repository, proxies: Sequence[MavenProxy]) -> None:
+    def __init__(self, directory: Path, repository: Repository) -> None:
         import urllib3
 
         self.directory = directory
@@ -183,27 +127,23 @@ class _Transfer:
         self._guard = threading.Lock()
         self._stopped = threading.Event()
         self._open: set[urllib3.BaseHTTPResponse] = set()
-        self._trust = _trust()
-        found = _proxy_of(repository.url, proxies)
-        self.proxy_source = None if found is None else found[1]
+        self.proxy = _proxy_for(repository.url)
+        trusted = _trusted()
         options: dict[str, Any] = {
-            "ssl_context": self._trust.context,
+            "ssl_context": trusted,
             "maxsize": _PARALLEL,
             # Redirects are followed; after any other failure the download resumes where the file ends.
             "retries": urllib3.Retry(total=None, connect=0, read=0, redirect=5, status=0, other=0),
             "timeout": urllib3.Timeout(connect=_CONNECT_SECONDS, read=_READ_SECONDS),
         }
         self._pool: urllib3.PoolManager
-        if found is None:
-            self.proxy = None
+        if self.proxy is None:
             self._pool = urllib3.PoolManager(**options)
         else:
-            self.proxy = found[0]
-            account = f"{self.proxy.username}:{self.proxy.password}" if self.proxy.username else None
             self._pool = urllib3.ProxyManager(
                 self.proxy.url,
-                proxy_headers=urllib3.make_headers(proxy_basic_auth=account),
-                proxy_ssl_context=self._trust.context,
+                proxy_headers=urllib3.make_headers(proxy_basic_auth=self.proxy.account),
+                proxy_ssl_context=trusted,
                 **options,
             )
         self._headers = {"accept-encoding": "identity"}
@@ -344,7 +284,7 @@ class _Transfer:
         if status in (401, 403):
             return ServerStartError(
                 f"{what}; {source} requires an account: set it in {VARIABLE} "
-                "(https://name:password@host/path), or as a server in Maven's settings.xml"
+                "(https://name:password@host/path)"
             )
         if status == 407 and self.proxy is not None:
             return self._proxy_sentence(jar, f"{status} {reason}".rstrip())
@@ -357,7 +297,7 @@ class _Transfer:
         assert self.proxy is not None
         return ServerStartError(
             f"{jar.file_name} cannot be downloaded from {self.repository.host}: the proxy "
-            f"{urlsplit(self.proxy.url).netloc} from {self.proxy_source} rejects the connection ({reason}); "
+            f"{urlsplit(self.proxy.url).netloc} from {self.proxy.source} rejects the connection ({reason}); "
             "set HTTPS_PROXY to a proxy that allows it (http://name:password@host:port if it requires an "
             "account)"
         )
@@ -366,16 +306,15 @@ class _Transfer:
         what = f"{jar.file_name} cannot be downloaded from {self.repository.host}"
         certificate = _certificate_error(error)
         if certificate is not None:
-            unusable = "".join(f" ({each})" for each in self._trust.unusable)
             return ServerStartError(
                 f"{what}: its certificate is not trusted ({certificate.verify_message}); set "
-                f"SSL_CERT_FILE to a PEM file with the certificate authority of your network{unusable}"
+                "SSL_CERT_FILE to a PEM file with the certificate authority of your network"
             )
         refused = _refused_by_proxy(error)
         if refused is not None and self.proxy is not None:
             return self._proxy_sentence(jar, refused)
         if self.proxy is not None:
-            what += f" through the proxy {urlsplit(self.proxy.url).netloc} from {self.proxy_source}"
+            what += f" through the proxy {urlsplit(self.proxy.url).netloc} from {self.proxy.source}"
         return ServerStartError(
             f"{what} ({_TRIES} attempts): {_last_words(error)}; check the network and run this again (data "
             "downloaded so far is kept), set HTTPS_PROXY if a proxy is needed, or set "
@@ -450,9 +389,7 @@ class _Progress:
             say(f"done in {time.monotonic() - self._started:.0f} s")
 
 
-def download(
-    jars: Sequence[Jar], directory: Path, repository: Repository, proxies: Sequence[MavenProxy] = ()
-) -> None:
+def download(jars: Sequence[Jar], directory: Path, repository: Repository) -> None:
     """Download files completely into a directory.
 
     Data that is already in ``*.part`` files is not downloaded again.
@@ -460,12 +397,11 @@ def download(
     :param jars: the files.
     :param directory: the directory for them.
     :param repository: the repository to download from.
-    :param proxies: proxies of Maven's settings; those of the environment and of pip take precedence.
     :raises ServerStartError: a download failed; the message says why and what to do. All data that has
         arrived is kept.
     """
     try:
-        transfer = _Transfer(directory, repository, proxies)
+        transfer = _Transfer(directory, repository)
     except ImportError as error:
         raise ServerStartError(
             f"downloading the server's jars needs the package {error.name}: pip install "

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -18,7 +17,7 @@ from pathlib import Path
 
 from pravega_wire.errors import ServerStartError
 from pravega_wire.testing.download import download, say, sha256_of
-from pravega_wire.testing.maven import Jar, local_repository, read_settings, repository
+from pravega_wire.testing.maven import Jar, repository
 
 __all__ = [
     "cache_directory",
@@ -160,7 +159,6 @@ def _fetched(jars: Sequence[Jar]) -> Path:
             return directory
         with _locked(directory):
             missing = _missing(directory, jars)  # another process may just have downloaded them
-            missing = _from_maven(directory, missing)
             if missing:
                 _fetch_missing(directory, missing)
     except OSError as error:
@@ -197,28 +195,8 @@ def _locked(directory: Path) -> Iterator[None]:
         yield
 
 
-def _from_maven(directory: Path, missing: Sequence[Jar]) -> list[Jar]:
-    """Copy jars from this machine's Maven repository; return those that are still missing."""
-    if not missing:
-        return []
-    local = local_repository(read_settings())
-    left = []
-    for jar in missing:
-        path = local / jar.path
-        if not path.is_file() or sha256_of(path) != jar.sha256:
-            left.append(jar)
-            continue
-        copy = directory / f"{jar.file_name}.copy"
-        shutil.copyfile(path, copy)
-        os.replace(copy, directory / jar.file_name)
-    if len(left) < len(missing):
-        say(f"{len(missing) - len(left)} files copied from {local}")
-    return left
-
-
 def _fetch_missing(directory: Path, missing: Sequence[Jar]) -> None:
-    settings = read_settings()
-    source = repository(settings)
+    source = repository()
     size = sum(jar.size for jar in missing) / 1e6
     say(f"downloading {len(missing)} files ({size:.0f} MB) from {source.host} into {directory} (only once)")
-    download(missing, directory, source, settings.proxies)
+    download(missing, directory, source)

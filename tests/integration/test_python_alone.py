@@ -8,14 +8,11 @@ import sys
 import textwrap
 from pathlib import Path
 
-from pravega_wire.testing.maven import settings_files
-
 ROOT = Path(__file__).resolve().parents[2]
 
 # How this machine reaches the network; all else is left behind.
 NETWORK = [
-    *("PRAVEGA_WIRE_MAVEN_REPOSITORY", "PIP_CERT", "PIP_PROXY", "PIP_CONFIG_FILE"),
-    *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
+    *("PRAVEGA_WIRE_MAVEN_REPOSITORY", "SSL_CERT_FILE", "SSL_CERT_DIR"),
     *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"),
     *("http_proxy", "https_proxy", "all_proxy", "no_proxy"),
 ]
@@ -45,13 +42,8 @@ def test_a_server_from_nothing_but_python(tmp_path: Path) -> None:
     path, home = tmp_path / "bin", tmp_path / "home"
     path.mkdir()
     (path / "python3.11").symlink_to(sys.executable)
-    (home / ".m2").mkdir(parents=True)
+    home.mkdir()
     environment = {name: os.environ[name] for name in NETWORK if name in os.environ}
-    for file in settings_files():
-        if file.parent.name == ".m2":
-            (home / ".m2" / "settings.xml").symlink_to(file)
-        else:
-            environment.setdefault("MAVEN_HOME", str(file.parent.parent))
     environment |= {
         "HOME": str(home),
         "PATH": str(path),

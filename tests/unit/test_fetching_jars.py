@@ -16,7 +16,7 @@ import textwrap
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -32,10 +32,9 @@ from pravega_wire.testing.maven import Jar
 ROOT = Path(__file__).resolve().parents[2]
 FILES = {"one": b"1" * 300_000, "two": b"2" * 1000, "three": b"3" * 70_000}
 SETTINGS = (
-    *("PRAVEGA_WIRE_JARS", "PRAVEGA_WIRE_MAVEN_REPOSITORY", "MAVEN_HOME", "M2_HOME", "M2_REPO"),
-    *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "PIP_PROXY"),
+    *("PRAVEGA_WIRE_JARS", "PRAVEGA_WIRE_MAVEN_REPOSITORY", "SSL_CERT_FILE", "SSL_CERT_DIR"),
+    *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"),
     *("http_proxy", "https_proxy", "all_proxy", "no_proxy"),
-    *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT"),
 )
 
 
@@ -185,17 +184,6 @@ class Proxy:
         self._thread.join()
 
 
-@pytest.fixture(scope="module", autouse=True)
-def no_pip_settings() -> Iterator[None]:
-    """pip is asked once, and without this machine's configuration."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PIP_CONFIG_FILE", os.devnull)
-        download._pip_settings.cache_clear()
-        assert "cert" not in download._pip_settings()
-        yield
-    download._pip_settings.cache_clear()
-
-
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[pytest.MonkeyPatch]:
     """A machine where nothing is set up, with an empty cache."""
@@ -203,7 +191,6 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[pytest.
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
-    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PRAVEGA_WIRE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(
         jars, "locked_jars", lambda: tuple(jar_of(name, content) for name, content in FILES.items())
@@ -295,16 +282,6 @@ def test_progress_is_shown(published: Published, capsys: pytest.CaptureFixture[s
     assert shown[-1].startswith("[pravega jars] done in ")
     fetched()
     assert capsys.readouterr().err == ""
-
-
-def test_what_maven_has_is_not_fetched(published: Published, tmp_path: Path) -> None:
-    local = tmp_path / "home" / ".m2" / "repository"
-    for name, content in (("one", FILES["one"]), ("two", b"another two")):
-        path = local / jar_of(name, b"").path
-        path.parent.mkdir(parents=True)
-        path.write_bytes(content)
-    assert fetched() == WHOLE
-    assert published.asked == {"two-1.jar": 1, "three-1.jar": 1}
 
 
 def test_a_cache_that_cannot_be_written(published: Published, tmp_path: Path) -> None:
@@ -493,7 +470,7 @@ def test_passwords_are_not_said(machine: pytest.MonkeyPatch, published: Publishe
     machine.setenv(maven.VARIABLE, published.url.replace("://", "://me:secret@"))
     published.files.clear()
     assert "secret" not in sentence()
-    assert "secret" not in repr(maven.repository(maven.read_settings()))
+    assert "secret" not in repr(maven.repository())
 
 
 def test_nothing_listens(machine: pytest.MonkeyPatch) -> None:
@@ -602,42 +579,12 @@ def test_a_certificate_that_nobody_trusts(secure: Published) -> None:
     assert not secure.asked
 
 
-@pytest.mark.parametrize("name", ["SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT"])
-def test_a_certificate_that_a_variable_trusts(
-    machine: pytest.MonkeyPatch, secure: Published, authority: trustme.CA, tmp_path: Path, name: str
-) -> None:
-    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
-    machine.setenv(name, str(tmp_path / "ca.pem"))
-    assert fetched() == WHOLE
-
-
-def test_a_variable_that_names_nothing(
+def test_a_certificate_that_the_system_trusts(
     machine: pytest.MonkeyPatch, secure: Published, authority: trustme.CA, tmp_path: Path
 ) -> None:
-    machine.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "nonesuch.pem"))
-    assert f"(REQUESTS_CA_BUNDLE={tmp_path}/nonesuch.pem cannot be used: " in sentence()
-    # It does not spoil what another one says.
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
-    machine.setenv("PIP_CERT", str(tmp_path / "ca.pem"))
+    machine.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
     assert fetched() == WHOLE
-
-
-def test_what_pip_is_set_up_for(
-    machine: pytest.MonkeyPatch, secure: Published, proxy: Proxy, authority: trustme.CA, tmp_path: Path
-) -> None:
-    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
-    (tmp_path / "pip.conf").write_text(
-        f"[global]\ncert = {tmp_path}/ca.pem\nproxy = http://{proxy.address}\n"
-    )
-    machine.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
-    download._pip_settings.cache_clear()
-    try:
-        assert fetched() == WHOLE
-    finally:
-        machine.setenv("PIP_CONFIG_FILE", os.devnull)
-        download._pip_settings.cache_clear()
-        download._pip_settings()
-    assert set(proxy.connected) == {f"127.0.0.1:{secure.port}"}
 
 
 # --- proxies --------------------------------------------------------------------------------------
@@ -654,7 +601,7 @@ def trusted(
     return secure
 
 
-@pytest.mark.parametrize("name", ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "PIP_PROXY"])
+@pytest.mark.parametrize("name", ["HTTPS_PROXY", "https_proxy", "ALL_PROXY"])
 def test_a_proxy(machine: pytest.MonkeyPatch, trusted: Published, proxy: Proxy, name: str) -> None:
     machine.setenv(name, f"http://{proxy.address}/")
     assert fetched() == WHOLE
@@ -683,147 +630,11 @@ def test_a_proxy_of_another_kind(machine: pytest.MonkeyPatch, trusted: Published
     assert "HTTPS_PROXY is not the address of an HTTP proxy" in sentence()
 
 
-# --- Maven's settings -----------------------------------------------------------------------------
-
-
-def write_settings(home: Path, text: str, namespace: str = "") -> None:
-    home.mkdir(parents=True, exist_ok=True)
-    (home / "settings.xml").write_text(f'<settings xmlns="{namespace}">{text}</settings>')
-
-
-def mirror(url: str, of: str = "central", name: str = "own", more: str = "") -> str:
-    return f"<mirror><id>{name}</id><mirrorOf>{of}</mirrorOf><url>{url}</url>{more}</mirror>"
-
-
-@pytest.mark.parametrize("namespace", ["", "http://maven.apache.org/SETTINGS/1.0.0"])
-def test_a_mirror_with_an_account(
-    machine: pytest.MonkeyPatch, published: Published, tmp_path: Path, namespace: str
-) -> None:
-    machine.delenv(maven.VARIABLE)
-    machine.setenv("MIRROR_PASSWORD", "pw")
-    published.account = base64.b64encode(b"me:pw").decode()
-    write_settings(
-        tmp_path / "home" / ".m2",
-        f"<mirrors>{mirror(published.url)}</mirrors><servers><server><id>own</id><username>me</username>"
-        "<password>${env.MIRROR_PASSWORD}</password></server></servers>",
-        namespace,
-    )
-    assert fetched() == WHOLE
-    # What is set for us alone comes before it.
-    machine.setenv(maven.VARIABLE, "http://127.0.0.1:1/")
-    assert maven.repository(maven.read_settings()).url == "http://127.0.0.1:1"
-
-
-@pytest.mark.parametrize("by", [lambda home: home, lambda home: home / "bin"], ids=["MAVEN_HOME", "mvn"])
-def test_the_settings_of_the_installation(
-    machine: pytest.MonkeyPatch, published: Published, tmp_path: Path, by: Callable[[Path], Path]
-) -> None:
-    machine.delenv(maven.VARIABLE)
-    home = tmp_path / "maven"
-    write_settings(home / "conf", f"<mirrors>{mirror(published.url, '*')}</mirrors>")
-    if by(home) == home:
-        machine.setenv("MAVEN_HOME", str(home))
-    else:
-        (home / "bin").mkdir()
-        (home / "bin" / "mvn").write_text("#!/bin/sh\n")
-        (home / "bin" / "mvn").chmod(0o755)
-        (tmp_path / "nothing").mkdir()
-        (tmp_path / "nothing" / "mvn").symlink_to(home / "bin" / "mvn")
-    assert fetched() == WHOLE
-
-
-@pytest.mark.parametrize(
-    ("of", "taken"),
-    [
-        ("central", True), ("*", True), ("external:*", True), ("other,central", True), ("*,!other", True),
-        ("other", False), ("*,!central", False), ("!central,*", False), ("external:http:*", False),
-        ("", False),
-    ],
-)  # fmt: skip
-def test_what_a_mirror_is_of(machine: pytest.MonkeyPatch, tmp_path: Path, of: str, taken: bool) -> None:
-    write_settings(
-        tmp_path / "home" / ".m2", f"<mirrors>{mirror('https://mirror.example/m2/', of)}</mirrors>"
-    )
-    found = maven.repository(maven.read_settings())
-    assert (found.url == "https://mirror.example/m2") is taken
-    assert ("mirror 'own'" in found.source) is taken
-
-
-def test_which_mirror(machine: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    of_user, of_installation = tmp_path / "home" / ".m2", tmp_path / "maven" / "conf"
-    machine.setenv("MAVEN_HOME", str(tmp_path / "maven"))
-
-    def url() -> str:
-        return maven.repository(maven.read_settings()).url
-
-    write_settings(of_installation, f"<mirrors>{mirror('http://a.example', '*')}</mirrors>")
-    assert url() == "http://a.example"
-    write_settings(of_user, f"<mirrors>{mirror('http://b.example', '*', 'mine')}</mirrors>")
-    assert url() == "http://b.example"
-    write_settings(of_installation, f"<mirrors>{mirror('http://a.example')}</mirrors>")
-    assert url() == "http://a.example"  # it names the repository
-    write_settings(of_user, f"<mirrors>{mirror('http://b.example', 'other')}</mirrors>")
-    assert url() not in ("http://a.example", "http://b.example")  # the user's "own" replaces that
-    write_settings(
-        of_user, f"<mirrors>{mirror('http://b.example', more='<blocked>true</blocked>')}</mirrors>"
-    )
-    with pytest.raises(
-        ServerStartError, match=r"mirror 'own' in .*settings\.xml blocks the Maven repository"
-    ):
-        url()
-
-
-@pytest.mark.parametrize("activation", ["activeProfiles", "activeByDefault", None])
-def test_another_central_repository(
-    machine: pytest.MonkeyPatch, tmp_path: Path, activation: str | None
-) -> None:
-    by_default = "<activation><activeByDefault>true</activeByDefault></activation>"
-    named = "<activeProfiles><activeProfile>work</activeProfile></activeProfiles>"
-    write_settings(
-        tmp_path / "home" / ".m2",
-        f"<profiles><profile><id>work</id>{by_default if activation == 'activeByDefault' else ''}"
-        "<repositories>"
-        "<repository><id>central</id><url>https://work.example/m2</url></repository></repositories></profile>"
-        f"</profiles>{named if activation == 'activeProfiles' else ''}",
-    )
-    found = maven.repository(maven.read_settings())
-    assert (found.url == "https://work.example/m2") is (activation is not None)
-
-
-def test_a_proxy_of_maven(
-    machine: pytest.MonkeyPatch, trusted: Published, proxy: Proxy, tmp_path: Path
-) -> None:
-    host, _, port = proxy.address.partition(":")
-    proxy.account = base64.b64encode(b"me:pw").decode()
-    text = (
-        "<proxies><proxy><active>false</active><host>nowhere.example</host></proxy><proxy><protocol>http</protocol>"
-        f"<host>{host}</host><port>{port}</port><username>me</username><password>pw</password>"
-        "<nonProxyHosts>localhost|*.other.example</nonProxyHosts></proxy></proxies>"
-    )
-    write_settings(tmp_path / "home" / ".m2", text)
-    assert fetched() == WHOLE
-    assert set(proxy.connected) == {f"repository.example:{trusted.port}"}
-    (found,) = maven.read_settings().proxies
-    assert not found.serves("a.other.example")
-    assert found.serves("other.example")
-
-
-def test_settings_that_are_not_xml(machine: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    write_settings(tmp_path / "home" / ".m2", "<mirrors>")
-    assert f"Maven's settings file {tmp_path}/home/.m2/settings.xml cannot be read: " in sentence()
-
-
-def test_the_local_repository_of_the_settings(machine: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert maven.local_repository(maven.read_settings()) == tmp_path / "home" / ".m2" / "repository"
-    write_settings(tmp_path / "home" / ".m2", "<localRepository>${user.home}/own</localRepository>")
-    assert maven.local_repository(maven.read_settings()) == tmp_path / "home" / "own"
-
-
 # --- the address ----------------------------------------------------------------------------------
 
 
-def test_without_settings_it_is_the_central_repository(machine: pytest.MonkeyPatch) -> None:
-    found = maven.repository(maven.read_settings())
+def test_without_the_variable_it_is_the_central_repository(machine: pytest.MonkeyPatch) -> None:
+    found = maven.repository()
     assert found.source == "the central Maven repository"
     assert found.url.startswith("https://")
 
