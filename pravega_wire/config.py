@@ -657,59 +657,6 @@ class PravegaConfig:
             raise InvalidArgumentError(f"command-line arguments: {error}") from error
         return cls.from_namespace(known, props=props, env=env), rest
 
-    @classmethod
-    def from_spark(cls, conf: Iterable[tuple[str, str]], *, env: Mapping[str, str] | None = None) -> Self:
-        """Create a configuration from Spark configuration pairs, with or without the prefix ``spark.``.
-
-        Other settings are resolved as in :meth:`from_defaults`.
-
-        :param conf: key and value pairs, for example ``spark.sparkContext.getConf().getAll()``.
-        :param env: as in :meth:`from_defaults`.
-        :raises InvalidArgumentError: a value is malformed; the message names the setting.
-        """
-        props: dict[str, str] = {}
-        for key, value in conf:
-            bare = key.removeprefix("spark.")
-            if bare.startswith("pravega."):
-                props[bare] = value
-        return cls.from_defaults(props=props, env=env)
-
-    def with_controller_uri(self, uri: ControllerUri) -> Self:
-        """Return a copy with another controller URI."""
-        return replace(self, controller_uri=_one_uri(uri))
-
-    def with_default_scope(self, scope: str | None) -> Self:
-        """Return a copy with another default scope (None: without one)."""
-        return replace(self, default_scope=scope)
-
-    def with_credentials(self, credentials: Credentials | None) -> Self:
-        """Return a copy with other credentials (None: without credentials)."""
-        return replace(self, credentials=credentials)
-
-    def with_trust_store(self, path: str | None) -> Self:
-        """Return a copy with another PEM file of trusted certificates (None: the system's certificates)."""
-        return replace(self, trust_store=path)
-
-    def with_validate_hostname(self, validate: bool) -> Self:
-        """Return a copy that does, or does not, check the host names of TLS servers."""
-        return replace(self, validate_hostname=validate)
-
-    def with_max_connections_per_store(self, count: int) -> Self:
-        """Return a copy with another limit for the number of connections to each segment store."""
-        return replace(self, max_connections_per_store=count)
-
-    def with_controller_deadline(self, seconds: float) -> Self:
-        """Return a copy with another time limit for one controller call, in seconds."""
-        return replace(self, controller_deadline=seconds)
-
-    def with_operation_timeout(self, seconds: float) -> Self:
-        """Return a copy with another time limit for one operation, in seconds."""
-        return replace(self, operation_timeout=seconds)
-
-    def with_schema_registry_uri(self, uri: str | None) -> Self:
-        """Return a copy with another address of the schema registry (None: without one)."""
-        return replace(self, schema_registry_uri=uri)
-
     # --- use ------------------------------------------------------------------------------------
 
     @property

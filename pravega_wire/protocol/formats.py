@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Final
 
 from pravega_wire.errors import DecodeError, EncodeError, InvalidArgumentError
@@ -33,26 +32,16 @@ from pravega_wire.protocol.versioned import (
 from pravega_wire.types import SEGMENT_READ, ScopedStream, StreamCut
 
 __all__ = [
-    "KEY_NOT_EXISTS",
-    "KEY_NO_VERSION",
     "UNBOUNDED_TEXT",
-    "EventWriterConfig",
-    "SynchronizerConfig",
     "decode_checkpoint",
     "decode_event_pointer",
-    "decode_event_writer_config",
     "decode_position",
     "decode_stream_cut",
-    "decode_synchronizer_config",
-    "decode_table_key_version",
     "decode_watermark",
     "encode_checkpoint",
     "encode_event_pointer",
-    "encode_event_writer_config",
     "encode_position",
     "encode_stream_cut",
-    "encode_synchronizer_config",
-    "encode_table_key_version",
     "encode_watermark",
     "read_key_range",
     "read_stream_cut",
@@ -63,12 +52,6 @@ __all__ = [
 
 UNBOUNDED_TEXT: Final = "UNBOUNDED"
 """Text of the unbounded cut: the beginning or the end of the stream, wherever it is."""
-
-KEY_NOT_EXISTS: Final = -1
-"""Version of a table key that requires that the key does not exist."""
-
-KEY_NO_VERSION: Final = -(1 << 63)
-"""Version of a table key that sets no condition."""
 
 # Offset that Java writes for a segment that was read to its end, in maps of compact longs.
 _COMPLETED: Final = COMPACT_LONG_MAX
@@ -296,116 +279,3 @@ def decode_watermark(data: bytes) -> Watermark:
     if not found:
         raise DecodeError("watermark: the record has no revisions")
     return found[0]
-
-
-# --- versions of table keys -----------------------------------------------------------------------
-
-
-def encode_table_key_version(version: int) -> bytes:
-    """Encode a table key's version; :data:`KEY_NOT_EXISTS` is zero bytes."""
-    return b"" if version == KEY_NOT_EXISTS else encode_record([lambda target: target.int64(version)])
-
-
-def decode_table_key_version(data: bytes) -> int:
-    """Decode a table key's version; zero bytes are :data:`KEY_NOT_EXISTS`."""
-    if not data:
-        return KEY_NOT_EXISTS
-    found: list[int] = []
-    _read(data, [lambda source: found.append(source.int64())], "table key version")
-    if not found:
-        raise DecodeError("table key version: the record has no revisions")
-    return found[0]
-
-
-# --- configurations of the Java client ------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class EventWriterConfig:
-    """Settings of a Java event writer, with Java's defaults.
-
-    :param initial_backoff_ms: first pause between attempts, milliseconds.
-    :param max_backoff_ms: longest pause between attempts, milliseconds.
-    :param retry_attempts: number of attempts.
-    :param backoff_multiple: factor from each pause to the next.
-    :param connection_pooling: whether the writer shares its connections.
-    :param transaction_timeout_ms: lease of transactions, milliseconds.
-    :param automatically_note_time: whether the writer reports its clock as event time.
-    :param large_events: whether events over 8 MiB are allowed.
-    """
-
-    initial_backoff_ms: int = 1
-    max_backoff_ms: int = 20_000
-    retry_attempts: int = 10
-    backoff_multiple: int = 10
-    connection_pooling: bool = False
-    transaction_timeout_ms: int = 599_999
-    automatically_note_time: bool = False
-    large_events: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class SynchronizerConfig:
-    """Settings of a Java state synchronizer, with Java's defaults.
-
-    :param event_writer: settings of its writer.
-    :param read_buffer_bytes: size of its read buffer in bytes.
-    """
-
-    event_writer: EventWriterConfig = field(
-        # A synchronizer retries without a limit, and shares its connections.
-        default_factory=lambda: EventWriterConfig(retry_attempts=0x7FFFFFFF, connection_pooling=True)
-    )
-    read_buffer_bytes: int = 256 * 1024
-
-
-def encode_event_writer_config(config: EventWriterConfig) -> bytes:
-    """Encode the settings of an event writer."""
-
-    def write(target: DataWriter) -> None:
-        target.int32(config.initial_backoff_ms).int32(config.max_backoff_ms)
-        target.int32(config.retry_attempts).int32(config.backoff_multiple)
-        target.boolean(config.connection_pooling).int64(config.transaction_timeout_ms)
-        target.boolean(config.automatically_note_time).boolean(config.large_events)
-
-    return encode_record([write])
-
-
-def decode_event_writer_config(data: bytes) -> EventWriterConfig:
-    """Decode the settings of an event writer."""
-    found: list[EventWriterConfig] = []
-
-    def read(source: DataReader) -> None:
-        found.append(
-            EventWriterConfig(
-                initial_backoff_ms=source.int32(),
-                max_backoff_ms=source.int32(),
-                retry_attempts=source.int32(),
-                backoff_multiple=source.int32(),
-                connection_pooling=source.boolean(),
-                transaction_timeout_ms=source.int64(),
-                automatically_note_time=source.boolean(),
-                large_events=source.boolean(),
-            )
-        )
-
-    _read(data, [read], "event writer configuration")
-    return found[0] if found else EventWriterConfig()
-
-
-def encode_synchronizer_config(config: SynchronizerConfig) -> bytes:
-    """Encode the settings of a state synchronizer."""
-    writer = encode_event_writer_config(config.event_writer)
-    return encode_record([lambda target: target.int32(config.read_buffer_bytes).array(writer)])
-
-
-def decode_synchronizer_config(data: bytes) -> SynchronizerConfig:
-    """Decode the settings of a state synchronizer."""
-    found: list[SynchronizerConfig] = []
-
-    def read(source: DataReader) -> None:
-        size, writer = source.int32(), source.array()
-        found.append(SynchronizerConfig(decode_event_writer_config(writer), size))
-
-    _read(data, [read], "synchronizer configuration")
-    return found[0] if found else SynchronizerConfig()

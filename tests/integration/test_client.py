@@ -643,7 +643,7 @@ async def test_the_controller_uri_names_a_store_or_says_tls(config: PravegaConfi
             (f"tcp://127.0.0.1:{node.port}", "a Pravega segment store answered"),
             (config.controller_uri.replace("tcp://", "tls://"), "the server does not speak TLS"),
         ):
-            async with open_client(config.with_controller_uri(uri)) as client:
+            async with open_client(replace(config, controller_uri=uri)) as client:
                 with pytest.raises(WrongProtocolError, match=message):
                     await client.tail("t")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
@@ -197,7 +198,7 @@ def test_what_a_group_refuses(registry: BlockingSchemaRegistry, group: str) -> N
 async def test_events_of_all_formats_on_a_stream(
     config: PravegaConfig, pravega_schema_registry: SchemaRegistryServer, group: str
 ) -> None:
-    config = config.with_schema_registry_uri(pravega_schema_registry.uri)
+    config = replace(config, schema_registry_uri=pravega_schema_registry.uri)
     written: list[object] = [{"device": 1}, {"a": [1]}, Duration(seconds=1), {"device": 2}]
     codecs: list[Codec] = ["none", "gzip", "snappy", "gzip"]
     schemas: list[EventSchema] = [FIRST, OBJECT, ProtobufSchema(Duration), FIRST]

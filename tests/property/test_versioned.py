@@ -264,28 +264,6 @@ FORMATS: dict[str, tuple[st.SearchStrategy[Any], Callable[[Any], bytes], Callabl
         formats.encode_watermark,
         formats.decode_watermark,
     ),
-    "table key version": (
-        KINDS["int64"],
-        formats.encode_table_key_version,
-        formats.decode_table_key_version,
-    ),
-    "event writer configuration": (
-        st.builds(
-            formats.EventWriterConfig,
-            *[KINDS["int32"]] * 4,
-            st.booleans(),
-            KINDS["int64"],
-            st.booleans(),
-            st.booleans(),
-        ),
-        formats.encode_event_writer_config,
-        formats.decode_event_writer_config,
-    ),
-    "synchronizer configuration": (
-        st.builds(formats.SynchronizerConfig, st.just(formats.EventWriterConfig()), KINDS["int32"]),
-        formats.encode_synchronizer_config,
-        formats.decode_synchronizer_config,
-    ),
 }
 
 

@@ -422,56 +422,6 @@ def test_no_vector_is_left_out() -> None:
 
 # --- what Java wrote besides the vectors ----------------------------------------------------------
 
-WRITER = formats.EventWriterConfig(2, 3000, 4, 5, True, 60_000, True, True)
-
-
-@pytest.mark.parametrize(
-    ("config", "text"),
-    [
-        (
-            formats.EventWriterConfig(),
-            "000001000000001b0000000100004e200000000a0000000a0000000000000927bf0000",
-        ),
-        (WRITER, "000001000000001b0000000200000bb8000000040000000501000000000000ea600101"),
-    ],
-)
-def test_event_writer_config(config: formats.EventWriterConfig, text: str) -> None:
-    assert formats.encode_event_writer_config(config).hex() == text
-    assert formats.decode_event_writer_config(bytes.fromhex(text)) == config
-
-
-@pytest.mark.parametrize(
-    ("config", "text"),
-    [
-        (
-            formats.SynchronizerConfig(),
-            "00000100000000280004000023000001000000001b0000000100004e207fffffff0000000a010000000000"
-            "0927bf0000",
-        ),
-        (
-            formats.SynchronizerConfig(WRITER, 4096),
-            "00000100000000280000100023000001000000001b0000000200000bb8000000040000000501000000000000ea600101",
-        ),
-    ],
-)
-def test_synchronizer_config(config: formats.SynchronizerConfig, text: str) -> None:
-    assert formats.encode_synchronizer_config(config).hex() == text
-    assert formats.decode_synchronizer_config(bytes.fromhex(text)) == config
-
-
-@pytest.mark.parametrize(
-    ("version", "text"),
-    [
-        (0, "00000100000000080000000000000000"),
-        (1 << 40, "00000100000000080000010000000000"),
-        (formats.KEY_NOT_EXISTS, ""),
-        (formats.KEY_NO_VERSION, "00000100000000088000000000000000"),
-    ],
-)
-def test_table_key_version(version: int, text: str) -> None:
-    assert formats.encode_table_key_version(version).hex() == text
-    assert formats.decode_table_key_version(bytes.fromhex(text)) == version
-
 
 @pytest.mark.parametrize(
     ("version", "text"),

@@ -123,7 +123,6 @@ TEXTS: dict[str, tuple[str, str, str, object]] = {
 def test_every_setting_has_a_property_and_a_variable() -> None:
     fields = {each.name for each in dataclasses.fields(PravegaConfig)}
     assert fields == {*TEXTS, "credentials"} == {each.field.partition(".")[0] for each in SETTINGS}
-    assert all(hasattr(PravegaConfig, f"with_{name}") for name in fields)
     for each in SETTINGS:
         if each.field in TEXTS:
             assert TEXTS[each.field][:2] == (each.property_key, each.variable)
@@ -189,7 +188,7 @@ def test_every_setting_comes_from_argument_property_or_environment(name: str) ->
         PravegaConfig.from_defaults(env={}, **{argument: value}),  # type: ignore[arg-type]  # by name
         PravegaConfig.from_arguments([option_of(name), text], env={})[0],
         PravegaConfig.from_arguments(["x", f"{option_of(name)}={text}"], env={variable: "-"})[0],
-        getattr(PravegaConfig(), f"with_{name}")(value),
+        dataclasses.replace(PravegaConfig(), **{name: value}),  # type: ignore[arg-type]  # by name
     ):
         assert getattr(made, name) == value
     if default is not None:
@@ -405,7 +404,6 @@ def test_a_program_s_own_parser() -> None:
 )
 def test_several_controllers(uris: str | list[str], endpoints: tuple[tuple[str, int], ...]) -> None:
     assert PravegaConfig.from_defaults(controller_uri=uris, env={}).endpoints == endpoints
-    assert PravegaConfig().with_controller_uri(uris).endpoints == endpoints
     assert config_of(uris).endpoints == endpoints
 
 
@@ -422,7 +420,9 @@ def test_what_open_client_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     basic = Credentials.basic("user", "password")
     assert config_of(None) == PravegaConfig.from_defaults()
     assert config_of(config) == config
-    assert config_of(config, "other", basic) == config.with_default_scope("other").with_credentials(basic)
+    assert config_of(config, "other", basic) == dataclasses.replace(
+        config, default_scope="other", credentials=basic
+    )
     found = config_of("tcp://a:1", "demo")
     assert (found.endpoints, found.default_scope, found.operation_timeout) == ((("a", 1),), "demo", 7.0)
     assert config_of("tcp://a:1").default_scope == "environment"
