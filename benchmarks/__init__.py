@@ -1,1 +1,1 @@
-"""Benchmarks against the Java client and the ``pravega`` package. See ``docs/benchmarks.md``."""
+"""Benchmarks against the Java client and the ``pravega`` package. See ``docs/benchmarks-how.md``."""

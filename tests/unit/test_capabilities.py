@@ -1,4 +1,4 @@
-"""The capability table: the tests that it names exist, and its summary (docs/capabilities.md) counts its rows."""
+"""The capability table: the tests that it names exist, and docs/capabilities.md counts its rows."""
 
 from __future__ import annotations
 
