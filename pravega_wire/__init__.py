@@ -58,6 +58,7 @@ from pravega_wire.stream.byte_stream import ByteStreamReader, ByteStreamWriter
 from pravega_wire.stream.client import PravegaClient, StreamInfo, open_client
 from pravega_wire.stream.event_reader import Event, EventReader, ReachedCheckpoint, SegmentEvents
 from pravega_wire.stream.event_writer import EventWriter
+from pravega_wire.stream.follow import StreamFollower
 from pravega_wire.stream.key_value_table import (
     Insert,
     KeyValueTable,
@@ -134,6 +135,7 @@ __all__ = [
     "StateSynchronizer",
     "StreamConfiguration",
     "StreamCut",
+    "StreamFollower",
     "StreamInfo",
     "StreamLayout",
     "StreamReader",

@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import Any, Final, Generic, Self, TypeVar, cast
 from uuid import UUID
 
@@ -20,6 +21,7 @@ import trio
 from pravega_wire.aio.ahead import ReadAhead
 from pravega_wire.aio.portal import Line, Portal, crossing, uninterrupted
 from pravega_wire.checks import check_serializer
+from pravega_wire.cuts import Bound
 from pravega_wire.errors import InvalidArgumentError, PravegaError
 from pravega_wire.event_time import WatermarkAssigner
 from pravega_wire.hashing import routing_key_position
@@ -33,6 +35,7 @@ from pravega_wire.stream.client import StreamName
 from pravega_wire.stream.event_reader import Event, ReachedCheckpoint, SegmentEvents
 from pravega_wire.stream.event_reader import EventReader as AsyncEventReader
 from pravega_wire.stream.event_writer import EventWriter as AsyncEventWriter
+from pravega_wire.stream.follow import StreamFollower as AsyncStreamFollower
 from pravega_wire.stream.key_value_table import TableMapping as AsyncTableMapping
 from pravega_wire.stream.resumable import ResumableWriter as AsyncResumableWriter
 from pravega_wire.stream.revisioned import RevisionedStream as AsyncRevisionedStream
@@ -60,6 +63,7 @@ __all__ = [
     "RevisionReaderBase",
     "RevisionedStreamBase",
     "RoutedWriterBase",
+    "StreamFollowerBase",
     "TableIteratorBase",
     "TableMappingBase",
     "TransactionBase",
@@ -512,6 +516,52 @@ class TableMappingBase(Handle, Generic[K, V]):
         return self._keys()
 
 
+class StreamFollowerBase(Closable, Generic[T]):
+    """The base of followers of streams. Events are deserialized in the event loop."""
+
+    _twin: AsyncStreamFollower[T]
+
+    async def __aenter__(self) -> Self:
+        await self._call(self._twin.open)
+        return self
+
+    async def _read_event(self, timeout: float | None = None) -> Event[T] | None:
+        event = self._twin.read_event_nowait()
+        if event is not None:
+            return event
+        # What arrives for a cancelled task stays with the follower.
+        found = await self._call(self._twin.load, timeout)
+        return None if found is None else self._twin.take(found)
+
+    async def _read_batch(self, timeout: float | None = None) -> SegmentEvents | None:
+        found = await self._call(self._twin.load, timeout)
+        return None if found is None else self._twin.take_batch(found)
+
+    def __aiter__(self) -> AsyncGenerator[Event[T], None]:
+        return self._events()
+
+    async def _events(self) -> AsyncGenerator[Event[T], None]:
+        while True:
+            # Within a batch the client's thread is not needed.
+            for event in self._twin.events_nowait():
+                yield event
+            found = await self._call(self._twin.load)
+            if found is None:
+                return
+            yield self._twin.take(found)
+
+    async def __anext__(self) -> Event[T]:
+        """Return the next event; ends at :attr:`end_of_data`."""
+        found = await self._read_event()
+        if found is None:
+            raise StopAsyncIteration
+        return found
+
+    async def _batches(self) -> AsyncGenerator[SegmentEvents, None]:
+        while (found := await self._read_batch()) is not None:
+            yield found
+
+
 # --- reader groups --------------------------------------------------------------------------------
 
 
@@ -660,6 +710,21 @@ class PravegaClientBase(Handle):
         placing = Placing(partitioner, str(stream))
         writer = self._twin.resumable_writer(stream, writer_id, partitioner=placing.for_writer, **options)
         return writer, placing
+
+    def _follow_events(
+        self,
+        stream: StreamName,
+        start: Bound | datetime = "earliest",
+        *,
+        serializer: Serializer[Any] | None = None,
+        **options: Any,
+    ) -> tuple[AsyncStreamFollower[Any]]:
+        """The serializer runs in the event loop."""
+        return (self._follower(stream, start, serializer=serializer, **options),)
+
+    @property
+    def _follower(self) -> Callable[..., AsyncStreamFollower[Any]]:
+        return self._twin.follow_events
 
     async def _revisioned_stream(
         self, stream: StreamName, serializer: Serializer[Any] | None = None

@@ -18,6 +18,7 @@ from pravega_wire.cli.frame import DURATION, GROUP, STREAM, Session, WireCommand
 from pravega_wire.cli.output import is_terminal
 from pravega_wire.cli.values import counted
 from pravega_wire.cli.work import points, reading
+from pravega_wire.cuts import OnTruncated
 from pravega_wire.errors import InvalidArgumentError
 from pravega_wire.naming import validate_user_name
 from pravega_wire.stream.client import PravegaClient
@@ -115,6 +116,7 @@ def COMMAND(
     first = points.parse_point(start or "head")
     last = None if end is None else points.parse_point(end)
     reading.check_limit(limit)
+    on_truncated: OnTruncated = "skip_to_head" if skip_truncated else "raise"
     with _sink(session, chosen, output, joined=no_newline, keep=follow or group is not None) as sink:
         written = reading.Written(sink, limit)
 
@@ -127,13 +129,9 @@ def COMMAND(
             cut = await points.resolve(client, stream, first)
             until = await client.tail(stream) if last is None else await points.resolve(client, stream, last)
             if follow:
-                if skip_truncated:
-                    cut = (await client.stream_layout(stream)).join(cut, await client.head(stream))
-                await reading.follow(client, cut, written)
+                await reading.follow(client, cut, written, on_truncated)
                 return
-            ranges = await client.segment_ranges(
-                stream, cut, until, on_truncated="skip_to_head" if skip_truncated else "raise"
-            )
+            ranges = await client.segment_ranges(stream, cut, until, on_truncated=on_truncated)
             total = sum(each.length for each in ranges)
             visible = output is not None or not is_terminal(_stdout())
             with ExitStack() as bar:

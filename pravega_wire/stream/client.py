@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, TypeVar, overload
 from uuid import UUID
 
@@ -51,7 +52,9 @@ from pravega_wire.stream import batch, marks, reader_group, scopes, splitting, t
 from pravega_wire.stream.batch import StreamReader
 from pravega_wire.stream.byte_stream import ByteStreamReader, ByteStreamWriter
 from pravega_wire.stream.core import ClientCore
+from pravega_wire.stream.event_reader import DEFAULT_BUFFERED_BYTES
 from pravega_wire.stream.event_writer import EventWriter
+from pravega_wire.stream.follow import StreamFollower
 from pravega_wire.stream.group_link import STATE_PREFIX
 from pravega_wire.stream.key_value_table import KeyValueTable, check_configuration
 from pravega_wire.stream.opening import opening
@@ -482,6 +485,21 @@ class PravegaClient:
         :raises StreamNotFoundError: the stream does not exist.
         """
         return await marks.watermarks(self._core, self._resolve(stream))
+
+    @limited("finding the position of a time in stream {}")
+    async def cut_at(self, stream: StreamName, time: datetime | int) -> StreamCut:
+        """Return the last known position before which all events are older than a time.
+
+        Events after it may be older, too: a watermark is made about every ten seconds. The result is the head
+        if no watermark is that old, or if the position has been truncated. The credentials must allow
+        writing, as for :meth:`stream_layout`.
+
+        :param time: event time, as the writers report it: a datetime with a time zone where they report
+            milliseconds since 1970 (``note_time_every``), otherwise an int in their unit.
+        :raises InvalidArgumentError: the stream has no watermarks, or the time has no time zone.
+        :raises StreamNotFoundError: the stream does not exist.
+        """
+        return await marks.cut_at(self._core, self._resolve(stream), time)
 
     @limited("fetching the successors of a segment of stream {}")
     async def successors(self, stream: StreamName, segment_id: int) -> Successors:
@@ -964,6 +982,79 @@ class PravegaClient:
         return StreamReader(
             self._core, lambda: self.segment_ranges(stream, start, end, on_truncated=on_truncated)
         )
+
+    @overload
+    def follow_events(
+        self,
+        stream: StreamName,
+        start: Bound | datetime = "earliest",
+        *,
+        on_truncated: OnTruncated = "raise",
+        max_buffered_bytes: int = DEFAULT_BUFFERED_BYTES,
+    ) -> StreamFollower[bytes]: ...
+
+    @overload
+    def follow_events(
+        self,
+        stream: StreamName,
+        start: Bound | datetime = "earliest",
+        *,
+        serializer: Serializer[T],
+        on_truncated: OnTruncated = "raise",
+        max_buffered_bytes: int = DEFAULT_BUFFERED_BYTES,
+    ) -> StreamFollower[T]: ...
+
+    def follow_events(
+        self,
+        stream: StreamName,
+        start: Bound | datetime = "earliest",
+        *,
+        serializer: Serializer[Any] | None = None,
+        on_truncated: OnTruncated = "raise",
+        max_buffered_bytes: int = DEFAULT_BUFFERED_BYTES,
+    ) -> StreamFollower[Any]:
+        """Follow a stream without a reader group: ``async for event in client.follow_events("s/t")``.
+
+        It returns all events from a position on, waits for those that will be written, and follows the stream
+        through scaling until the stream is sealed. Several followers of a stream each get all events. To
+        share the events among readers, use a reader group. See :class:`StreamFollower`.
+
+        Example::
+
+            async with client.follow_events("demo/readings") as events:
+                async for event in events:
+                    print(event.value)
+                    saved = events.cut.to_text()
+                    break
+            # later, perhaps in another process: exactly the events after that one
+            async with client.follow_events("demo/readings", saved) as events:
+                ...
+
+        :param start: where to begin: ``"earliest"``, ``"latest"``, a :class:`StreamCut` such as
+            :attr:`StreamFollower.cut`, its text, or a datetime (:meth:`cut_at`). It is looked up on entering
+            the block, or by the first request for an event.
+        :param serializer: deserializes the events. By default they are bytes.
+        :param on_truncated: what to do if the next data was truncated: ``"raise"`` raises
+            :class:`DataLossError` once, and the next call continues after the lost data; ``"skip_to_head"``
+            continues there at once, and the loss is logged, counted and reported to the client's observer.
+        :param max_buffered_bytes: the most bytes to read ahead, all segments together; at least 256 KiB for
+            each.
+        """
+        name = self._resolve(stream)
+        return StreamFollower(
+            self._core,
+            name,
+            lambda: self._place(name, start),
+            serializer,
+            on_truncated=on_truncated,
+            max_buffered_bytes=max_buffered_bytes,
+        )
+
+    @limited("finding where to begin to follow stream {}")
+    async def _place(self, stream: ScopedStream, start: Bound | datetime) -> StreamCut:
+        if isinstance(start, datetime):
+            return await marks.cut_at(self._core, stream, start)
+        return await batch.resolve_bound(self._core, stream, start, "earliest")
 
     @limited("fetching the event at {}")
     async def fetch_event(self, pointer: EventPointer) -> bytes:

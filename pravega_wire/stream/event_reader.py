@@ -44,7 +44,7 @@ from pravega_wire.stream.group_link import GroupLink
 from pravega_wire.stream.skipping import report_skipped
 from pravega_wire.types import SEGMENT_READ, ScopedStream
 
-__all__ = ["Event", "EventReader", "ReachedCheckpoint", "SegmentEvents"]
+__all__ = ["BareEvent", "Event", "EventReader", "ReachedCheckpoint", "SegmentEvents", "total"]
 
 T = TypeVar("T")
 
@@ -106,7 +106,7 @@ class Event(PlacedEvent[T]):
         return f"<Event {self.pointer}: {self.value!r:.80}>"
 
 
-class _BareEvent(Event[T]):
+class BareEvent(Event[T]):
     """An event whose attributes :class:`EventRows` sets: without a call of ``__init__`` it costs half."""
 
     __slots__ = ()
@@ -173,7 +173,7 @@ class _Feed:
         return bool(self.ready) or self.ended or self.failure is not None
 
 
-def _total(deserialize: Callable[[bytes], T]) -> Callable[[bytes], T]:
+def total(deserialize: Callable[[bytes], T]) -> Callable[[bytes], T]:
     """Wrap a deserializer, so that a StopIteration from it does not look like the end of the events."""
 
     def call(payload: bytes) -> T:
@@ -198,7 +198,7 @@ class _Hand:
     def __init__(self, feed: _Feed, batch: EventBatch, deserialize: Callable[[bytes], Any] | None) -> None:
         self.feed = feed
         self.rows: EventRows[Event[Any]] = batch.rows(
-            _BareEvent, (feed.segment, batch.base_offset), deserialize
+            BareEvent, (feed.segment, batch.base_offset), deserialize
         )
         self.asked = 0
 
@@ -256,7 +256,7 @@ class EventReader(Generic[T]):
         self.reader_id = reader_id
         self.group = group
         self._core = core
-        self._deserialize = None if serializer is None else _total(serializer.deserialize)
+        self._deserialize = None if serializer is None else total(serializer.deserialize)
         self._skip_truncated = on_truncated == "skip_to_head"
         self._on_checkpoint = on_checkpoint
         self._budget = max_buffered_bytes

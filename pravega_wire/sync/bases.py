@@ -13,6 +13,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from functools import partial
 from typing import Any, Generic, Self, TypeVar, cast
 from uuid import UUID
@@ -22,6 +23,7 @@ import trio
 
 from pravega_wire.checks import check_serializer
 from pravega_wire.controller.types import TxnStatus
+from pravega_wire.cuts import Bound
 from pravega_wire.errors import ClosedError, ConcurrentUseError, InvalidArgumentError, PravegaError
 from pravega_wire.event_time import WatermarkAssigner
 from pravega_wire.hashing import routing_key_position
@@ -36,6 +38,7 @@ from pravega_wire.stream.client import StreamName
 from pravega_wire.stream.event_reader import Event, ReachedCheckpoint, SegmentEvents
 from pravega_wire.stream.event_reader import EventReader as AsyncEventReader
 from pravega_wire.stream.event_writer import EventWriter as AsyncEventWriter
+from pravega_wire.stream.follow import StreamFollower as AsyncStreamFollower
 from pravega_wire.stream.resumable import ResumableWriter as AsyncResumableWriter
 from pravega_wire.stream.revisioned import RevisionedStream as AsyncRevisionedStream
 from pravega_wire.stream.revisioned import RevisionReader as AsyncRevisionReader
@@ -64,6 +67,7 @@ __all__ = [
     "RevisionReaderBase",
     "RevisionedStreamBase",
     "RoutedWriterBase",
+    "StreamFollowerBase",
     "TableIteratorBase",
     "TableMapping",
     "TransactionBase",
@@ -593,6 +597,42 @@ class KeyValueTableBase(Handle):
         return f"key-value table {twin.name}"
 
 
+class StreamFollowerBase(Closable, Generic[T]):
+    """The base of followers of streams. Events are deserialized in the thread that reads."""
+
+    _twin: AsyncStreamFollower[T]
+
+    def __enter__(self) -> Self:
+        self._portal.call(self._twin.open)
+        return self
+
+    def _read_event(self, timeout: float | None = None) -> Event[T] | None:
+        event = self._twin.read_event_nowait()
+        if event is not None:
+            return event
+        found = self._portal.call(self._twin.load, timeout)
+        return None if found is None else self._twin.take(found)
+
+    def _read_batch(self, timeout: float | None = None) -> SegmentEvents | None:
+        found = self._portal.call(self._twin.load, timeout)
+        return None if found is None else self._twin.take_batch(found)
+
+    def __iter__(self) -> Iterator[Event[T]]:
+        return _OneThread(self._events())
+
+    def _events(self) -> Generator[Event[T], None, None]:
+        while True:
+            # Within a batch the client's thread is not needed.
+            yield from self._twin.events_nowait()
+            found = self._portal.call(self._twin.load)
+            if found is None:
+                return
+            yield self._twin.take(found)
+
+    def _batches(self) -> Generator[SegmentEvents, None, None]:
+        return _each(self._read_batch)
+
+
 # --- reader groups --------------------------------------------------------------------------------
 
 
@@ -721,6 +761,21 @@ class PravegaClientBase(Handle):
         placing = Placing(partitioner, str(stream))
         writer = self._twin.resumable_writer(stream, writer_id, partitioner=placing.for_writer, **options)
         return writer, placing
+
+    def _follow_events(
+        self,
+        stream: StreamName,
+        start: Bound | datetime = "earliest",
+        *,
+        serializer: Serializer[Any] | None = None,
+        **options: Any,
+    ) -> tuple[AsyncStreamFollower[Any]]:
+        """The serializer runs in the thread that reads."""
+        return (self._follower(stream, start, serializer=serializer, **options),)
+
+    @property
+    def _follower(self) -> Callable[..., AsyncStreamFollower[Any]]:
+        return self._twin.follow_events
 
     def _revisioned_stream(
         self, stream: StreamName, serializer: Serializer[Any] | None = None, *, timeout: float | None = None

@@ -37,8 +37,8 @@ TOPICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "Reading events",
         "Reads between two positions, without coordination, and the positions themselves.",
         (
-            "StreamReader", "EventRangeReader", "RangesReader", "EventBatch", "SegmentRange", "StreamCut",
-            "CutOrder", "EventPointer", "BoundaryIndex", "LeadingPart",
+            "StreamReader", "StreamFollower", "EventRangeReader", "RangesReader", "EventBatch",
+            "SegmentRange", "StreamCut", "CutOrder", "EventPointer", "BoundaryIndex", "LeadingPart",
         ),
     ),
     "reader-groups": (

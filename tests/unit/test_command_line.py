@@ -83,6 +83,7 @@ from pravega_wire.protocol.append import MAX_EVENT_BYTES
 from pravega_wire.protocol.events import EventBatch, frame_event
 from pravega_wire.protocol.versioned import encode_record
 from pravega_wire.stream.event_reader import SegmentEvents
+from pravega_wire.stream.marks import place_before
 
 ROOT = Path(__file__).resolve().parents[2]
 STREAM = ScopedStream("mill", "pressure")
@@ -615,9 +616,9 @@ def test_a_cut_at_a_time() -> None:
         Watermark.of(low, low + 5, [WatermarkSegment(0, 0.0, 1.0, offset)])
         for low, offset in ((10, 100), (20, 200), (30, -7))
     ]
-    assert points.cut_at(STREAM, marks, 15) is None
-    assert points.cut_at(STREAM, marks, 16) == StreamCut(STREAM, {0: 100})
-    assert points.cut_at(STREAM, marks, 99) == StreamCut(STREAM, {0: -1})
+    assert place_before(STREAM, marks, 15) is None
+    assert place_before(STREAM, marks, 16) == StreamCut(STREAM, {0: 100})
+    assert place_before(STREAM, marks, 99) == StreamCut(STREAM, {0: -1})
 
 
 def test_which_stream_positions_are_about() -> None:

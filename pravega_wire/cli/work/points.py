@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from pravega_wire.cli.values import parse_time, time_text
+from pravega_wire.cli.values import parse_time
 from pravega_wire.errors import DecodeError, InvalidArgumentError
 from pravega_wire.naming import segment_id
-from pravega_wire.positions import Watermark
 from pravega_wire.stream.client import PravegaClient
 from pravega_wire.types import ScopedStream, SegmentRange, StreamCut
 
-__all__ = ["HELP", "Point", "cut_at", "parse_point", "resolve", "resolve_event"]
+__all__ = ["HELP", "Point", "parse_point", "resolve", "resolve_event"]
 
 HELP: Final = (
     "head, tail, time:TIME (where the stream has watermarks), the text of a cut, @FILE with such a text, "
@@ -81,21 +79,6 @@ def _offsets(text: str) -> tuple[tuple[int, int], ...]:
     return tuple(found)
 
 
-def cut_at(stream: ScopedStream, marks: Sequence[Watermark], moment: int) -> StreamCut | None:
-    """Return the last known position before which all events are older than a moment.
-
-    :param stream: the stream.
-    :param marks: its watermarks, oldest first.
-    :param moment: event time, in the unit of the watermarks.
-    :returns: None if no watermark is that old, so that only the head of the stream is such a position.
-    """
-    before = [each for each in marks if each.upper < moment]
-    if not before:
-        return None
-    last = before[-1]
-    return StreamCut(stream, {each.segment_id: max(each.offset, -1) for each in last.positions})
-
-
 async def resolve(client: PravegaClient, stream: ScopedStream, point: Point) -> StreamCut:
     """Return the cut that a position means now.
 
@@ -119,18 +102,7 @@ async def resolve(client: PravegaClient, stream: ScopedStream, point: Point) -> 
                 )
             return point.cut
         case "time":
-            marks = await client.watermarks(stream)
-            if not marks:
-                raise InvalidArgumentError(
-                    f"stream {stream} has no watermarks, so no position for {time_text(point.time)} is "
-                    "known: its writers do not report event times (event_writer(note_time_every=...))"
-                )
-            found = cut_at(stream, marks, point.time)
-            head = await client.head(stream)
-            if found is None:
-                return head
-            # What the watermark points to may have been truncated since.
-            return (await client.stream_layout(stream)).join(found, head)
+            return await client.cut_at(stream, point.time)
 
 
 async def resolve_event(client: PravegaClient, stream: ScopedStream, point: Point) -> StreamCut:

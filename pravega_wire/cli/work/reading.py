@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 import json
 from array import array
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
@@ -15,18 +15,14 @@ from typing import Any, Final, Protocol
 import trio
 
 from pravega_wire.cli.work.streams import segment_label
-from pravega_wire.controller.tokens import Access
+from pravega_wire.cuts import OnTruncated
 from pravega_wire.errors import InvalidArgumentError, MissingExtraError
 from pravega_wire.naming import parse_segment_name
-from pravega_wire.nurseries import lone_errors
 from pravega_wire.positions import EventPointer
 from pravega_wire.protocol.events import EventBatch, frame_event
-from pravega_wire.segment.following import FollowingReader
-from pravega_wire.segment.reader import EventRangeReader
 from pravega_wire.stream.client import PravegaClient
-from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.event_reader import Event, EventReader, SegmentEvents
-from pravega_wire.types import SEGMENT_READ, ScopedStream, SegmentRange, StreamCut
+from pravega_wire.types import SegmentRange, StreamCut
 
 __all__ = [
     "FORMATS",
@@ -39,7 +35,6 @@ __all__ = [
     "check_limit",
     "first_of",
     "follow",
-    "following",
     "from_group",
     "need_arrow",
     "show",
@@ -310,73 +305,17 @@ async def between(
                 return
 
 
-class _Follower:
-    """Follows all segments of a stream from a cut on, also while the stream scales.
-
-    :param core: the client's parts.
-    :param stream: the stream.
-    :param send: takes the events.
-    """
-
-    def __init__(
-        self, core: ClientCore, stream: ScopedStream, send: trio.MemorySendChannel[SegmentEvents]
-    ) -> None:
-        self._core = core
-        self._stream = stream
-        self._send = send
-        self._done: set[int] = set()
-        self._begun: set[int] = set()
-
-    async def run(self, cut: StreamCut, nursery: trio.Nursery) -> None:
-        """Start to follow the segments of the cut."""
-        self._begun |= cut.positions.keys()
-        for segment_id, offset in cut.positions.items():
-            nursery.start_soon(self._follow, segment_id, offset, nursery)
-
-    async def _follow(self, segment_id: int, offset: int, nursery: trio.Nursery) -> None:
-        """Read a segment to its end, then start the segments after it whose predecessors were all read."""
-        if offset != SEGMENT_READ:
-            target = self._core.target(self._stream, segment_id, Access.READ)
-            async with EventRangeReader(FollowingReader(self._core.stores, target, offset)) as reader:
-                while (batch := await reader.next_batch()) is not None:
-                    await self._send.send(SegmentEvents(target.name, batch))
-        self._done.add(segment_id)
-        following = await self._core.controller.get_successors(
-            self._stream.scope, self._stream.name, segment_id
-        )
-        for each in following.successors:
-            after = each.segment.segment_id
-            if after not in self._begun and self._done.issuperset(each.predecessors):
-                self._begun.add(after)
-                nursery.start_soon(self._follow, after, 0, nursery)
-
-
-@asynccontextmanager
-async def following(client: PravegaClient, cut: StreamCut) -> AsyncIterator[AsyncIterator[SegmentEvents]]:
-    """Follow a stream from a cut on; the events end when the stream is sealed.
+async def follow(client: PravegaClient, cut: StreamCut, written: Written, on_truncated: OnTruncated) -> None:
+    """Follow a stream until enough events were read, or the stream is sealed.
 
     :param client: the client.
     :param cut: where to begin.
+    :param written: takes the events.
+    :param on_truncated: what to do if data was truncated.
     """
-    send, receive = trio.open_memory_channel[SegmentEvents](0)
-    with lone_errors() as body:
-        async with trio.open_nursery() as nursery:
-
-            async def run() -> None:
-                async with send, trio.open_nursery() as segments:
-                    await _Follower(client._core, cut.stream, send).run(cut, segments)
-
-            nursery.start_soon(run)
-            with body:
-                yield receive
-            nursery.cancel_scope.cancel()
-
-
-async def follow(client: PravegaClient, cut: StreamCut, written: Written) -> None:
-    """Follow a stream until enough events were read, or the stream is sealed."""
-    async with following(client, cut) as batches:
-        async for batch in batches:
-            written.take(batch)
+    async with client.follow_events(cut.stream, cut, on_truncated=on_truncated) as events:
+        while (found := await events.read_batch()) is not None:
+            written.take(found)
             if written.full:
                 return
 
