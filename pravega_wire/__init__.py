@@ -18,145 +18,31 @@ Example::
     trio.run(main)
 """
 
-from pravega_wire import _public
-from pravega_wire.boundaries import BoundaryIndex, LeadingPart
-from pravega_wire.config import Credentials, PravegaConfig
-from pravega_wire.controller.types import (
-    KeyValueTableConfiguration,
-    SegmentWithRange,
-    Successors,
-    TxnStatus,
-)
-from pravega_wire.cuts import LayoutSegment, StreamLayout
-from pravega_wire.errors import PravegaError
-from pravega_wire.event_time import EventTimeOrder, WatermarkAssigner
-from pravega_wire.groups import (
-    OnlineReader,
-    OnlineReaders,
-    OutstandingCheckpoint,
-    ReaderGroupConfig,
-    ReaderGroupMetrics,
-    RetentionType,
-    TimeWindow,
-)
-from pravega_wire.metrics import CallMetrics, ClientMetrics, ReaderMetrics, WriterMetrics
-from pravega_wire.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
-from pravega_wire.positions import (
-    Checkpoint,
-    EventPointer,
-    KeyValueVersion,
-    Position,
-    Watermark,
-    WatermarkSegment,
-)
-from pravega_wire.protocol.events import EventBatch
-from pravega_wire.protocol.records import VersionedSerializer, VersionedUnionSerializer
-from pravega_wire.segment.appender import Ack
-from pravega_wire.segment.reader import EventRangeReader
-from pravega_wire.stream.batch import StreamReader
-from pravega_wire.stream.byte_stream import ByteStreamReader, ByteStreamWriter
-from pravega_wire.stream.client import PravegaClient, StreamInfo, open_client
-from pravega_wire.stream.event_reader import Event, EventReader, ReachedCheckpoint, SegmentEvents
-from pravega_wire.stream.event_writer import EventWriter
-from pravega_wire.stream.follow import StreamFollower
-from pravega_wire.stream.key_value_table import (
-    Insert,
-    KeyValueTable,
-    Put,
-    Remove,
-    TableEntry,
-    TableFamily,
-    TableIterator,
-    TableKey,
-    TableMapping,
-)
-from pravega_wire.stream.opening import Opening
-from pravega_wire.stream.reader_group import ReaderGroup
-from pravega_wire.stream.resumable import ResumableWriter
-from pravega_wire.stream.revisioned import RevisionedStream, RevisionReader
-from pravega_wire.stream.synchronizer import StateFormat, StateSynchronizer
-from pravega_wire.stream.together import RangesReader
-from pravega_wire.stream.transaction import StagedBytes, StagingWriter, Transaction
-from pravega_wire.types import CutOrder, Revision, ScopedStream, SegmentRange, StreamCut
-
-__all__ = [
-    "Ack",
-    "BoundaryIndex",
-    "ByteStreamReader",
-    "ByteStreamWriter",
-    "CallMetrics",
-    "Checkpoint",
-    "ClientMetrics",
-    "Credentials",
-    "CutOrder",
-    "Event",
-    "EventBatch",
-    "EventPointer",
-    "EventRangeReader",
-    "EventReader",
-    "EventTimeOrder",
-    "EventWriter",
-    "Insert",
-    "KeyValueTable",
-    "KeyValueTableConfiguration",
-    "KeyValueVersion",
-    "LayoutSegment",
-    "LeadingPart",
-    "OnlineReader",
-    "OnlineReaders",
-    "Opening",
-    "OutstandingCheckpoint",
-    "Position",
-    "PravegaClient",
-    "PravegaConfig",
-    "PravegaError",
-    "Put",
-    "RangesReader",
-    "ReachedCheckpoint",
-    "ReaderGroup",
-    "ReaderGroupConfig",
-    "ReaderGroupMetrics",
-    "ReaderMetrics",
-    "Remove",
-    "ResumableWriter",
-    "RetentionPolicy",
-    "RetentionType",
-    "Revision",
-    "RevisionReader",
-    "RevisionedStream",
-    "ScalingPolicy",
-    "ScopedStream",
-    "SegmentEvents",
-    "SegmentRange",
-    "SegmentWithRange",
-    "StagedBytes",
-    "StagingWriter",
-    "StateFormat",
-    "StateSynchronizer",
-    "StreamConfiguration",
-    "StreamCut",
-    "StreamFollower",
-    "StreamInfo",
-    "StreamLayout",
-    "StreamReader",
-    "Successors",
-    "TableEntry",
-    "TableFamily",
-    "TableIterator",
-    "TableKey",
-    "TableMapping",
-    "TimeWindow",
-    "Transaction",
-    "TxnStatus",
-    "VersionedSerializer",
-    "VersionedUnionSerializer",
-    "Watermark",
-    "WatermarkAssigner",
-    "WatermarkSegment",
-    "WriterMetrics",
-    "open_client",
-]
-
 __version__ = "0.1.0"
 
-_public.publish(__name__, __all__, but=("pravega_wire.errors", "pravega_wire.metrics"))
+# As in typing, whose import would take longer than all of this.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pravega_wire import errors as errors
+    from pravega_wire import metrics as metrics
+    from pravega_wire._names import *  # noqa: F403
+    from pravega_wire._names import __all__ as __all__
+else:
+    # The names are loaded when one of them is used first: a program's --help, and pytest where no test uses
+    # Pravega, do without them.
+    def __getattr__(name):
+        if name in ("errors", "metrics"):
+            from importlib import import_module
+
+            return import_module(f"{__name__}.{name}")
+        if name[:1].isupper() or name in ("open_client", "__all__"):
+            from pravega_wire import _names
+
+            found = globals()
+            found.update({each: getattr(_names, each) for each in ("__all__", *_names.__all__)})
+            if name in found:
+                return found[name]
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__():
+        return sorted({*globals(), "errors", "metrics", *__getattr__("__all__")})

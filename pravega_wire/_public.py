@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
+from importlib import import_module
 from types import FunctionType
 from typing import Any, get_type_hints
 
@@ -15,16 +16,22 @@ __all__ = ["home_of", "publish"]
 _homes: dict[type, str] = {}
 
 
-def publish(package: str, names: Iterable[str], *, but: Iterable[str] = ()) -> None:
+def publish(
+    package: str, names: Iterable[str], *, defined: str | None = None, but: Iterable[str] = ()
+) -> None:
     """Set the module of a package's public classes and functions to that package.
 
     ``repr``, documentation and pickles then name the package, so a class may move to another module.
 
     :param package: full name of the package.
     :param names: the public names of the package (``__all__``).
+    :param defined: the module that has the names. Default: the package; the names of :mod:`pravega_wire` are
+        published before, as every package hands out their objects.
     :param but: modules that are public themselves; names from them are not changed.
     """
-    namespace: Mapping[str, Any] = vars(sys.modules[package])
+    if defined is None:
+        import_module("pravega_wire._names")
+    namespace: Mapping[str, Any] = vars(sys.modules[defined or package])
     kept = frozenset(but)
     for name in names:
         value = namespace[name]

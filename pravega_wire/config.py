@@ -15,15 +15,17 @@ import binascii
 import ipaddress
 import os
 import re
-import ssl
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from pravega_wire.checks import INT32_MAX, check_count, check_flag, check_seconds, check_text
 from pravega_wire.errors import InvalidArgumentError
 from pravega_wire.naming import validate_scope_name
 from pravega_wire.types import Endpoint, ScopedStream
+
+if TYPE_CHECKING:
+    import ssl
 
 __all__ = [
     "DEFAULT_CONTROLLER_URI",
@@ -688,6 +690,8 @@ class PravegaConfig:
         """
         if not self.tls_enabled:
             return None
+        import ssl
+
         try:
             context = ssl.create_default_context(cafile=self.trust_store)
         except (OSError, ValueError) as error:

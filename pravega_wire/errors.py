@@ -27,10 +27,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, ClassVar, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, TypedDict, Unpack
 from uuid import UUID
 
-import trio
+if TYPE_CHECKING:
+    from pravega_wire._trio_errors import BrokenStreamError, ClosedError, ConcurrentUseError
 
 __all__ = [
     "ArchiveBusyError",
@@ -127,6 +128,22 @@ __all__ = [
     "WrongHostError",
     "WrongProtocolError",
 ]
+
+_OF_TRIO = frozenset({"BrokenStreamError", "ClosedError", "ConcurrentUseError"})
+
+
+def __getattr__(name: str) -> Any:
+    # Importing trio takes long, and what shows a help text or parses an argument does without it.
+    if name not in _OF_TRIO:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from pravega_wire import _trio_errors
+
+    globals().update({each: getattr(_trio_errors, each) for each in _OF_TRIO})
+    return globals()[name]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_OF_TRIO})
 
 
 class Names(TypedDict, total=False):
@@ -258,21 +275,6 @@ class StreamChangingError(PravegaError):
     """The stream was scaled or truncated during every attempt to look up its segments; try again later."""
 
     retriable = True
-
-
-class ClosedError(PravegaError, trio.ClosedResourceError):
-    """The client, writer, reader or transaction is closed, or was closed during the call."""
-
-
-class ConcurrentUseError(PravegaError, trio.BusyResourceError):
-    """A second task used an object that only one task may use at a time.
-
-    The call that raises this error did nothing, and the other task's call is not affected.
-    """
-
-
-class BrokenStreamError(PravegaError, trio.BrokenResourceError):
-    """The writer of a byte stream has failed and accepts no more bytes; ``__cause__`` is the reason."""
 
 
 class MissingExtraError(PravegaError, ImportError):

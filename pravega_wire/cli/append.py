@@ -6,16 +6,18 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
 from pravega_wire.cli.common import standard_input
 from pravega_wire.cli.frame import STREAM, Session, WireCommand, passed
 from pravega_wire.cli.values import counted
-from pravega_wire.cli.work import writing
 from pravega_wire.errors import InvalidArgumentError
-from pravega_wire.stream.client import PravegaClient
+
+if TYPE_CHECKING:
+    from pravega_wire.cli.work import writing
+    from pravega_wire.stream.client import PravegaClient
 
 __all__ = ["COMMAND"]
 
@@ -62,6 +64,8 @@ def COMMAND(
     transaction: bool,
 ) -> None:
     """See ``help``."""
+    from pravega_wire.cli.work import writing
+
     keys = writing.Keys(key, key_field, None if key_delimiter is None else os.fsencode(key_delimiter))
     pace = writing.Pace(rate)
     if whole_files and not files:

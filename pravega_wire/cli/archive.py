@@ -10,11 +10,11 @@ import click
 from pravega_wire.cli.common import warn
 from pravega_wire.cli.frame import SIZE, STREAM, Session, WireGroup, passed
 from pravega_wire.cli.work import points
-from pravega_wire.stream.client import PravegaClient
 from pravega_wire.types import ScopedStream, StreamCut
 
 if TYPE_CHECKING:
     from pravega_wire.archive import Manifest, Stage
+    from pravega_wire.stream.client import PravegaClient
 
 __all__ = ["COMMAND"]
 
@@ -128,15 +128,13 @@ def restore(session: Session, directory: Path, name: str, append: bool) -> None:
 @passed
 def verify(session: Session, directory: Path, compare: bool) -> None:
     """See ``help``."""
-    import trio
-
     from pravega_wire.archive import verify_archive
 
     if compare:
         manifest = session.call(lambda client: verify_archive(directory, client))
         text = f"{directory} and {manifest.stream} have the same {manifest.events} events"
     else:
-        manifest = trio.run(verify_archive, directory)
+        manifest = session.run(lambda: verify_archive(directory))
         text = f"{directory} is whole: {manifest.events} events of {manifest.stream}"
     session.out.did(
         text,

@@ -15,6 +15,7 @@ VARIABLE = "_PRAVEGA_WIRE_COMPLETE"
 @click.command(
     cls=WireCommand,
     name="completion",
+    needs_client=False,
     help="Print a script that completes commands and options when you press Tab.",
     examples=(
         "# for this shell",

@@ -24,6 +24,7 @@ def COMMAND() -> None:
 
 @COMMAND.command(
     "show",
+    needs_client=False,
     help="Show each setting, its value and where it comes from. Secrets are hidden.",
     examples=("pravega-wire config show", "pravega-wire config show --profile production --json"),
 )
@@ -38,6 +39,7 @@ def show(session: Session) -> None:
 
 @COMMAND.command(
     "profiles",
+    needs_client=False,
     help="List the profiles of the configuration file.",
     examples=("pravega-wire config profiles",),
 )
@@ -66,7 +68,9 @@ def profiles(session: Session) -> None:
     )
 
 
-@COMMAND.command("path", help="Print the path of the configuration file, whether or not it exists.")
+@COMMAND.command(
+    "path", needs_client=False, help="Print the path of the configuration file, whether or not it exists."
+)
 @passed
 def path(session: Session) -> None:
     """See ``help``."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from typing import TYPE_CHECKING
 
 import click
 
 from pravega_wire.cli.common import Exit
 from pravega_wire.cli.frame import DURATION, STREAM, Session, WireCommand, passed
-from pravega_wire.cli.work import health
-from pravega_wire.stream.client import PravegaClient, open_client
+
+if TYPE_CHECKING:
+    from pravega_wire.cli.work import health
+    from pravega_wire.stream.client import PravegaClient
 
 __all__ = ["COMMAND"]
 
@@ -44,7 +47,7 @@ _STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red", "unknown":
 @passed
 def COMMAND(session: Session, names: tuple[str, ...], ledgers: tuple[str, ...], wait: float) -> Exit:
     """See ``help``."""
-    import trio
+    from pravega_wire.cli.work import health
 
     resolved = session.resolved
     config = resolved.config
@@ -60,11 +63,7 @@ def COMMAND(session: Session, names: tuple[str, ...], ledgers: tuple[str, ...], 
                 worst = Exit.FAILED
         return worst
 
-    async def run() -> Exit:
-        async with open_client(config) as client:
-            return await look(client)
-
-    return trio.run(run)
+    return session.call(look, config)
 
 
 def _print(session: Session, found: health.Finding) -> None:

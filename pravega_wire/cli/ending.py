@@ -1,23 +1,27 @@
-"""What ends a command from outside: SIGTERM, as from ``timeout``, and SIGHUP, when a terminal is closed.
+"""What ends a command from outside: Ctrl-C; SIGTERM, as from ``timeout``; SIGHUP, when a terminal is closed.
 
-Without this, they would end the process at once: a reader would stay in its group and keep its segments, a
-transaction would stay open, and the part of a file would stay behind.
+Without this, Ctrl-C would print a traceback while modules are imported, and the other two would end the
+process at once: a reader would stay in its group and keep its segments, a transaction would stay open, and
+the part of a file would stay behind.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType
-from typing import Final
 
-import trio
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
 
-__all__ = ["Terminated", "terminable"]
+__all__ = ["Terminated", "at_once", "begin", "raising", "terminable"]
 
-_SIGNALS: Final = [getattr(signal, each) for each in ("SIGTERM", "SIGHUP") if hasattr(signal, each)]
+_SIGNALS = tuple(getattr(signal, each) for each in ("SIGTERM", "SIGHUP") if hasattr(signal, each))
+_taken: list[int] = []
+"""The signals that the program handles: those which nobody has ignored, as ``nohup`` does."""
 
 
 class Terminated(KeyboardInterrupt):
@@ -31,14 +35,53 @@ class Terminated(KeyboardInterrupt):
         self.number = number
 
 
+def begin() -> None:
+    """Take the signals over, for :func:`at_once`. Without it, the other functions change nothing."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        _taken.append(signal.SIGINT)
+    _taken.extend(each for each in _SIGNALS if signal.getsignal(each) is signal.SIG_DFL)
+    at_once()
+
+
+def at_once() -> None:
+    """Let signals end the process at once: before a command begins and after it has ended, nothing has to be
+    cleaned up, and an exception may get lost in an import or at the interpreter's end."""
+    for each in _taken:
+        signal.signal(each, _exit)
+
+
+def raising() -> None:
+    """Let signals raise KeyboardInterrupt or :class:`Terminated`: a command has begun, and cleans up."""
+    for each in _taken:
+        signal.signal(each, signal.default_int_handler if each == signal.SIGINT else _raise)
+
+
+def _exit(number: int, frame: FrameType | None) -> None:
+    try:
+        os.write(2, b"interrupted\n" if number == signal.SIGINT else b"terminated\n")
+    except OSError:
+        pass
+    os._exit(128 + number)
+
+
+def _raise(number: int, frame: FrameType | None) -> None:
+    signal.signal(number, signal.SIG_DFL)
+    raise Terminated(number)
+
+
 @contextmanager
 def terminable() -> Iterator[None]:
     """Let SIGTERM and SIGHUP end the block, which cleans up, as Ctrl-C does. A second one ends the process.
 
-    It is used under trio. Signals that are ignored, as under ``nohup``, stay so.
+    It is used under trio, and may be nested: a signal ends the innermost block. Signals that are ignored, as
+    under ``nohup``, stay so.
 
     :raises Terminated: there was a signal.
     """
+    import trio
+
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -55,7 +98,8 @@ def terminable() -> Iterator[None]:
             raise Terminated(number)
         token.run_sync_soon(scope.cancel)
 
-    taken = [each for each in _SIGNALS if signal.getsignal(each) is signal.SIG_DFL]
+    before = {each: signal.getsignal(each) for each in _SIGNALS}
+    taken = [each for each, found in before.items() if found is signal.SIG_DFL or _is_ours(found)]
     for each in taken:
         signal.signal(each, end)
     try:
@@ -63,6 +107,10 @@ def terminable() -> Iterator[None]:
             yield
     finally:
         for each in taken:
-            signal.signal(each, signal.SIG_DFL)
+            signal.signal(each, before[each])
     if scope.cancelled_caught:
         raise Terminated(received)
+
+
+def _is_ours(handler: object) -> bool:
+    return getattr(handler, "__module__", None) == __name__

@@ -11,18 +11,21 @@ import time
 import warnings
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
+from pravega_wire.cli.ending import raising, terminable
 from pravega_wire.cli.output import Output, is_terminal
 from pravega_wire.cli.settings import FILE_VARIABLE, PROFILE_VARIABLE, Resolved, resolve
 from pravega_wire.cli.values import parse_duration, parse_size, parse_time
 from pravega_wire.config import SETTINGS, PravegaConfig
 from pravega_wire.errors import InvalidArgumentError, PravegaError
 from pravega_wire.naming import validate_user_name
-from pravega_wire.stream.client import PravegaClient, open_client
+
+if TYPE_CHECKING:
+    from pravega_wire.stream.client import PravegaClient
 
 __all__ = [
     "DURATION",
@@ -76,25 +79,40 @@ class Session:
         """Where the command prints its data."""
         return Output(as_json=bool(self.flags.get("json")))
 
-    def call(self, work: Callable[[PravegaClient], Awaitable[T]]) -> T:
+    def call(self, work: Callable[[PravegaClient], Awaitable[T]], config: PravegaConfig | None = None) -> T:
         """Open a client, run the work with it under trio, and return its result.
+
+        :param work: the work.
+        :param config: the client's settings; default: :attr:`resolved`.
+        :raises KeyboardInterrupt: Ctrl-C, or a signal, has ended the work.
+        """
+        from pravega_wire.stream.client import open_client
+
+        settings = self.resolved.config if config is None else config
+
+        async def with_client() -> T:
+            async with open_client(settings) as client:
+                # Once more: cleaning up needs the client's connections.
+                with terminable():
+                    return await work(client)
+
+        return self.run(with_client)
+
+    def run(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Run work under trio that needs no client, and return its result.
 
         :raises KeyboardInterrupt: Ctrl-C, or a signal, has ended the work.
         """
         import trio
 
-        from pravega_wire.cli.ending import terminable
-
-        async def run() -> T:
-            async with open_client(self.resolved.config) as client:
-                # Inside: cleaning up needs the client's connections.
-                with terminable():
-                    return await work(client)
+        async def ended_by_signals() -> T:
+            with terminable():
+                return await work()
 
         with warnings.catch_warnings():
             # Ctrl-C may come after a coroutine was made, and before it is awaited.
             warnings.filterwarnings("ignore", "coroutine '.*' was never awaited", RuntimeWarning)
-            return trio.run(run)
+            return trio.run(ended_by_signals)
 
 
 def passed(function: Callable[..., T]) -> Callable[..., T]:
@@ -161,6 +179,8 @@ class Named(click.ParamType):  # type: ignore[type-arg]  # not generic before 8.
 def _names(config: PravegaConfig, kind: str, incomplete: str) -> list[str]:
     """Return full names in the scope that was typed; before that, scopes, and names in the default scope."""
     import trio
+
+    from pravega_wire.stream.client import open_client
 
     scope, slash, _ = incomplete.partition("/")
 
@@ -326,7 +346,21 @@ class _Help(click.Command):
 
 
 class WireCommand(_Help):
-    """A command with the shared options."""
+    """A command with the shared options.
+
+    :param needs_client: whether it uses the client, which takes long to import.
+    """
+
+    def __init__(self, *args: Any, needs_client: bool = True, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._needs_client = needs_client
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command, whose arguments were understood."""
+        if self._needs_client:
+            importlib.import_module("pravega_wire.stream.client")
+        raising()
+        return super().invoke(ctx)
 
 
 class WireGroup(_Help, click.Group):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -10,7 +10,9 @@ from pravega_wire.cli.common import AbsentError
 from pravega_wire.cli.frame import GROUP, STREAM, Session, WireGroup, confirm, passed, yes_option
 from pravega_wire.cli.output import Column
 from pravega_wire.cli.work import groups, points
-from pravega_wire.stream.client import PravegaClient
+
+if TYPE_CHECKING:
+    from pravega_wire.stream.client import PravegaClient
 
 __all__ = ["COMMAND"]
 

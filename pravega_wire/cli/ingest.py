@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -14,10 +14,12 @@ from pravega_wire.cli.frame import Session, WireCommand, passed
 from pravega_wire.cli.output import is_terminal
 from pravega_wire.cli.values import counted, size_text
 from pravega_wire.errors import InvalidArgumentError
-from pravega_wire.ingest.engine import Progress
-from pravega_wire.ingest.files import FileIngester, LeftOut
-from pravega_wire.ingest.samples import Parse, byte_lines, csv_rows
-from pravega_wire.stream.client import PravegaClient
+
+if TYPE_CHECKING:
+    from pravega_wire.ingest.engine import Progress
+    from pravega_wire.ingest.files import LeftOut
+    from pravega_wire.ingest.samples import Parse
+    from pravega_wire.stream.client import PravegaClient
 
 __all__ = ["COMMAND"]
 
@@ -42,6 +44,8 @@ class _Arguments:
 
 
 def _parse(arguments: _Arguments) -> Parse:
+    from pravega_wire.ingest.samples import byte_lines, csv_rows
+
     chosen = arguments.format
     if chosen is None:
         chosen = "csv" if arguments.key_column or arguments.glob.lower().endswith(".csv") else "lines"
@@ -133,6 +137,8 @@ def _left_out(thing: LeftOut) -> None:
 
 
 async def _ingest(client: PravegaClient, arguments: _Arguments, parse: Parse) -> Progress:
+    from pravega_wire.ingest.files import FileIngester
+
     show = _Show()
     try:
         ingester = FileIngester(

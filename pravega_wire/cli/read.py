@@ -9,7 +9,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -17,15 +17,19 @@ from pravega_wire.cli.common import warn
 from pravega_wire.cli.frame import DURATION, GROUP, STREAM, Session, WireCommand, passed
 from pravega_wire.cli.output import is_terminal
 from pravega_wire.cli.values import counted
-from pravega_wire.cli.work import points, reading
+from pravega_wire.cli.work import points
 from pravega_wire.cuts import OnTruncated
 from pravega_wire.errors import InvalidArgumentError
 from pravega_wire.naming import validate_user_name
-from pravega_wire.stream.client import PravegaClient
 from pravega_wire.types import ScopedStream, StreamCut
+
+if TYPE_CHECKING:
+    from pravega_wire.cli.work import reading
+    from pravega_wire.stream.client import PravegaClient
 
 __all__ = ["COMMAND"]
 
+_FORMATS: Final = ("raw", "json", "hex", "arrow", "parquet")
 _SUFFIXES = {".parquet": "parquet", ".arrow": "arrow", ".feather": "arrow", ".jsonl": "json", ".json": "json"}
 
 _DEVICES: Final = ("/dev", "/dev/fd", "/proc/self/fd")
@@ -54,7 +58,7 @@ _DEVICES: Final = ("/dev", "/dev/fd", "/proc/self/fd")
 @click.option(
     "--format",
     "format_",
-    type=click.Choice(reading.FORMATS),
+    type=click.Choice(_FORMATS),
     help="raw: the bytes of each event and a line feed (default); json: an object with the event, its "
     "segment, offset and pointer; hex; arrow and parquet: for files",
 )
@@ -103,6 +107,8 @@ def COMMAND(
     idle: float,
 ) -> None:
     """See ``help``."""
+    from pravega_wire.cli.work import reading
+
     if follow and end is not None:
         raise InvalidArgumentError("--follow goes on for ever, --to ends: choose one")
     if group is None and reader is not None:
@@ -180,6 +186,8 @@ def _sink(
 
     :param keep: keep what was read if the command fails: a group has recorded these events as read.
     """
+    from pravega_wire.cli.work import reading
+
     if output is None:
         yield reading.TextSink(session.out.raw, reading.show(chosen, joined=joined))
         return
@@ -239,6 +247,8 @@ async def _in_group(
     written: reading.Written,
     idle: float | None,
 ) -> None:
+    from pravega_wire.cli.work import reading
+
     named = client.config.resolve(group) if "/" in group or client.config.default_scope else None
     name = ScopedStream(stream.scope, group) if named is None else named
     if await client.reader_group_exists(name):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from pravega_wire.cli.common import AbsentError
 from pravega_wire.cli.frame import Session, WireGroup, confirm, passed, yes_option
 from pravega_wire.cli.output import Column
 from pravega_wire.errors import ScopeNotEmptyError
-from pravega_wire.stream.client import PravegaClient
+
+if TYPE_CHECKING:
+    from pravega_wire.stream.client import PravegaClient
 
 __all__ = ["COMMAND"]
 
@@ -45,7 +49,7 @@ def create(session: Session, scopes: tuple[str, ...]) -> None:
 @passed
 def list_(session: Session) -> None:
     """See ``help``."""
-    scopes = session.call(PravegaClient.list_scopes)
+    scopes = session.call(lambda client: client.list_scopes())
     rows = [{"scope": each} for each in sorted(scopes)]
     session.out.rows(rows, [Column("scope", "SCOPE")])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -14,7 +14,9 @@ from pravega_wire.cli.values import size_text
 from pravega_wire.cli.work import points, streams
 from pravega_wire.errors import InvalidArgumentError
 from pravega_wire.policies import StreamConfiguration
-from pravega_wire.stream.client import PravegaClient
+
+if TYPE_CHECKING:
+    from pravega_wire.stream.client import PravegaClient
 
 __all__ = ["COMMAND"]
 

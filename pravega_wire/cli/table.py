@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -14,7 +14,9 @@ from pravega_wire.cli.work import tables
 from pravega_wire.controller.types import KeyValueTableConfiguration
 from pravega_wire.errors import InvalidArgumentError, NotFoundError, TableKeyBadVersionError
 from pravega_wire.positions import KeyValueVersion
-from pravega_wire.stream.client import PravegaClient
+
+if TYPE_CHECKING:
+    from pravega_wire.stream.client import PravegaClient
 
 __all__ = ["COMMAND"]
 

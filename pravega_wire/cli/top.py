@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from pravega_wire.cli.frame import DURATION, GROUP, STREAM, Session, WireCommand, passed
 from pravega_wire.cli.output import Column, is_dumb
 from pravega_wire.cli.values import time_text
-from pravega_wire.cli.work import watching
 from pravega_wire.errors import InvalidArgumentError
-from pravega_wire.stream.client import PravegaClient
+
+if TYPE_CHECKING:
+    from pravega_wire.cli.work import watching
+    from pravega_wire.stream.client import PravegaClient
 
 __all__ = ["COMMAND"]
 
@@ -65,6 +67,8 @@ def COMMAND(
         raise InvalidArgumentError("--interval must be positive")
     if count is not None and count < 1:
         raise InvalidArgumentError(f"--count must be positive, not {count}")
+    from pravega_wire.cli.work import watching
+
     out = session.out
 
     async def work(client: PravegaClient) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import click
@@ -12,9 +12,11 @@ from pravega_wire.cli.common import AbsentError
 from pravega_wire.cli.frame import STREAM, Session, WireGroup, confirm, passed, yes_option
 from pravega_wire.cli.output import Column
 from pravega_wire.cli.values import duration_text
-from pravega_wire.cli.work import transactions
 from pravega_wire.controller.types import TxnStatus
-from pravega_wire.stream.client import PravegaClient
+
+if TYPE_CHECKING:
+    from pravega_wire.cli.work import transactions
+    from pravega_wire.stream.client import PravegaClient
 
 __all__ = ["COMMAND"]
 
@@ -54,6 +56,8 @@ def list_(session: Session, name: str, completed: bool) -> None:
             [Column("transaction", "TRANSACTION"), Column("status", "STATUS")],
         )
         return
+
+    from pravega_wire.cli.work import transactions
 
     async def work(client: PravegaClient) -> list[transactions.OpenTransaction]:
         await client.stream_configuration(stream)

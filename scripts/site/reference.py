@@ -288,7 +288,7 @@ def _spark_options() -> str:
 
 def _command_line() -> str:
     from pravega_wire.cli.root import COMMAND
-    from pravega_wire.testing.__main__ import command_line
+    from pravega_wire.cli.server import command_line
 
     lines = ["# Command line", "", "[The guide](../command-line.md) explains how to use it.", ""]
     lines += _command(COMMAND, click.Context(COMMAND, info_name="pravega-wire"), 2)

@@ -6,6 +6,7 @@ import base64
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
 from array import array
@@ -401,8 +402,8 @@ import sys
 sys.modules["click"] = None
 from importlib import util
 found = util.find_spec
-from pravega_wire.cli import main
-main.find_spec = lambda name: None if name in ("click", "rich") else found(name)
+from pravega_wire.cli import main, running
+running.find_spec = lambda name: None if name in ("click", "rich") else found(name)
 raise SystemExit(main.main())
 """
 
@@ -419,17 +420,69 @@ def test_without_the_extra_one_sentence_says_so() -> None:
     assert run("--version").stdout.startswith("pravega-wire ")
 
 
-def test_help_imports_nothing_that_it_does_not_need() -> None:
-    program = (
-        "import sys\nfrom pravega_wire.cli.main import main\n"
-        "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
-        "print(sorted(each for each in ('rich', 'pyarrow', 'pravega_wire.cli.stream') if each in "
-        "sys.modules))"
-    )
+HEAVY = ("trio", "h2", "google.protobuf", "ssl", "rich", "pyarrow", "pravega_wire._names")
+
+LISTED = """
+import sys
+try:
+    from pravega_wire.{module} import main
+    main(sys.argv[1:])
+except SystemExit:
+    pass
+print([each for each in {heavy} if each in sys.modules])
+"""
+
+
+def imported_by(words: str, module: str = "cli.main") -> str:
+    program = LISTED.format(module=module, heavy=HEAVY)
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+        [sys.executable, "-c", program, *words.split()], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    assert done.stdout.endswith("[]\n")
+    return done.stdout.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["--version", *(f"{path.partition(' ')[2]} --help".strip() for path, _ in ALL if path.count(" ") < 2)],
+)
+def test_help_imports_nothing_that_it_does_not_need(words: str) -> None:
+    assert imported_by(words) == "[]"
+
+
+@pytest.mark.parametrize("words", ["--help", "standalone --help"])
+def test_the_help_of_servers_imports_nothing_that_it_does_not_need(words: str) -> None:
+    assert imported_by(words, "cli.server") == "[]"
+
+
+INTERRUPTED = """
+import os, signal, sys
+_, number, module, *sys.argv[1:] = sys.argv
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == module:
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), int(number))
+sys.meta_path.insert(0, Finder())
+from pravega_wire.cli.main import main
+raise SystemExit(main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "message"),
+    [(signal.SIGINT, 130, "interrupted\n"), (signal.SIGTERM, 143, "terminated\n")],
+)
+@pytest.mark.parametrize(
+    "module", ["pravega_wire.errors", "click", "pravega_wire.cli.scope", "trio", "h2", "google.protobuf"]
+)
+def test_a_signal_while_modules_are_imported(
+    module: str, number: signal.Signals, code: int, message: str
+) -> None:
+    words = [str(int(number)), module, "scope", "list", "--controller", "tcp://127.0.0.1:1"]
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, *words], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", message)
 
 
 def test_more_exit_codes() -> None:

@@ -24,8 +24,8 @@ from urllib.parse import urlsplit
 import pytest
 import trustme
 
+from pravega_wire.cli import server as command
 from pravega_wire.errors import ServerStartError
-from pravega_wire.testing import __main__ as command
 from pravega_wire.testing import download, jars, maven
 from pravega_wire.testing.maven import Jar
 

@@ -6,6 +6,8 @@ import ast
 import inspect
 import pickle
 import re
+import subprocess
+import sys
 from enum import Enum
 from importlib import import_module
 from pathlib import Path
@@ -100,6 +102,30 @@ def test_classes_say_where_users_find_them(package: object, cls: type) -> None:
     # Where it is written is still known, and so is what its annotations mean.
     assert hasattr(import_module(home_of(cls)), cls.__name__)
     get_type_hints(cls)
+
+
+def test_the_names_are_loaded_when_they_are_used() -> None:
+    program = """
+import sys, pickle, pravega_wire
+from pravega_wire import errors
+assert not {"trio", "h2", "google.protobuf", "pravega_wire._names"} & sys.modules.keys()
+import pravega_wire.sync
+from pravega_wire.types import ScopedStream
+assert ScopedStream.__module__ == "pravega_wire", ScopedStream
+assert {"open_client", "StreamCut", "errors"} <= {*dir(pravega_wire)}
+from pravega_wire import *
+assert open_client is pravega_wire.open_client and ScopedStream is pravega_wire.ScopedStream
+assert errors.ClosedError.__module__ == "pravega_wire.errors" and "ClosedError" in dir(errors)
+for module in (pravega_wire, errors):
+    assert not hasattr(module, "Nothing") and not hasattr(module, "nothing")
+"""
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
+    cut = pravega_wire.StreamCut(ScopedStream("a", "b"), {0: 1})
+    load = "import pickle, sys; print(pickle.load(sys.stdin.buffer).to_text())"
+    done = subprocess.run(
+        [sys.executable, "-c", load], cwd=ROOT, input=pickle.dumps(cut), capture_output=True, check=True
+    )
+    assert done.stdout.decode().strip() == cut.to_text()
 
 
 def test_spark_finds_its_classes() -> None:

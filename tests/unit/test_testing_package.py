@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 import trio
 
+from pravega_wire.cli import server as command
 from pravega_wire.errors import InvalidArgumentError, ServerStartError
 from pravega_wire.protocol.commands import DataAppended
 from pravega_wire.testing import FaultProxy, containers, jars, java, processes, running, server
-from pravega_wire.testing import __main__ as command
 from pravega_wire.testing.processes import ServerProcess
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pravega_wire.cli.work.points import Point, resolve
 from pravega_wire.cli.work.streams import segment_label
 from pravega_wire.errors import AuthError, InvalidArgumentError
-from pravega_wire.stream.client import PravegaClient
 from pravega_wire.types import CutOrder, ScopedStream, StreamCut
+
+if TYPE_CHECKING:
+    from pravega_wire.stream.client import PravegaClient
 
 __all__ = ["compare", "cut_record", "distance", "stream_of"]
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 from uuid import UUID
 
 import trio
@@ -26,8 +26,10 @@ from pravega_wire.controller.tokens import Access, expiry_of
 from pravega_wire.controller.types import TxnStatus
 from pravega_wire.errors import AuthError, PravegaError
 from pravega_wire.protocol import commands as c
-from pravega_wire.stream.client import PravegaClient
 from pravega_wire.types import Endpoint, ScopedStream
+
+if TYPE_CHECKING:
+    from pravega_wire.stream.client import PravegaClient
 
 __all__ = [
     "LEDGER_SUFFIX", "Finding", "examine", "issued_at", "judge_clock", "judge_transactions", "next_action",

@@ -6,13 +6,15 @@ import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from pravega_wire.cli.values import parse_time
 from pravega_wire.errors import DecodeError, InvalidArgumentError
 from pravega_wire.naming import segment_id
-from pravega_wire.stream.client import PravegaClient
 from pravega_wire.types import ScopedStream, SegmentRange, StreamCut
+
+if TYPE_CHECKING:
+    from pravega_wire.stream.client import PravegaClient
 
 __all__ = ["HELP", "Point", "parse_point", "resolve", "resolve_event"]
 

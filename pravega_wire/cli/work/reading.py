@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import trio
 
@@ -20,12 +20,13 @@ from pravega_wire.errors import InvalidArgumentError, MissingExtraError
 from pravega_wire.naming import parse_segment_name
 from pravega_wire.positions import EventPointer
 from pravega_wire.protocol.events import EventBatch, frame_event
-from pravega_wire.stream.client import PravegaClient
 from pravega_wire.stream.event_reader import Event, EventReader, SegmentEvents
 from pravega_wire.types import SegmentRange, StreamCut
 
+if TYPE_CHECKING:
+    from pravega_wire.stream.client import PravegaClient
+
 __all__ = [
-    "FORMATS",
     "FileSink",
     "LateSink",
     "Sink",
@@ -39,8 +40,6 @@ __all__ = [
     "need_arrow",
     "show",
 ]
-
-FORMATS: Final = ("raw", "json", "hex", "arrow", "parquet")
 
 _ROWS: Final = 50_000
 _JOINING_SECONDS: Final = 15.0

@@ -6,7 +6,7 @@ import fnmatch
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pravega_wire.checks import INT64_MAX
 from pravega_wire.cli.values import duration_text, size_text
@@ -15,7 +15,6 @@ from pravega_wire.controller.types import SegmentWithRange
 from pravega_wire.cuts import LayoutSegment, StreamLayout
 from pravega_wire.errors import InvalidArgumentError, StreamNotFoundError
 from pravega_wire.naming import epoch_of, number_of
-from pravega_wire.nurseries import run_all
 from pravega_wire.policies import (
     RetentionPolicy,
     RetentionType,
@@ -23,8 +22,10 @@ from pravega_wire.policies import (
     ScalingPolicy,
     StreamConfiguration,
 )
-from pravega_wire.stream.client import PravegaClient
 from pravega_wire.types import ScopedStream, StreamCut
+
+if TYPE_CHECKING:
+    from pravega_wire.stream.client import PravegaClient
 
 __all__ = [
     "Changes", "describe", "epochs_of", "even_ranges", "list_streams", "retention_text", "scale",
@@ -161,6 +162,8 @@ async def list_streams(
     :param internal: also list the streams that Pravega itself created.
     :param details: also fetch what each stream is like, with some requests for each.
     """
+    from pravega_wire.nurseries import run_all
+
     names = await client.list_streams(scope, tag=tag, internal=internal)
     found = sorted(each for each in names if pattern is None or fnmatch.fnmatchcase(each.name, pattern))
     if not details:

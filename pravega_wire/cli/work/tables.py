@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pravega_wire.cli.values import short
 from pravega_wire.controller.types import KeyValueTableConfiguration
 from pravega_wire.errors import InvalidArgumentError
-from pravega_wire.stream.key_value_table import TableEntry
+
+if TYPE_CHECKING:
+    from pravega_wire.stream.key_value_table import TableEntry
 
 __all__ = ["FORMATS", "decode", "encode", "entry_record", "key_of"]
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from pravega_wire.controller.tokens import Access
@@ -30,8 +30,10 @@ from pravega_wire.protocol import commands as c
 from pravega_wire.protocol.versioned import DataReader, RevisionReader, read_record
 from pravega_wire.segment.store import SegmentStores, SegmentTarget
 from pravega_wire.segment.table import ANY_VERSION
-from pravega_wire.stream.client import PravegaClient
 from pravega_wire.types import Endpoint, ScopedStream
+
+if TYPE_CHECKING:
+    from pravega_wire.stream.client import PravegaClient
 
 __all__ = ["OpenTransaction", "UnlistableError", "decode_active", "open_transactions", "stores_of"]
 

@@ -6,15 +6,17 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
 from pravega_wire.cli.work.groups import lag_of
 from pravega_wire.errors import PravegaError
 from pravega_wire.nurseries import look_up_all
-from pravega_wire.stream.client import PravegaClient
 from pravega_wire.types import ScopedStream, StreamCut
+
+if TYPE_CHECKING:
+    from pravega_wire.stream.client import PravegaClient
 
 __all__ = ["GroupSample", "Sample", "StreamSample", "rate", "watch"]
 

@@ -8,15 +8,17 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Protocol, TextIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Protocol, TextIO, cast
 
 import trio
 
 from pravega_wire.cli.values import counted, os_message
 from pravega_wire.errors import InvalidArgumentError
 from pravega_wire.protocol.append import MAX_EVENT_BYTES, too_large
-from pravega_wire.stream.client import PravegaClient
 from pravega_wire.types import ScopedStream
+
+if TYPE_CHECKING:
+    from pravega_wire.stream.client import PravegaClient
 
 __all__ = [
     "Appended",

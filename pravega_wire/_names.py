@@ -1,0 +1,147 @@
+"""Imports the public names of :mod:`pravega_wire`, which loads this module when one of them is used first.
+
+Not public: :mod:`pravega_wire` exports them.
+"""
+
+from pravega_wire import _public
+from pravega_wire.boundaries import BoundaryIndex, LeadingPart
+from pravega_wire.config import Credentials, PravegaConfig
+from pravega_wire.controller.types import (
+    KeyValueTableConfiguration,
+    SegmentWithRange,
+    Successors,
+    TxnStatus,
+)
+from pravega_wire.cuts import LayoutSegment, StreamLayout
+from pravega_wire.errors import PravegaError
+from pravega_wire.event_time import EventTimeOrder, WatermarkAssigner
+from pravega_wire.groups import (
+    OnlineReader,
+    OnlineReaders,
+    OutstandingCheckpoint,
+    ReaderGroupConfig,
+    ReaderGroupMetrics,
+    RetentionType,
+    TimeWindow,
+)
+from pravega_wire.metrics import CallMetrics, ClientMetrics, ReaderMetrics, WriterMetrics
+from pravega_wire.policies import RetentionPolicy, ScalingPolicy, StreamConfiguration
+from pravega_wire.positions import (
+    Checkpoint,
+    EventPointer,
+    KeyValueVersion,
+    Position,
+    Watermark,
+    WatermarkSegment,
+)
+from pravega_wire.protocol.events import EventBatch
+from pravega_wire.protocol.records import VersionedSerializer, VersionedUnionSerializer
+from pravega_wire.segment.appender import Ack
+from pravega_wire.segment.reader import EventRangeReader
+from pravega_wire.stream.batch import StreamReader
+from pravega_wire.stream.byte_stream import ByteStreamReader, ByteStreamWriter
+from pravega_wire.stream.client import PravegaClient, StreamInfo, open_client
+from pravega_wire.stream.event_reader import Event, EventReader, ReachedCheckpoint, SegmentEvents
+from pravega_wire.stream.event_writer import EventWriter
+from pravega_wire.stream.follow import StreamFollower
+from pravega_wire.stream.key_value_table import (
+    Insert,
+    KeyValueTable,
+    Put,
+    Remove,
+    TableEntry,
+    TableFamily,
+    TableIterator,
+    TableKey,
+    TableMapping,
+)
+from pravega_wire.stream.opening import Opening
+from pravega_wire.stream.reader_group import ReaderGroup
+from pravega_wire.stream.resumable import ResumableWriter
+from pravega_wire.stream.revisioned import RevisionedStream, RevisionReader
+from pravega_wire.stream.synchronizer import StateFormat, StateSynchronizer
+from pravega_wire.stream.together import RangesReader
+from pravega_wire.stream.transaction import StagedBytes, StagingWriter, Transaction
+from pravega_wire.types import CutOrder, Revision, ScopedStream, SegmentRange, StreamCut
+
+__all__ = [
+    "Ack",
+    "BoundaryIndex",
+    "ByteStreamReader",
+    "ByteStreamWriter",
+    "CallMetrics",
+    "Checkpoint",
+    "ClientMetrics",
+    "Credentials",
+    "CutOrder",
+    "Event",
+    "EventBatch",
+    "EventPointer",
+    "EventRangeReader",
+    "EventReader",
+    "EventTimeOrder",
+    "EventWriter",
+    "Insert",
+    "KeyValueTable",
+    "KeyValueTableConfiguration",
+    "KeyValueVersion",
+    "LayoutSegment",
+    "LeadingPart",
+    "OnlineReader",
+    "OnlineReaders",
+    "Opening",
+    "OutstandingCheckpoint",
+    "Position",
+    "PravegaClient",
+    "PravegaConfig",
+    "PravegaError",
+    "Put",
+    "RangesReader",
+    "ReachedCheckpoint",
+    "ReaderGroup",
+    "ReaderGroupConfig",
+    "ReaderGroupMetrics",
+    "ReaderMetrics",
+    "Remove",
+    "ResumableWriter",
+    "RetentionPolicy",
+    "RetentionType",
+    "Revision",
+    "RevisionReader",
+    "RevisionedStream",
+    "ScalingPolicy",
+    "ScopedStream",
+    "SegmentEvents",
+    "SegmentRange",
+    "SegmentWithRange",
+    "StagedBytes",
+    "StagingWriter",
+    "StateFormat",
+    "StateSynchronizer",
+    "StreamConfiguration",
+    "StreamCut",
+    "StreamFollower",
+    "StreamInfo",
+    "StreamLayout",
+    "StreamReader",
+    "Successors",
+    "TableEntry",
+    "TableFamily",
+    "TableIterator",
+    "TableKey",
+    "TableMapping",
+    "TimeWindow",
+    "Transaction",
+    "TxnStatus",
+    "VersionedSerializer",
+    "VersionedUnionSerializer",
+    "Watermark",
+    "WatermarkAssigner",
+    "WatermarkSegment",
+    "WriterMetrics",
+    "open_client",
+]
+
+_public.publish(
+    "pravega_wire", __all__, defined=__name__, but=("pravega_wire.errors", "pravega_wire.metrics")
+)

@@ -1,0 +1,134 @@
+"""The command ``pravega-wire-server standalone|cluster|fetch``: a real server from the shell."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import time
+from types import FrameType
+from typing import TYPE_CHECKING, Final
+
+from pravega_wire.cli import ending
+from pravega_wire.errors import ServerStartError
+
+if TYPE_CHECKING:
+    from pravega_wire.testing.running import PravegaServer
+
+
+USUAL_PORT: Final = 9090
+# Where clients of Pravega look for a controller when nothing is set.
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def command_line() -> argparse.ArgumentParser:
+    """Make the parser of the command's arguments; the documentation is made from it."""
+    parser = argparse.ArgumentParser(
+        prog="pravega-wire-server",
+        description="Start a real Pravega server and keep it running until Ctrl-C.",
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    one = commands.add_parser("standalone", help="start one process that keeps all data in memory")
+    one.add_argument(
+        "--kind",
+        choices=("address", "containers", "jars"),
+        help="use the server at PRAVEGA_CONTROLLER_URI, a container, or the published jars (default: the "
+        "first that is available)",
+    )
+    one.add_argument(
+        "--memory", default="2g", help="heap size; events can take up two fifths of it (default 2g)"
+    )
+    one.add_argument(
+        "--port",
+        type=int,
+        help=f"port of the controller on 127.0.0.1 (default {USUAL_PORT}, or a free port if that is in use)",
+    )
+    one.add_argument(
+        "--schema-registry", action="store_true", help="start a schema registry beside it, on a free port"
+    )
+    many = commands.add_parser("cluster", help="start separate processes that keep data on disk")
+    many.add_argument("--stores", type=int, default=2, help="number of segment stores (default 2)")
+    many.add_argument("--memory", default="1g", help="heap size of each process (default 1g)")
+    commands.add_parser("fetch", help="download the jars and do not start a server")
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command, and return the exit status."""
+    if argv is None:
+        ending.begin()
+    arguments = command_line().parse_args(argv)
+    from pravega_wire.testing.jars import fetch
+    from pravega_wire.testing.processes import is_free
+    from pravega_wire.testing.server import choose_kind, cluster, standalone
+
+    ending.raising()
+    signal.signal(signal.SIGTERM, _stop)
+    try:
+        if arguments.command == "fetch":
+            print(fetch())
+            return 0
+        if arguments.command == "standalone":
+            kind = choose_kind(arguments.kind)
+            if kind == "address" and arguments.kind is None:
+                _say_why(os.environ.get("PRAVEGA_CONTROLLER_URI"))
+            else:
+                _say("starting ...")
+            port = arguments.port
+            if port is None and is_free(USUAL_PORT):
+                port = USUAL_PORT
+            with standalone(
+                kind=kind, memory=arguments.memory, port=port, schema_registry=arguments.schema_registry
+            ) as server:
+                return _serve(server)
+        _say("starting ...")
+        with cluster(segment_stores=arguments.stores, memory=arguments.memory) as server:
+            return _serve(server)
+    except ServerStartError as error:
+        _say(f"error: {error}")
+        return 1
+    except KeyboardInterrupt:
+        _say("stopped")
+    return 0
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _say_why(uri: str | None) -> None:
+    if uri:
+        _say(
+            f"PRAVEGA_CONTROLLER_URI is set to {uri}: using that server instead of starting one "
+            "(to start one, unset the variable or pass --kind jars)"
+        )
+
+
+def _serve(server: PravegaServer) -> int:
+    """Print the server's address, and wait until the server ends or the user presses Ctrl-C."""
+    print(server.controller_uri, flush=True)
+    if server.schema_registry_uri is not None:
+        _say(f"schema registry:\n  export PRAVEGA_SCHEMA_REGISTRY_URI={server.schema_registry_uri}")
+    if server.kind == "address":
+        _say("ready; Ctrl-C ends this command, not the server")
+    else:
+        if server.controller_uri == f"tcp://127.0.0.1:{USUAL_PORT}":
+            _say("ready; programs on this machine find it without any setting")
+        else:
+            _say(f"ready; use it with\n  export PRAVEGA_CONTROLLER_URI={server.controller_uri}")
+        _say(f"logs: {server.log_dir}\nCtrl-C stops it")
+    while True:
+        for process in server.processes:
+            if not process.alive:
+                _say(f"error: {process.ending() or f'{process.name} has ended; see {process.log}'}")
+                return 1
+        # One call cannot wait for several processes and for the user at the same time.
+        time.sleep(0.5)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
