@@ -930,23 +930,26 @@ class Facade:
         if removed != 1:
             raise SystemExit("open_client documents its error outside trio differently: change the pattern")
         doc = facade_words(doc, self.name)
-        note = "The observer is called in the client's background thread."
         signature = self.signature(method, node, timeout=False)
         opened = self.use("opened_client")
         if self.blocking:
-            self.imports["contextmanager"] = "from contextlib import contextmanager"
-            self.imports["Iterator"] = "from collections.abc import Iterator"
-            lines = ["@contextmanager", f"def open_client({signature}) -> Iterator[PravegaClient]:"]
+            note = (
+                "The client runs in a thread of its own, which also calls the observer. Instead of entering "
+                "the client, you can call its :meth:`~PravegaClient.close`."
+            )
+            lines = [f"def open_client({signature}) -> PravegaClient:"]
         else:
-            self.imports["asynccontextmanager"] = "from contextlib import asynccontextmanager"
-            self.imports["AsyncIterator"] = "from collections.abc import AsyncIterator"
-            signature += ") -> AsyncIterator[PravegaClient]:"
-            lines = ["@asynccontextmanager", f"async def open_client({signature}"]
-        prefix = "" if self.blocking else "async "
+            note = (
+                "The client runs in a thread of its own, which also calls the observer. Instead of entering "
+                "it, you can open it by ``client = await open_client(...)`` and call its "
+                ":meth:`~PravegaClient.aclose`."
+            )
+            self.imports["opening"] = "from pravega_wire.stream.opening import opening"
+            lines = ["@opening", f"async def open_client({signature}) -> PravegaClient:"]
+        call = f"{opened}({', '.join(given)})"
         lines += [
             indented(with_notes(doc, note, None), "    "),
-            f"    {prefix}with {opened}({', '.join(given)}) as (portal, client):",
-            "        yield PravegaClient(portal, client)",
+            f"    return PravegaClient({call if self.blocking else '*await ' + call})",
         ]
         return "\n".join(lines)
 

@@ -11,7 +11,6 @@ import inspect
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable, Sequence
-from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any, Final, Generic, Self, TypeVar, cast
 from uuid import UUID
@@ -22,7 +21,7 @@ from pravega_wire.aio.ahead import ReadAhead
 from pravega_wire.aio.portal import Line, Portal, crossing, uninterrupted
 from pravega_wire.checks import check_serializer
 from pravega_wire.cuts import Bound
-from pravega_wire.errors import InvalidArgumentError, PravegaError
+from pravega_wire.errors import ClosedError, InvalidArgumentError, PravegaError
 from pravega_wire.event_time import WatermarkAssigner
 from pravega_wire.hashing import routing_key_position
 from pravega_wire.protocol.events import EventBatch
@@ -80,19 +79,17 @@ _PULL_SECONDS: Final = 0.005
 """The longest time that an iterable may keep other tasks from running."""
 
 
-@asynccontextmanager
-async def opened_client(*args: Any, **kwargs: Any) -> AsyncIterator[tuple[Portal, twin.PravegaClient]]:
+async def opened_client(*args: Any, **kwargs: Any) -> tuple[Portal, Held[twin.PravegaClient]]:
     """A portal, and an async client that runs in the portal's thread."""
     portal = Portal()
     try:
         client = await portal.enter(twin.open_client(*args, **kwargs))
+        portal.opened.given(client, f"the client of {client.value.config.controller_uri}")
     except BaseException:
+        portal.opened.forget()
         await uninterrupted(portal.stop())
         raise
-    try:
-        yield portal, client.value
-    finally:
-        await uninterrupted(portal.end(client))
+    return portal, client
 
 
 class Handle:
@@ -690,6 +687,34 @@ class PravegaClientBase(Handle):
     """The base of the client."""
 
     _twin: twin.PravegaClient
+
+    def __init__(self, portal: Portal, held: Held[twin.PravegaClient]) -> None:
+        super().__init__(portal, held.value)
+        self._held = held
+        self._ending: asyncio.Future[None] | None = None
+
+    async def aclose(self) -> None:
+        """Close the client, everything opened with it, and its thread. Closing it again does nothing.
+
+        Calls in progress in other tasks raise :class:`ClosedError`. Events that a writer has not flushed may
+        be lost, so close writers first. Leaving the client's ``async with`` block does the same. Cancelling
+        this has no effect on the closing.
+        """
+        crossing = self._portal.crossing
+        if crossing.thread.gone:
+            return
+        if self._ending is None:
+            crossing.check()
+            self._ending = asyncio.ensure_future(crossing.end(self._held))
+        await uninterrupted(self._ending)
+
+    async def __aenter__(self) -> Self:
+        if self._portal.closed:
+            raise ClosedError("the client is closed")
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.aclose()
 
     def _event_writer(
         self, stream: StreamName, *, partitioner: Partitioner = routing_key_position, **options: Any

@@ -11,17 +11,7 @@ and ``pravega_wire.aio.bases``. Do not edit it: run ``python scripts/gen_facades
 
 from __future__ import annotations
 
-from collections.abc import (
-    AsyncGenerator,
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, Generic, TypeVar, cast, overload
@@ -139,7 +129,7 @@ U = TypeVar("U")
 V = TypeVar("V")
 
 
-@asynccontextmanager
+@opening
 async def open_client(
     config: PravegaConfig | ControllerUri | None = None,
     *,
@@ -147,14 +137,14 @@ async def open_client(
     credentials: Credentials | None = None,
     address_map: AddressMap | None = None,
     observer: Observer | None = None,
-) -> AsyncIterator[PravegaClient]:
-    """Open a client for a Pravega cluster. Use it as a context manager.
+) -> PravegaClient:
+    """Open a client for a Pravega cluster: ``async with open_client(...) as client``.
 
-    Opening makes no connection; the first call does. Leaving the context closes every connection and
-    everything opened with the client. Events that a writer has not flushed by then may be lost, so close
-    writers first.
+    Opening makes no connection; the first call does. Leaving the block closes every connection and everything
+    opened with the client. Events that a writer has not flushed by then may be lost, so close writers first.
 
-    The observer is called in the client's background thread.
+    The client runs in a thread of its own, which also calls the observer. Instead of entering it, you can
+    open it by ``client = await open_client(...)`` and call its :meth:`~PravegaClient.aclose`.
 
     Example::
 
@@ -184,10 +174,11 @@ async def open_client(
         :mod:`pravega_wire.metrics`.
     :raises InvalidArgumentError: the configuration is invalid.
     """
-    async with opened_client(
-        config, scope=scope, credentials=credentials, address_map=address_map, observer=observer
-    ) as (portal, client):
-        yield PravegaClient(portal, client)
+    return PravegaClient(
+        *await opened_client(
+            config, scope=scope, credentials=credentials, address_map=address_map, observer=observer
+        )
+    )
 
 
 class PravegaClient(PravegaClientBase):

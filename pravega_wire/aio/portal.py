@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, suppress
+from functools import partial
 from typing import Any, Final, Generic, ParamSpec, TypeVar
 from weakref import WeakSet
 
@@ -15,7 +16,7 @@ from pravega_wire.errors import ClosedError, InvalidArgumentError, PravegaError
 from pravega_wire.nurseries import without_cancelled
 from pravega_wire.stream.callers import calling_thread
 from pravega_wire.sync import portal as threads
-from pravega_wire.sync.portal import Held, for_threads
+from pravega_wire.sync.portal import Held, Opened, for_threads
 
 __all__ = ["Call", "Line", "Portal", "crossing", "uninterrupted"]
 
@@ -29,7 +30,7 @@ _CANCELLED: Final = object()
 _MISSING: Final = object()
 
 
-async def uninterrupted(work: Coroutine[Any, Any, R]) -> R:
+async def uninterrupted(work: Coroutine[Any, Any, R] | asyncio.Future[R]) -> R:
     """Await something to its end, even if this task is cancelled. The cancellation is raised at the end."""
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
@@ -181,25 +182,36 @@ class Call(Generic[R]):
         return _MISSING if self._result is _CANCELLED else self._result
 
 
+async def _watch_loop(loop: asyncio.AbstractEventLoop, thread: threads.Portal) -> None:
+    """End the client if its event loop was closed before it; in the portal's thread."""
+    while not loop.is_closed():  # noqa: ASYNC110  # a loop has no event for this
+        await trio.sleep(_POLL_SECONDS)
+    thread.stop()
+
+
 class Portal:
     """The thread of a client that belongs to an event loop.
 
+    The thread ends when nobody refers to this object any more.
+
     :ivar thread: the portal that other threads use.
     :ivar loop: the event loop.
+    :ivar opened: says that the client was not closed.
     """
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
         self._waiting: set[Call[Any]] = set()
         self._launched: WeakSet[Call[Any]] = WeakSet()
-        self.thread = threads.Portal("pravega client of an event loop")
-        self.thread.soon(lambda: self.thread.start_soon(self._watch_loop))
-
-    async def _watch_loop(self) -> None:
-        """End the client if its event loop was closed before it; in the portal's thread."""
-        while not self.loop.is_closed():  # noqa: ASYNC110  # a loop has no event for this
-            await trio.sleep(_POLL_SECONDS)
-        self.thread.stop()
+        self.thread = thread = threads.Portal("pravega client of an event loop", launch=False)
+        self.opened: Opened[Any] = Opened(thread)
+        try:
+            thread.launch()
+            watch = partial(_watch_loop, self.loop, thread)
+            thread.soon(lambda: thread.start_soon(watch))
+        except BaseException:
+            thread.close()
+            raise
 
     def to_loop(self, function: Callable[[], None], context: contextvars.Context | None = None) -> None:
         """Run a function in the event loop, without waiting for it.
@@ -373,6 +385,7 @@ class Portal:
 
     async def end(self, client: Held[Any]) -> None:
         """Leave all context managers that are still entered, then the client, and end the thread."""
+        self.opened.forget()
         try:
             try:
                 with suppress(ClosedError):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypeVar, overload
+from types import TracebackType
+from typing import Any, NoReturn, TypeVar, overload
 from uuid import UUID
 
 import trio
@@ -111,20 +112,18 @@ def _check_trio() -> None:
         ) from None
 
 
-@asynccontextmanager
-async def open_client(
+def open_client(
     config: PravegaConfig | ControllerUri | None = None,
     *,
     scope: str | None = None,
     credentials: Credentials | None = None,
     address_map: AddressMap | None = None,
     observer: Observer | None = None,
-) -> AsyncIterator[PravegaClient]:
-    """Open a client for a Pravega cluster. Use it as a context manager.
+) -> AbstractAsyncContextManager[PravegaClient]:
+    """Open a client for a Pravega cluster: ``async with open_client(...) as client``.
 
-    Opening makes no connection; the first call does. Leaving the context closes every connection and
-    everything opened with the client. Events that a writer has not flushed by then may be lost, so close
-    writers first.
+    Opening makes no connection; the first call does. Leaving the block closes every connection and everything
+    opened with the client. Events that a writer has not flushed by then may be lost, so close writers first.
 
     Example::
 
@@ -155,6 +154,48 @@ async def open_client(
     :raises InvalidArgumentError: the configuration is invalid.
     :raises InvalidArgumentError: called outside trio, for example in an asyncio program.
     """
+    return _Entrance(_opened(config, scope, credentials, address_map, observer))
+
+
+class _Entrance(AbstractAsyncContextManager["PravegaClient"]):
+    """What :func:`open_client` returns. It says what to do if it is not entered."""
+
+    def __init__(self, manager: AbstractAsyncContextManager[PravegaClient]) -> None:
+        self._manager = manager
+
+    async def __aenter__(self) -> PravegaClient:
+        return await self._manager.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return await self._manager.__aexit__(kind, error, trace)
+
+    def __await__(self) -> NoReturn:
+        raise _not_entered("awaited")
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if hasattr(PravegaClient, name) and not name.startswith("_"):
+            raise _not_entered(f"used ({name})")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+def _not_entered(what: str) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"the result of open_client was {what} without being entered. On trio a client has tasks, which live "
+        "in a block: async with open_client(...) as client. A contextlib.AsyncExitStack keeps the block open "
+        "for other functions"
+    )
+
+
+@asynccontextmanager
+async def _opened(
+    config: PravegaConfig | ControllerUri | None,
+    scope: str | None,
+    credentials: Credentials | None,
+    address_map: AddressMap | None,
+    observer: Observer | None,
+) -> AsyncIterator[PravegaClient]:
     _check_trio()
     chosen = config_of(config, scope, credentials)
     counters = Counters(observer)

@@ -12,7 +12,7 @@ import inspect
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from typing import Any, Generic, Self, TypeVar, cast
@@ -48,7 +48,7 @@ from pravega_wire.stream.transaction import Transaction as AsyncTransaction
 from pravega_wire.sync.byte_stream import ByteStreamReader, ByteStreamWriter
 from pravega_wire.sync.feeding import Feed, Placing, is_plain, plain_keys
 from pravega_wire.sync.outbox import Outbox, Promise
-from pravega_wire.sync.portal import Held, Line, Named, Portal, shown_as
+from pravega_wire.sync.portal import Held, Line, Named, Opened, Portal, shown_as
 from pravega_wire.sync.table_mapping import TableMapping
 from pravega_wire.types import Revision
 
@@ -83,22 +83,18 @@ _INTERRUPTED_SECONDS = 0.5
 T = TypeVar("T")
 
 
-@contextmanager
-def opened_client(*args: Any, **kwargs: Any) -> Iterator[tuple[Portal, twin.PravegaClient]]:
-    """A portal, and an async client that runs in the portal's thread."""
-    portal = Portal("pravega client")
+def opened_client(*args: Any, **kwargs: Any) -> Opened[twin.PravegaClient]:
+    """An async client that runs in a thread of its own."""
+    opened: Opened[twin.PravegaClient] = Opened(Portal("pravega client", launch=False))
     try:
-        client = portal.enter(twin.open_client(*args, **kwargs))
-        try:
-            yield portal, client.value
-        finally:
-            try:
-                # Otherwise open objects would lose their client in the middle of their work.
-                portal.break_off(but=client)
-            finally:
-                client.leave()
-    finally:
-        portal.close()
+        opened.portal.launch()
+        held = opened.portal.enter(twin.open_client(*args, **kwargs))
+        opened.given(held, f"the client of {held.value.config.controller_uri}")
+    except BaseException:
+        opened.portal.close()
+        opened.forget()
+        raise
+    return opened
 
 
 def listed(argument: Any) -> Any:
@@ -155,7 +151,7 @@ def blocking(line: Line, items: Any) -> Generator[Any, None, None]:
 class Handle:
     """An object of the client's thread, for use in other threads."""
 
-    def __init__(self, portal: Portal | Line, twin: Any) -> None:
+    def __init__(self, portal: Portal | Opened[Any] | Line, twin: Any) -> None:
         self._portal = Line(portal, self._about(twin))
         self._twin: Any = twin
 
@@ -741,6 +737,27 @@ class PravegaClientBase(Handle):
     """The base of the client."""
 
     _twin: twin.PravegaClient
+
+    def __init__(self, opened: Opened[twin.PravegaClient]) -> None:
+        assert opened.held is not None
+        super().__init__(opened, opened.held.value)
+        self._opened = opened
+
+    def close(self) -> None:
+        """Close the client, everything opened with it, and its thread. Closing it again does nothing.
+
+        Calls in progress in other threads raise :class:`ClosedError`. Events that a writer has not flushed
+        may be lost, so close writers first. Leaving the client's ``with`` block does the same.
+        """
+        self._opened.close()
+
+    def __enter__(self) -> Self:
+        if self._portal.closed:
+            raise ClosedError("the client is closed")
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
 
     def _event_writer(
         self, stream: StreamName, *, partitioner: Partitioner = routing_key_position, **options: Any

@@ -12,7 +12,6 @@ and ``pravega_wire.sync.bases``. Do not edit it: run ``python scripts/gen_facade
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
 from typing import Any, Generic, TypeVar, cast, overload
@@ -119,7 +118,6 @@ U = TypeVar("U")
 V = TypeVar("V")
 
 
-@contextmanager
 def open_client(
     config: PravegaConfig | ControllerUri | None = None,
     *,
@@ -127,14 +125,14 @@ def open_client(
     credentials: Credentials | None = None,
     address_map: AddressMap | None = None,
     observer: Observer | None = None,
-) -> Iterator[PravegaClient]:
-    """Open a client for a Pravega cluster. Use it as a context manager.
+) -> PravegaClient:
+    """Open a client for a Pravega cluster: ``with open_client(...) as client``.
 
-    Opening makes no connection; the first call does. Leaving the context closes every connection and
-    everything opened with the client. Events that a writer has not flushed by then may be lost, so close
-    writers first.
+    Opening makes no connection; the first call does. Leaving the block closes every connection and everything
+    opened with the client. Events that a writer has not flushed by then may be lost, so close writers first.
 
-    The observer is called in the client's background thread.
+    The client runs in a thread of its own, which also calls the observer. Instead of entering the client, you
+    can call its :meth:`~PravegaClient.close`.
 
     Example::
 
@@ -163,10 +161,11 @@ def open_client(
         :mod:`pravega_wire.metrics`.
     :raises InvalidArgumentError: the configuration is invalid.
     """
-    with opened_client(
-        config, scope=scope, credentials=credentials, address_map=address_map, observer=observer
-    ) as (portal, client):
-        yield PravegaClient(portal, client)
+    return PravegaClient(
+        opened_client(
+            config, scope=scope, credentials=credentials, address_map=address_map, observer=observer
+        )
+    )
 
 
 class PravegaClient(PravegaClientBase):

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import atexit
 import math
 import os
 import re
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, suppress
 from queue import Empty, SimpleQueue
 from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar
+from weakref import finalize
 
 import trio
 
@@ -21,7 +24,7 @@ from pravega_wire.nurseries import without_cancelled
 from pravega_wire.stream.callers import calling_thread
 from pravega_wire.types import ScopedStream
 
-__all__ = ["AnyCall", "Call", "Held", "Line", "Named", "Portal", "for_threads", "shown_as"]
+__all__ = ["AnyCall", "Call", "Held", "Line", "Named", "Opened", "Portal", "for_threads", "shown_as"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -409,10 +412,12 @@ class Portal:
     portal, because it does not have the portal's thread.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, launch: bool = True) -> None:
         self.name = name
         self._pid = os.getpid()
-        self._started: Future[trio.lowlevel.TrioToken] = Future()
+        self._started: Future[None] = Future()
+        self._token: trio.lowlevel.TrioToken | None = None
+        self._abandoned = False
         self._nursery: trio.Nursery | None = None
         self._stop: trio.Event | None = None
         self._held: list[Held[Any]] = []
@@ -420,8 +425,13 @@ class Portal:
         # Whether calls are still accepted. Looked at for each event, so it is no property.
         self.open = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        if launch:
+            self.launch()
+
+    def launch(self) -> None:
+        """Start the thread. If this is interrupted, :meth:`close` and :meth:`abandon` end what has begun."""
         self._thread.start()
-        self._token = self._started.result()
+        self._started.result()
 
     def _run(self) -> None:
         try:
@@ -436,7 +446,11 @@ class Portal:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             self.open = True
-            self._started.set_result(trio.lowlevel.current_trio_token())
+            self._token = trio.lowlevel.current_trio_token()
+            # After the token: whoever has abandoned it before saw no token.
+            if self._abandoned:
+                self.stop()
+            self._started.set_result(None)
             try:
                 await self._stop.wait()
             finally:
@@ -533,6 +547,8 @@ class Portal:
 
         :raises ClosedError: the portal is closed.
         """
+        if self._token is None:
+            raise ClosedError("the client has no thread")
         try:
             self._token.run_sync_soon(function)
         except trio.RunFinishedError as error:
@@ -630,14 +646,127 @@ class Portal:
 
     def close(self) -> None:
         """End the thread. Calls that have not ended raise :class:`ClosedError`."""
-        if self.gone or self._stop is None:
+        if self.gone:
             return
+        self.abandon()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def abandon(self) -> None:
+        """:meth:`close` without waiting; in any thread, also while the portal's thread is starting."""
+        self._abandoned = True
         self.open = False
+        if not self.gone:
+            with suppress(ClosedError):
+                self.soon(self.stop)
+
+
+class Opened(Generic[R]):
+    """A client in a thread of its own. The thread ends when nobody refers to this object any more.
+
+    The lines of the client and of all its objects refer to it; the thread does not, except during calls.
+
+    :param portal: the thread.
+    :ivar held: the client, once it is entered.
+    """
+
+    def __init__(self, portal: Portal) -> None:
+        self.portal = portal
+        self.held: Held[R] | None = None
+        self._trace = _Trace(portal)
+        self._closing = threading.RLock()
+        self._finalizer = finalize(self, self._trace.dropped)
+        # At exit, :func:`_tell_at_exit` says so.
+        self._finalizer.atexit = False
+
+    def given(self, held: Held[R], name: str) -> None:
+        """The client was opened, and its user has to close it.
+
+        :param name: the client, for messages.
+        """
+        self.held = held
+        self._trace.name = name
+        _left_open.add(self._trace)
+
+    def forget(self) -> None:
+        """The client was closed, or not opened."""
+        self._finalizer.detach()
+        _left_open.discard(self._trace)
+
+    def close(self) -> None:
+        """Leave everything that is still entered, then the client, and end the thread.
+
+        Another call does nothing. If a call is interrupted, the thread ends, and another call waits for that.
+        """
+        if not self.portal.gone:
+            self.portal.check()
+            with self._closing:
+                try:
+                    if self.held is not None and self.portal.alive:
+                        self._leave(self.held)
+                finally:
+                    self.portal.close()
+        self.forget()
+
+    def _leave(self, held: Held[R]) -> None:
         try:
-            self._token.run_sync_soon(self._stop.set)
-        except trio.RunFinishedError:
-            return
-        self._thread.join()
+            # Otherwise open objects would lose their client in the middle of their work.
+            self.portal.break_off(but=held)
+        except ClosedError:
+            # An earlier call was interrupted.
+            pass
+        finally:
+            held.leave()
+
+
+class _Trace:
+    """What is left of an :class:`Opened` that was dropped.
+
+    :ivar name: the client, for messages; None as long as nobody has to close it.
+    """
+
+    __slots__ = ("__weakref__", "_file", "_line", "name", "portal")
+
+    def __init__(self, portal: Portal) -> None:
+        self.portal = portal
+        self.name: str | None = None
+        frame = sys._getframe(1)
+        while frame.f_back is not None and _is_inside(frame.f_globals.get("__name__", "")):
+            frame = frame.f_back
+        self._file, self._line = frame.f_code.co_filename, frame.f_lineno
+
+    def dropped(self) -> None:
+        """End the thread, and say so; in any thread."""
+        _left_open.discard(self)
+        if self.portal.alive and not self.portal.gone:
+            self.portal.abandon()
+            self.tell("when nothing referred to it any more")
+
+    def tell(self, when: str) -> None:
+        """Warn that the client was not closed."""
+        if self.name is not None:
+            warnings.warn_explicit(
+                f"{self.name} was not closed, and ended {when}: what its writers had not flushed may be "
+                "lost. Enter the client, or close it",
+                ResourceWarning,
+                self._file,
+                self._line,
+            )
+
+
+def _is_inside(module: str) -> bool:
+    return module.partition(".")[0] in ("pravega_wire", "contextlib", "asyncio")
+
+
+_left_open: set[_Trace] = set()
+"""The clients that were opened and not closed."""
+
+
+@atexit.register
+def _tell_at_exit() -> None:
+    for trace in list(_left_open):
+        if trace.portal.alive and not trace.portal.gone:
+            trace.tell("at the program's exit")
 
 
 class Line:
@@ -648,9 +777,11 @@ class Line:
     :ivar calls: the calls that have not ended; for the portal's thread.
     """
 
-    def __init__(self, portal: Portal | Line, about: object = None) -> None:
+    def __init__(self, portal: Portal | Opened[Any] | Line, about: object = None) -> None:
         parent = portal if isinstance(portal, Line) else None
-        self.portal: Portal = portal.portal if isinstance(portal, Line) else portal
+        self.portal: Portal = portal if isinstance(portal, Portal) else portal.portal
+        # As long as an object is used, its client stays open.
+        self._opened: Portal | Opened[Any] = portal._opened if isinstance(portal, Line) else portal
         self.about: object = about if about is not None or parent is None else parent.about
         self.calls: set[AnyCall] = set()
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import pravega_wire
-from pravega_wire import aio, sync
+from pravega_wire import PravegaClient, aio, sync
 from pravega_wire._public import home_of
 from tests.docstrings import documented, examples
 
@@ -148,7 +148,8 @@ def test_twins_are_alike(facade: ModuleType, cls: type) -> None:
             inspect.signature(found).return_annotation
         ), where
     # What a twin has more is an attribute of the async class's objects.
-    for name in set(theirs) - set(wanted) - {"close"}:
+    # On trio, the block of open_client closes a client.
+    for name in set(theirs) - set(wanted) - ({"close", "aclose"} if cls is PravegaClient else {"close"}):
         assert isinstance(theirs[name], property)
         bases = [each for each in cls.__mro__ if home_of(each).startswith("pravega_wire.")]
         assert any(f"self.{name}" in inspect.getsource(sys.modules[home_of(each)]) for each in bases), name
