@@ -411,7 +411,8 @@ class PravegaCatalog:
         Example::
 
             catalog.register("demo", reads="current")
-            catalog.sql("SELECT count(*) FROM `demo/readings` WHERE offset >= :low", {"low": 1000}).show()
+            query = "SELECT count(*) FROM `demo/readings` WHERE offset >= :low"
+            catalog.sql(query, {"low": 1000}).show()
 
         :param query: the statement.
         :param args: values of the statement's parameters, as for ``spark.sql``.

@@ -125,7 +125,9 @@ def create_if_missing(config: PravegaConfig, stream: str | ScopedStream, **optio
 
     Example::
 
-        create_if_missing(config, "flights", default_num_segments=4, default_retention_size_bytes=10**9)
+        create_if_missing(
+            config, "flights", default_num_segments=4, default_retention_size_bytes=10**9
+        )
 
     :param config: connection settings.
     :param stream: ``scope/stream``, or a name in the default scope.

@@ -77,7 +77,9 @@ class RegistryGroup:
     Example::
 
         RegistryGroup("readings", "http://localhost:9092")
-        RegistryGroup("readings", config, schema=AvroSchema(text), codec="gzip", register_schema=True)
+        RegistryGroup(
+            "readings", config, schema=AvroSchema(text), codec="gzip", register_schema=True
+        )
 
     :param group: name of the group; the Pravega convention is the name of the stream.
     :param registry: address of the registry, or a configuration with its setting ``schema_registry_uri``,
@@ -195,7 +197,8 @@ def from_pravega(event: Column | str, source: Source, *, mode: Mode = "fail") ->
         from pravega_wire.schemas import AvroSchema
         from spark_adapter.schemas import from_pravega
 
-        rows = frame.select(from_pravega("event", AvroSchema(text)).alias("reading")).select("reading.*")
+        rows = frame.select(from_pravega("event", AvroSchema(text)).alias("reading"))
+        rows = rows.select("reading.*")
 
     :param event: the column of events (binary), or its name.
     :param source: how they are written: a schema for events without a header, a :class:`RegistryGroup`, a

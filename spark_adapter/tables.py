@@ -237,7 +237,8 @@ def metadata_df(
 
     Example::
 
-        metadata_df(spark, config, "segments", "demo/readings").select("segment", "length", "sealed").show()
+        segments = metadata_df(spark, config, "segments", "demo/readings")
+        segments.select("segment", "length", "sealed").show()
 
     :param spark: the Spark session.
     :param config: connection settings.

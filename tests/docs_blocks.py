@@ -40,7 +40,9 @@ SECONDS = 600.0
 """After which a block is taken to hang; no result depends on it."""
 
 _COMMENT = re.compile(r"<!--\s*(.*?)\s*-->\s*")
-_MARKER = re.compile(r"(session|asyncio session|continues|output)|(file|not run|walk|background):\s*(.*)")
+_MARKER = re.compile(
+    r"(session|asyncio session|continues|output)|(file|not run|walk|background|output):\s*(.*)"
+)
 _FENCE = re.compile(r"(?P<indent> *)(?P<ticks>`{3,}|~{3,})(?P<info>[^`]*)")
 _INSTALLS = re.compile(r"\bpip3? install\b")
 
@@ -60,7 +62,7 @@ class Block:
     :ivar page: path of the page in the repository.
     :ivar line: of the first line inside the fence, from 1.
     :ivar text: without the fence's indentation; ends with a line end.
-    :ivar argument: name of a file; text that a background command is waited for.
+    :ivar argument: name of a file; text that a background command is waited for; what of an output varies.
     :ivar reason: why it is not run; "" if it is.
     :ivar walk: whether it is run nevertheless by the walk through the first pages.
     :ivar loop: of a session: which event loop top-level ``await`` uses.
@@ -197,7 +199,10 @@ def _marked(block: Block, marker: str, argument: str, before: Sequence[Block]) -
                 raise DocumentError(
                     f"{block.place}: there is no block directly before that prints this output"
                 )
-            return replace(block, kind="output")
+            if argument != _THE_END:
+                for each in _varying(block, argument):
+                    need(each in block.text, f"a block that has {each!r}")
+            return replace(block, kind="output", argument=argument)
         case "session" | "asyncio session":
             need(block.language == "python", "a block in python")
             return replace(block, kind="session", loop="asyncio" if marker.startswith("asyncio") else "none")
@@ -206,6 +211,16 @@ def _marked(block: Block, marker: str, argument: str, before: Sequence[Block]) -
             if not any(each.kind in ("program", "session", "continues") for each in before):
                 raise DocumentError(f"{block.place}: <!-- continues --> has no Python block before it")
             return replace(block, kind="continues")
+
+
+_THE_END = "the end"
+
+
+def _varying(block: Block, argument: str) -> list[str]:
+    """The words of ``<!-- output: 3 and 0.1 s vary -->``."""
+    if argument and not argument.endswith(" vary"):
+        raise DocumentError(f"{block.place}: <!-- output: --> needs `{_THE_END}`, or words that `vary`")
+    return [each for each in re.split(r", | and ", argument.removesuffix(" vary")) if each]
 
 
 _AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
@@ -255,6 +270,16 @@ def _with_loops(blocks: list[Block]) -> list[Block]:
 
 
 # --- running -------------------------------------------------------------------------------------
+
+
+def expected(block: Block) -> str:
+    """The text of an output, with ``...`` for what may differ."""
+    if block.argument == _THE_END:
+        return f"...{block.text}"
+    text = block.text
+    for each in _varying(block, block.argument):
+        text = text.replace(each, "...")
+    return text
 
 
 def matches(expected: str, printed: str) -> bool:
@@ -326,7 +351,7 @@ class Runner:
                 path.write_text(block.text, encoding="utf-8")
                 return
             case "output":
-                if not matches(block.text, self._printed):
+                if not matches(expected(block), self._printed):
                     raise BlockError(f"{block.place}: the output is not this, but:\n{self._printed}")
                 return
             case "background":

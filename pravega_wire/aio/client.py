@@ -2291,7 +2291,8 @@ class StateSynchronizer(Closable, Generic[S, I, U]):
         from pravega_wire import StateFormat
         from pravega_wire.serializers import JsonSerializer
 
-        counter = StateFormat(JsonSerializer(), JsonSerializer(), lambda state, update: state + update)
+        add = lambda state, update: state + update
+        counter = StateFormat(JsonSerializer(), JsonSerializer(), add)
         async with client.state_synchronizer("demo/counter", counter) as synchronizer:
             await synchronizer.initialize(0)
             print(await synchronizer.update(lambda state: [1]))

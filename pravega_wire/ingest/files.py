@@ -283,7 +283,9 @@ class FileIngester:
 
     Example::
 
-        ingester = FileIngester(client, "scope/events", "scope/events-sync", parse=csv_rows("station"))
+        ingester = FileIngester(
+            client, "scope/events", "scope/events-sync", parse=csv_rows("station")
+        )
         await ingester.run(Path("readings"), "*.csv")
 
     Before the first event of a file is written, the state on the sync stream names the file and its

@@ -130,7 +130,9 @@ def csv_rows(
 
     Example::
 
-        ingester = FileIngester(client, "demo/readings", "demo/readings-sync", parse=csv_rows("station"))
+        ingester = FileIngester(
+            client, "demo/readings", "demo/readings-sync", parse=csv_rows("station")
+        )
 
     :param key_column: name of the column with the routing key; None for no routing keys.
     :param as_json: whether events are JSON objects of column name to text. By default an event is the row's

@@ -251,7 +251,9 @@ class SourceIngester:
 
     Example::
 
-        ingester = SourceIngester(client, "scope/events", "scope/events-sync", method=FixedCount(10_000))
+        ingester = SourceIngester(
+            client, "scope/events", "scope/events-sync", method=FixedCount(10_000)
+        )
         await ingester.run(source)
 
     Positions count samples. The state contains the position and length of the last transaction, so a run

@@ -65,7 +65,8 @@ class StateFormat(Generic[S, U]):
         from pravega_wire import StateFormat
         from pravega_wire.serializers import JsonSerializer
 
-        counter = StateFormat(JsonSerializer(), JsonSerializer(), lambda state, update: state + update)
+        add = lambda state, update: state + update
+        counter = StateFormat(JsonSerializer(), JsonSerializer(), add)
 
     :param serializer: serializer for states.
     :param updates: serializer for updates.
@@ -116,7 +117,8 @@ class StateSynchronizer(Generic[S, I, U]):
         from pravega_wire import StateFormat
         from pravega_wire.serializers import JsonSerializer
 
-        counter = StateFormat(JsonSerializer(), JsonSerializer(), lambda state, update: state + update)
+        add = lambda state, update: state + update
+        counter = StateFormat(JsonSerializer(), JsonSerializer(), add)
         async with client.state_synchronizer("demo/counter", counter) as synchronizer:
             await synchronizer.initialize(0)
             print(await synchronizer.update(lambda state: [1]))

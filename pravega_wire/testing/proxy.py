@@ -98,7 +98,10 @@ class FaultProxy:
 
         from pravega_wire.protocol.commands import DataAppended
 
-        with FaultProxy() as proxy, sync.open_client(config, address_map=proxy.address_map) as client:
+        with (
+            FaultProxy() as proxy,
+            sync.open_client(config, address_map=proxy.address_map) as client,
+        ):
             proxy.cut_before_reply(DataAppended, times=3)
             with client.event_writer("readings") as writer:
                 writer.write_event(b"21.5").wait()

@@ -13,6 +13,7 @@ from tests.docs_blocks import (
     BlockError,
     DocumentError,
     Runner,
+    expected,
     first_pages,
     matches,
     pages,
@@ -34,6 +35,18 @@ def test_the_blocks_of_every_page_can_be_read(page: str) -> None:
 def test_the_pages_of_start_exist() -> None:
     assert len(first_pages()) >= 4
     assert set(first_pages()) <= set(pages())
+
+
+@pytest.mark.parametrize("page", pages())
+def test_lines_of_code_fit_into_the_site(page: str) -> None:
+    long = [
+        f"{block.page}:{block.line + number}"
+        for block in read(page)
+        if block.language not in ("json", "mermaid", "output", "text")
+        for number, line in enumerate(block.text.splitlines())
+        if len(line) > 92
+    ]
+    assert long == [], "a page of the site shows 92 characters of a line at 1280 px"
 
 
 # --- reading -------------------------------------------------------------------------------------
@@ -78,6 +91,8 @@ def test_blocks_know_their_place_and_lose_their_indentation() -> None:
         ("<!-- session -->\n```sh\nx\n```", "belongs before a block in python"),
         ("<!-- continues -->\n```python\nx\n```", "has no Python block before it"),
         ("<!-- output -->\n```text\nx\n```", "no block directly before"),
+        ("```sh\nls\n```\n<!-- output: some -->\n```text\nx\n```", "needs `the end`, or words that `vary`"),
+        ("```sh\nls\n```\n<!-- output: 3 and 4 s vary -->\n```text\n4 s\n```", "a block that has '3'"),
         ("<!-- output -->\n\n```text\nx\n```", "is not on the line before a block"),
         ("<!-- session -->", "is not on the line before a block"),
         ("```\nx\n```", "no language"),
@@ -144,6 +159,21 @@ def run(text: str, directory: Path, *, walk: bool = False) -> Runner:
 )
 def test_expected_output(expected: str, printed: str, fits: bool) -> None:
     assert matches(expected, printed) == fits
+
+
+@pytest.mark.parametrize(
+    ("marker", "text", "printed", "fits"),
+    [
+        ("output: the end", "25 events", "a log\nand 25 events\n", True),
+        ("output: the end", "25 events", "a log\n25 events\nmore\n", False),
+        ("output: 3 and 0.5 s vary", "3 of 9 in 0.5 s", "4 of 9 in 12 s\n", True),
+        ("output: 3 and 0.5 s vary", "3 of 9 in 0.5 s", "4 of 8 in 12 s\n", False),
+        ("output: 3 vary", "3\n...\nb", "4\nx\ny\nb\n", True),
+    ],
+)
+def test_what_may_differ_in_an_output(marker: str, text: str, printed: str, fits: bool) -> None:
+    *_, block = parse("page.md", f"```sh\nls\n```\n\n<!-- {marker} -->\n```text\n{text}\n```\n")
+    assert (block.kind, matches(expected(block), printed)) == ("output", fits)
 
 
 def test_a_page_is_run_in_order_in_one_directory(tmp_path: Path) -> None:
