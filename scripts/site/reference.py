@@ -188,7 +188,7 @@ def _index() -> str:
 
 def _first_sentence(value: object) -> str:
     text = " ".join((inspect.getdoc(value) or "").split("\n\n")[0].split())
-    return re.split(r"(?<=[.:])\s", _plain(text).replace("``", "`"))[0]
+    return re.split(r"(?<=\.)\s", _plain(text).replace("``", "`"))[0]
 
 
 def _errors() -> str:

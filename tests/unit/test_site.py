@@ -27,6 +27,7 @@ def loaded(path: str) -> ModuleType:
 
 reference = loaded("scripts/site/reference.py")
 links = loaded("scripts/site/links.py")
+shown = loaded("scripts/site/shown.py")
 PAGES: dict[str, str] = reference.pages()
 
 
@@ -69,6 +70,12 @@ def test_the_tree_of_errors_has_each_error_below_its_bases() -> None:
         if above:
             assert getattr(errors, above[-1]) in getattr(errors, name).__bases__
         above.append(name)
+
+
+def test_the_tree_of_errors_has_whole_sentences() -> None:
+    tree = PAGES["reference/errors.md"].partition("## The tree")[2].partition("## Each error")[0]
+    lines = [line for line in tree.splitlines() if line.strip()]
+    assert [line for line in lines if not line.endswith(".")] == []
 
 
 def test_settings_options_and_arguments_are_all_there() -> None:
@@ -129,3 +136,46 @@ def test_links_of_a_document_are_followed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", links.DOCUMENTS)
 def test_links_of_the_documents_at_the_top_work(name: str) -> None:
     assert links.problems_of_document(ROOT / name) == []
+
+
+# --- how things are shown ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        ("a\nb", "a\nb"),
+        ("...\na", "a"),
+        ("a\n...\n...", "a"),
+        ("a\n  ...\nb", "a\n  ⋮\nb"),
+        ("answered in ...; ok", "answered in …; ok"),
+    ],
+)
+def test_the_marks_of_the_tests_are_not_shown_as_output(text: str, seen: str) -> None:
+    made = shown.block(f"  ```text\n{text}\n  ```", "Some words.\n\n<!-- output: 3 vary -->\n")
+    assert made == f"  ```{{.text .output .no-copy}}\n{seen}\n  ```"
+
+
+def test_a_session_is_known_by_its_prompt_and_other_blocks_stay() -> None:
+    assert shown.block("```text\n$ ls\na\n```", "\n") == "```console\n$ ls\na\n```"
+    for text in ("```text\na ...\n```", "```sh\nls\n```"):
+        assert shown.block(text, "<!-- a thought -->\n\n") == text
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("--scope", ["--scope"]),
+        ("unit/test_config.py", ["unit/", "test_", "config.py"]),
+        ("PRAVEGA_SCOPE", ["PRAVEGA_", "SCOPE"]),
+        ("tcp://localhost:9090", ["tcp://localhost:", "9090"]),
+        ("write(x, y)", ["write", "(x,", " ", "y)"]),
+        ("_RG...", ["_RG..."]),
+    ],
+)
+def test_names_in_tables_break_between_words(name: str, parts: list[str]) -> None:
+    made = "".join(part if part == " " else f"<wbr><span>{part}</span>" for part in parts)
+    made = made.removeprefix("<wbr>").replace(" <wbr>", " ")
+    assert shown.breakable(name) == made
+    page = f"<p><code>{name}</code></p><table><tr><td class='x'>is <code>{{}}</code></td></tr></table>"
+    assert shown.cells(page.format(name)) == page.format(made)
