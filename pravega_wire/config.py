@@ -237,6 +237,20 @@ def _boolean(text: str) -> bool:
     raise ValueError(f"{text!r} is neither true nor false")
 
 
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"{text[:40]!r} is not a whole number") from None
+
+
+def _seconds(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"{text[:40]!r} is not a number of seconds") from None
+
+
 class Setting(NamedTuple):
     """One setting, and the names under which each source provides it.
 
@@ -326,7 +340,7 @@ SETTINGS: Final = (
         "--max-connections-per-store",
         "10",
         "largest number of connections to each segment store",
-        int,
+        _whole,
     ),
     Setting(
         "controller_deadline",
@@ -336,7 +350,7 @@ SETTINGS: Final = (
         "--controller-deadline",
         "120 s ([time limits](time-limits.md))",
         "time limit in seconds for one controller call, including all retries",
-        float,
+        _seconds,
     ),
     Setting(
         "operation_timeout",
@@ -346,7 +360,7 @@ SETTINGS: Final = (
         "--operation-timeout",
         "120 s ([time limits](time-limits.md))",
         "time limit in seconds for one operation, including all retries",
-        float,
+        _seconds,
     ),
     Setting(
         "schema_registry_uri",
@@ -364,7 +378,7 @@ _BY_FIELD: Final = {each.field: each for each in SETTINGS}
 _AUTH_METHOD: Final = _BY_FIELD["credentials.method"]
 _AUTH_TOKEN: Final = _BY_FIELD["credentials.token"]
 
-_METAVARS: Final[Mapping[Callable[[str], Any], str]] = {int: "N", float: "SECONDS", _boolean: "BOOL"}
+_METAVARS: Final[Mapping[Callable[[str], Any], str]] = {_whole: "N", _seconds: "SECONDS", _boolean: "BOOL"}
 
 
 def _destination(setting: Setting) -> str:
@@ -694,9 +708,14 @@ class PravegaConfig:
 
         try:
             context = ssl.create_default_context(cafile=self.trust_store)
-        except (OSError, ValueError) as error:
+        except ssl.SSLError as error:
             raise InvalidArgumentError(
-                f"setting trust_store: the PEM file {self.trust_store!r} cannot be used: {error}"
+                f"setting trust_store: the file {self.trust_store!r} has no certificate in PEM form"
+            ) from error
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise InvalidArgumentError(
+                f"setting trust_store: the PEM file {self.trust_store!r} cannot be read: {why}"
             ) from error
         context.check_hostname = self.validate_hostname
         if http2:

@@ -47,6 +47,12 @@ __all__ = ["COMMAND"]
 @click.option("--whole-files", is_flag=True, help="each file is one event, with exactly its bytes")
 @click.option("--keep-empty", is_flag=True, help="an empty line is an event, too (default: skip it)")
 @click.option("--exact-lines", is_flag=True, help="keep a carriage return before the line feed")
+@click.option(
+    "--schema-group",
+    metavar="NAME",
+    help="each line is JSON, and becomes an event with the last schema of this group of the schema registry",
+)
+@click.option("--schema-type", metavar="TYPE", help="with --schema-group: the type of the schema")
 @click.option("--rate", type=float, metavar="N", help="append at most N events per second")
 @click.option("--transaction", is_flag=True, help="make all events visible together, or none of them")
 @passed
@@ -60,11 +66,13 @@ def COMMAND(
     whole_files: bool,
     keep_empty: bool,
     exact_lines: bool,
+    schema_group: str | None,
+    schema_type: str | None,
     rate: float | None,
     transaction: bool,
 ) -> None:
     """See ``help``."""
-    from pravega_wire.cli.work import writing
+    from pravega_wire.cli.work import schemas, writing
 
     keys = writing.Keys(key, key_field, None if key_delimiter is None else os.fsencode(key_delimiter))
     pace = writing.Pace(rate)
@@ -72,6 +80,13 @@ def COMMAND(
         raise InvalidArgumentError("--whole-files needs files")
     if whole_files and (keep_empty or exact_lines):
         raise InvalidArgumentError("--keep-empty and --exact-lines are about lines, not about whole files")
+    if schema_group is None and schema_type is not None:
+        raise InvalidArgumentError("--schema-type needs --schema-group")
+    if whole_files and schema_group is not None:
+        raise InvalidArgumentError("--schema-group is about lines of JSON, not about whole files")
+    encode = None
+    if schema_group is not None:
+        encode = schemas.encoder(session.resolved.config, schema_group, schema_type)
     given = None if files else standard_input()
     total = sum(each.stat().st_size for each in files) if files else None
     with ExitStack() as stack:
@@ -87,7 +102,7 @@ def COMMAND(
                 return writing.file_events(files, keys, large=not transaction, advance=advance)
             sources = opened if given is None else [("standard input", writing.unbuffered(given))]
             return writing.line_events(
-                sources, keys, exact=exact_lines, keep_empty=keep_empty, advance=advance
+                sources, keys, exact=exact_lines, keep_empty=keep_empty, advance=advance, encode=encode
             )
 
         async def work(client: PravegaClient) -> writing.Appended:

@@ -40,7 +40,7 @@ def _progress(stage: Stage, about: str) -> None:
 async def _bound(client: PravegaClient, stream: ScopedStream, point: points.Point) -> StreamCut | str:
     """Return a position as the archive takes it, to which a word means what it meant when it was begun."""
     words = {"head": "earliest", "tail": "latest"}
-    return words.get(point.kind) or await points.resolve(client, stream, point)
+    return words.get(point.kind) or await points.resolve_event(client, stream, point)
 
 
 @COMMAND.command(

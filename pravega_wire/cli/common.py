@@ -24,6 +24,7 @@ from pravega_wire.errors import (
     MissingExtraError,
     NotFoundError,
     PravegaError,
+    SchemaNotFoundError,
     ScopeNotEmptyError,
     StreamSealedError,
     TableKeyBadVersionError,
@@ -112,7 +113,7 @@ def exit_code(error: PravegaError) -> Exit:
         return Exit.FAILED
     if isinstance(error, _FINAL):
         return Exit.USAGE
-    if isinstance(error, NotFoundError | AbsentError | TransactionUnknownError):
+    if isinstance(error, NotFoundError | AbsentError | SchemaNotFoundError | TransactionUnknownError):
         return Exit.NOTHING
     return Exit.FAILED
 

@@ -8,7 +8,7 @@ from pravega_wire.cli.frame import STREAM, TIME, Session, WireGroup, passed
 from pravega_wire.cli.output import Column
 from pravega_wire.cli.values import size_text
 from pravega_wire.cli.work import cuts, points
-from pravega_wire.types import ScopedStream, StreamCut
+from pravega_wire.types import StreamCut
 
 __all__ = ["COMMAND"]
 
@@ -24,10 +24,6 @@ def COMMAND() -> None:
 
 def _print(session: Session, cut: StreamCut) -> None:
     session.out.did(cut.to_text(), cuts.cut_record(cut))
-
-
-def _named(session: Session, stream: str | None) -> ScopedStream | None:
-    return None if stream is None else session.resolved.config.resolve(stream)
 
 
 @COMMAND.command(
@@ -70,16 +66,22 @@ def at(session: Session, name: str, time: int) -> None:
 @COMMAND.command(
     "show",
     help="Show the segments and offsets of a cut.",
-    examples=("pravega-wire cut show @yesterday.cut", "pravega-wire cut show tail --stream demo/readings"),
+    examples=(
+        "pravega-wire cut show demo/readings @yesterday.cut",
+        "pravega-wire cut show demo/readings tail",
+    ),
 )
+@click.argument("name", metavar="STREAM", type=STREAM)
 @click.argument("cut", metavar="CUT")
-@click.option("--stream", metavar="STREAM", help="the stream, if CUT is not the text of a cut")
 @passed
-def show(session: Session, cut: str, stream: str | None) -> None:
+def show(session: Session, name: str, cut: str) -> None:
     """See ``help``."""
     point = points.parse_point(cut)
-    about = cuts.stream_of((point,), _named(session, stream))
-    found = point.cut or session.call(lambda client: points.resolve(client, about, point))
+    stream = session.resolved.config.resolve(name)
+    if point.kind == "cut":
+        found = points.own_cut(stream, point)
+    else:
+        found = session.call(lambda client: points.resolve(client, stream, point))
     record = cuts.cut_record(found)
     if session.out.as_json:
         session.out.json(record)
@@ -96,36 +98,36 @@ def show(session: Session, cut: str, stream: str | None) -> None:
 @COMMAND.command(
     "compare",
     help="Print how cut A relates to cut B: before, after, equal or overlapping.",
-    examples=("pravega-wire cut compare @yesterday.cut tail",),
+    examples=("pravega-wire cut compare demo/readings @yesterday.cut tail",),
 )
+@click.argument("name", metavar="STREAM", type=STREAM)
 @click.argument("one", metavar="A")
 @click.argument("other", metavar="B")
-@click.option("--stream", metavar="STREAM", help="the stream, if neither is the text of a cut")
 @passed
-def compare(session: Session, one: str, other: str, stream: str | None) -> None:
+def compare(session: Session, name: str, one: str, other: str) -> None:
     """See ``help``."""
     first, second = points.parse_point(one), points.parse_point(other)
-    about = cuts.stream_of((first, second), _named(session, stream))
-    order = session.call(lambda client: cuts.compare(client, about, first, second))
-    session.out.did(order.value, {"stream": str(about), "order": order.value})
+    stream = session.resolved.config.resolve(name)
+    order = session.call(lambda client: cuts.compare(client, stream, first, second))
+    session.out.did(order.value, {"stream": str(stream), "order": order.value})
 
 
 @COMMAND.command(
     "distance",
     help="Print the number of bytes from cut A to cut B (default: the tail), event headers included.",
     examples=(
-        "pravega-wire cut distance @yesterday.cut",
-        "pravega-wire cut distance head --stream demo/readings",
+        "pravega-wire cut distance demo/readings @yesterday.cut",
+        "pravega-wire cut distance demo/readings head tail",
     ),
 )
+@click.argument("name", metavar="STREAM", type=STREAM)
 @click.argument("start", metavar="A")
 @click.argument("end", metavar="[B]", default="tail")
-@click.option("--stream", metavar="STREAM", help="the stream, if neither is the text of a cut")
 @passed
-def distance(session: Session, start: str, end: str, stream: str | None) -> None:
+def distance(session: Session, name: str, start: str, end: str) -> None:
     """See ``help``."""
     first, second = points.parse_point(start), points.parse_point(end)
-    about = cuts.stream_of((first, second), _named(session, stream))
-    found = session.call(lambda client: cuts.distance(client, about, first, second))
+    stream = session.resolved.config.resolve(name)
+    found = session.call(lambda client: cuts.distance(client, stream, first, second))
     shown = size_text(found["bytes"]) if session.out.human else str(found["bytes"])
     session.out.did(shown, found)

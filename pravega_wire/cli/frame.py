@@ -11,7 +11,7 @@ import time
 import warnings
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import click
 from click.shell_completion import CompletionItem
@@ -55,7 +55,7 @@ OUTPUT: Final = "Output"
 _OFTEN: Final = frozenset({"--controller", "--scope", "--profile"})
 """The connection options that the help of every command shows."""
 
-_METAVARS: Final = {"int": "N", "float": "SECONDS", "_boolean": "BOOL"}
+_METAVARS: Final = {"_whole": "N", "_seconds": "SECONDS", "_boolean": "BOOL"}
 
 
 class Session:
@@ -383,6 +383,8 @@ class LazyGroup(WireGroup):
     def __init__(self, *args: Any, lazy: dict[str, tuple[str, str]], **settings: Any) -> None:
         super().__init__(*args, **settings)
         self.lazy = lazy
+        # Only its keys are used: for "Did you mean ...?"
+        self.commands = cast("Any", dict.fromkeys(lazy))
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands, in the order of the table."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from pravega_wire.cli.common import Exit, say, warn
+from pravega_wire.cli.common import Exit, warn
 from pravega_wire.cli.frame import Session, WireCommand, passed
 from pravega_wire.cli.output import is_terminal
 from pravega_wire.cli.values import counted, size_text
@@ -32,7 +32,7 @@ class _Arguments:
     glob: str
     format: str | None
     key_column: str | None
-    json: bool
+    rows_as_json: bool
     delimiter: str | None
     encoding: str | None
     keep_empty: bool
@@ -54,18 +54,18 @@ def _parse(arguments: _Arguments) -> Parse:
             raise InvalidArgumentError("--keep-empty and --exact-lines need --format lines, not csv")
         return csv_rows(
             arguments.key_column,
-            as_json=arguments.json,
+            as_json=arguments.rows_as_json,
             delimiter="," if arguments.delimiter is None else arguments.delimiter,
             encoding="utf-8-sig" if arguments.encoding is None else arguments.encoding,
         )
     if (
         arguments.key_column
-        or arguments.json
+        or arguments.rows_as_json
         or arguments.delimiter is not None
         or arguments.encoding is not None
     ):
         raise InvalidArgumentError(
-            "--key-column, --json, --delimiter and --encoding need --format csv, not lines"
+            "--key-column, --rows-as-json, --delimiter and --encoding need --format csv, not lines"
         )
     return byte_lines(keep_empty=arguments.keep_empty, exact=arguments.exact_lines)
 
@@ -188,7 +188,9 @@ async def _ingest(client: PravegaClient, arguments: _Arguments, parse: Parse) ->
     "the pattern ends in .csv or --key-column is given, otherwise lines)",
 )
 @click.option("--key-column", metavar="NAME", help="CSV column with the routing key")
-@click.option("--json", is_flag=True, help="convert CSV rows to JSON objects (default: keep them unchanged)")
+@click.option(
+    "--rows-as-json", is_flag=True, help="convert CSV rows to JSON objects (default: keep them unchanged)"
+)
 @click.option("--delimiter", metavar="CHAR", help="delimiter between CSV fields (default: a comma)")
 @click.option("--encoding", help="encoding of CSV files (default: UTF-8)")
 @click.option(
@@ -230,5 +232,15 @@ def COMMAND(session: Session, **given: Any) -> Exit:
     if not result.total:
         warn(f"error: no file in {arguments.folder} matches {arguments.glob!r}")
         return Exit.NOTHING
-    say(_sentence(result))
+    session.out.did(
+        _sentence(result),
+        {
+            "stream": arguments.stream,
+            "files": result.total,
+            "skipped": result.skipped,
+            "done": result.done,
+            "events": result.events,
+            "bytes": result.bytes,
+        },
+    )
     return Exit.DONE

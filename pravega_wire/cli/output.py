@@ -33,11 +33,18 @@ class Column:
     :ivar key: key of the value in a row, and in JSON.
     :ivar title: the heading.
     :ivar kind: ``text``, ``number``, ``size`` (of bytes), ``time`` (milliseconds since 1970).
+    :ivar show: makes the text of a value that people would not read as it is in JSON.
     """
 
     key: str
     title: str
     kind: str = "text"
+    show: Callable[[Any], str] | None = None
+
+    def cell(self, row: Mapping[str, Any], *, human: bool) -> str:
+        """Return this column's value in a row as text."""
+        value = row.get(self.key)
+        return cell(value, self.kind, human=human) if self.show is None else self.show(value)
 
 
 def is_terminal(stream: TextIO | None) -> bool:
@@ -103,7 +110,7 @@ def cell(value: Any, kind: str, *, human: bool) -> str:
 def plain_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> str:
     """Return rows as lines with aligned columns and a heading."""
     lines = [[each.title for each in columns]]
-    lines += [[cell(row.get(each.key), each.kind, human=False) for each in columns] for row in rows]
+    lines += [[each.cell(row, human=False) for each in columns] for row in rows]
     widths = [max(map(len, texts)) for texts in zip(*lines, strict=True)]
     out = []
     for texts in lines:
@@ -177,7 +184,7 @@ class Output:
         if self.as_json:
             self.json(record)
             return
-        shown = [(each.title, cell(record.get(each.key), each.kind, human=self.human)) for each in columns]
+        shown = [(each.title, each.cell(record, human=self.human)) for each in columns]
         width = max(len(title) for title, _ in shown)
         if self.human:
             from rich.text import Text
@@ -213,7 +220,7 @@ class Output:
                 each.title, justify="left" if each.kind in ("text", "time") else "right", overflow="fold"
             )
         for row in rows:
-            table.add_row(*(Text(cell(row.get(each.key), each.kind, human=True)) for each in columns))
+            table.add_row(*(Text(each.cell(row, human=True)) for each in columns))
         return table
 
     @contextmanager

@@ -17,7 +17,7 @@ from pravega_wire.cli.common import warn
 from pravega_wire.cli.frame import DURATION, GROUP, STREAM, Session, WireCommand, passed
 from pravega_wire.cli.output import is_terminal
 from pravega_wire.cli.values import counted
-from pravega_wire.cli.work import points
+from pravega_wire.cli.work import points, schemas
 from pravega_wire.cuts import OnTruncated
 from pravega_wire.errors import InvalidArgumentError
 from pravega_wire.naming import validate_user_name
@@ -55,6 +55,12 @@ _DEVICES: Final = ("/dev", "/dev/fd", "/proc/self/fd")
 @click.option("--to", "end", metavar="POSITION", help="where to end (default: the tail when it begins)")
 @click.option("--follow", "-f", is_flag=True, help="wait for more events at the tail")
 @click.option("--limit", "-n", type=int, metavar="N", help="end after N events")
+@click.option("--last", type=int, metavar="N", help="only the last N events; with --follow, go on after them")
+@click.option(
+    "--schema-group",
+    metavar="NAME",
+    help="events are of this group of the schema registry: print their values as JSON",
+)
 @click.option(
     "--format",
     "format_",
@@ -98,6 +104,8 @@ def COMMAND(
     end: str | None,
     follow: bool,
     limit: int | None,
+    last: int | None,
+    schema_group: str | None,
     format_: str | None,
     no_newline: bool,
     output: Path | None,
@@ -115,15 +123,22 @@ def COMMAND(
         raise InvalidArgumentError("--reader needs --group")
     if group is not None and (end is not None or skip_truncated):
         raise InvalidArgumentError("--to and --skip-truncated do not go with --group")
+    if last is not None and (group is not None or limit is not None):
+        raise InvalidArgumentError("--last does not go with --limit or --group")
     if reader:
         # Before a group is created.
         validate_user_name("reader", reader)
     chosen = _format(format_, output, as_json=session.out.as_json)
     first = points.parse_point(start or "head")
-    last = None if end is None else points.parse_point(end)
+    final = None if end is None else points.parse_point(end)
     reading.check_limit(limit)
+    reading.check_limit(last, "--last")
+    decode = None
+    if schema_group is not None:
+        decode = schemas.decoder(session.resolved.config, schema_group)
     on_truncated: OnTruncated = "skip_to_head" if skip_truncated else "raise"
-    with _sink(session, chosen, output, joined=no_newline, keep=follow or group is not None) as sink:
+    keep = follow or group is not None
+    with _sink(session, chosen, output, joined=no_newline, keep=keep, decode=decode) as sink:
         written = reading.Written(sink, limit)
 
         async def work(client: PravegaClient) -> None:
@@ -132,11 +147,14 @@ def COMMAND(
                 begin = None if start is None else await points.resolve_event(client, stream, first)
                 await _in_group(client, stream, group, reader, begin, written, None if follow else idle)
                 return
-            cut = await points.resolve(client, stream, first)
-            until = await client.tail(stream) if last is None else await points.resolve(client, stream, last)
-            if follow:
+            cut = await points.resolve_event(client, stream, first)
+            if follow and last is None:
                 await reading.follow(client, cut, written, on_truncated)
                 return
+            if final is None:
+                until = await client.tail(stream)
+            else:
+                until = await points.resolve_event(client, stream, final)
             ranges = await client.segment_ranges(stream, cut, until, on_truncated=on_truncated)
             total = sum(each.length for each in ranges)
             visible = output is not None or not is_terminal(_stdout())
@@ -144,7 +162,14 @@ def COMMAND(
                 advance = (
                     _nothing if not visible else bar.enter_context(session.out.progress("reading", total))
                 )
-                await reading.between(client, ranges, written, advance)
+                if last is None:
+                    await reading.between(client, ranges, written, advance)
+                else:
+                    at_end = reading.LastSink(written, last)
+                    await reading.between(client, ranges, at_end, advance)
+                    at_end.end()
+            if follow:
+                await reading.follow(client, until, written, on_truncated)
 
         session.call(work)
     if output is not None:
@@ -180,17 +205,27 @@ def _format(given: str | None, output: Path | None, *, as_json: bool) -> str:
 
 @contextmanager
 def _sink(
-    session: Session, chosen: str, output: Path | None, *, joined: bool, keep: bool
+    session: Session,
+    chosen: str,
+    output: Path | None,
+    *,
+    joined: bool,
+    keep: bool,
+    decode: schemas.Decoder | None = None,
 ) -> Iterator[reading.Sink]:
     """Yield what takes the events.
 
+    :param joined: nothing between events.
+    :param decode: decodes events of the schema registry.
     :param keep: keep what was read if the command fails: a group has recorded these events as read.
     """
     from pravega_wire.cli.work import reading
 
     if output is None:
-        yield reading.TextSink(session.out.raw, reading.show(chosen, joined=joined))
+        yield reading.TextSink(session.out.raw, reading.show(chosen, joined=joined, decode=decode))
         return
+    if decode is not None or chosen not in ("arrow", "parquet"):
+        show = reading.show(chosen, joined=joined, decode=decode)
     _check_writable(output)
     with ExitStack() as stack:
 
@@ -198,7 +233,7 @@ def _sink(
             if chosen in ("arrow", "parquet"):
                 return stack.enter_context(reading.FileSink(path, chosen))
             file = stack.enter_context(path.open("wb"))
-            return reading.TextSink(file.write, reading.show(chosen, joined=joined))
+            return reading.TextSink(file.write, show)
 
         if not _is_replaceable(output):
             yield opened(output)

@@ -206,7 +206,7 @@ def resolve(
             except ValueError as error:
                 raise InvalidArgumentError(f"setting {setting.field}, {source}: {error}") from None
         found.append((setting, source))
-    credentials, source = _credentials(variables, named, chosen)
+    credentials, sources_of_credentials = _credentials(variables, named, chosen)
     try:
         config = PravegaConfig(credentials=credentials, **values)
     except InvalidArgumentError as error:
@@ -214,8 +214,13 @@ def resolve(
         raise InvalidArgumentError(f"{error.message} (settings come from: {sources})") from error
     shown = [Found(profile_key(each), _shown(getattr(config, each.field)), where) for each, where in found]
     method = "" if credentials is None else repr(credentials).partition("'")[2].partition("'")[0] or HIDDEN
-    shown.append(Found("auth-method", method, source))
-    shown.append(Found("auth-token", "" if credentials is None else HIDDEN, source))
+    token = "" if credentials is None else HIDDEN
+    shown += [
+        Found(name, value, source)
+        for (name, value), source in zip(
+            (("auth-method", method), ("auth-token", token)), sources_of_credentials, strict=True
+        )
+    ]
     return Resolved(config, tuple(shown), chosen, profiles.path)
 
 
@@ -244,8 +249,8 @@ def _text(
 
 def _credentials(
     variables: Mapping[str, str], named: Mapping[str, str], profile: str | None
-) -> tuple[Credentials | None, str]:
-    """Return the credentials, and where they come from; both parts come from the same place."""
+) -> tuple[Credentials | None, tuple[str, str]]:
+    """Return the credentials, and where method and token come from: the environment, or the profile."""
     method, token = variables.get(_METHOD.variable), variables.get(_TOKEN.variable)
     if method or token:
         if not method or not token:
@@ -253,13 +258,16 @@ def _credentials(
                 f"only one of the environment variables {_METHOD.variable} and {_TOKEN.variable} is set; "
                 "set both or neither"
             )
-        return Credentials(method, token), f"environment variable {_TOKEN.variable}"
+        return Credentials(method, token), (
+            f"environment variable {_METHOD.variable}",
+            f"environment variable {_TOKEN.variable}",
+        )
     where = f"profile {profile}"
     if "username" in named:
-        return Credentials.basic(named["username"], named["password"]), where
+        return Credentials.basic(named["username"], named["password"]), (where, where)
     method, token = named.get("auth-method"), named.get("auth-token")
     if method is None and token is None:
-        return None, "default"
+        return None, ("default", "default")
     if method is None or token is None:
         raise InvalidArgumentError(f"{where}: only one of auth-method and auth-token is set")
-    return Credentials(method, token), where
+    return Credentials(method, token), (where, where)

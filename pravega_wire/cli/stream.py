@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -22,6 +23,8 @@ __all__ = ["COMMAND"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_SCALING = Column("scaling", "scaling", show=streams.scaling_text)
+_KEEPS = Column("retention", "keeps", show=streams.retention_text)
 _SEGMENTS = [
     Column("segment", "SEGMENT"),
     Column("epoch", "EPOCH", "number"),
@@ -141,16 +144,16 @@ def alter(session: Session, name: str, **changes: Any) -> None:
     new = session.call(work)
     record = {
         "stream": str(session.resolved.config.resolve(name)),
-        "scaling": streams.scaling_text(new.scaling),
-        "retention": streams.retention_text(new.retention),
+        "scaling": streams.scaling_record(new.scaling),
+        "retention": streams.retention_record(new.retention),
         "tags": new.tags,
     }
     session.out.record(
         record,
         [
             Column("stream", "stream"),
-            Column("scaling", "scaling"),
-            Column("retention", "keeps"),
+            _SCALING,
+            _KEEPS,
             Column("tags", "tags"),
         ],
     )
@@ -192,8 +195,8 @@ def list_(
         columns += [
             Column("segments", "SEGMENTS", "number"),
             Column("bytes", "SIZE", "size"),
-            Column("scaling", "SCALING"),
-            Column("retention", "KEEPS"),
+            replace(_SCALING, title="SCALING"),
+            replace(_KEEPS, title="KEEPS"),
             Column("tags", "TAGS"),
             Column("sealed", "SEALED"),
         ]
@@ -221,8 +224,8 @@ def describe(session: Session, name: str, epochs: bool) -> None:
         found,
         [
             Column("stream", "stream"),
-            Column("scaling", "scaling"),
-            Column("retention", "keeps"),
+            _SCALING,
+            _KEEPS,
             Column("tags", "tags"),
             Column("sealed", "sealed"),
             Column("epoch", "epoch", "number"),

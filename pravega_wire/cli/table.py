@@ -230,8 +230,9 @@ def remove(session: Session, name: str, names: tuple[str, ...], secondary: str |
         table = await client.key_value_table(name)
         for each in names:
             primary, second = tables.key_of(table.configuration, each, secondary, keys)
-            await table.remove((primary, second) if second else primary)
-            session.out.did(f"{each} is removed", {"key": each, "removed": True})
+            removed = await tables.remove(table, (primary, second) if second else primary)
+            state = "was removed" if removed else "does not exist"
+            session.out.did(f"{each} {state}", {"key": each, "removed": removed})
 
     session.call(work)
 

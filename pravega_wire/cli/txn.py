@@ -71,8 +71,8 @@ def list_(session: Session, name: str, completed: bool) -> None:
             Column("transaction", "TRANSACTION"),
             Column("status", "STATUS"),
             Column("began", "BEGAN", "time"),
-            Column("age", "AGE"),
-            Column("lease", "LEASE LEFT"),
+            Column("age_seconds", "AGE", show=duration_text),
+            Column("lease_seconds", "LEASE LEFT", show=duration_text),
         ],
     )
 
@@ -84,8 +84,8 @@ def _row(each: transactions.OpenTransaction, now: float) -> dict[str, Any]:
         "began": each.began,
         "lease_until": each.lease_until,
         "ends_by": each.ends_by,
-        "age": duration_text(max(0.0, (now - each.began) / 1000)),
-        "lease": duration_text((each.lease_until - now) / 1000),
+        "age_seconds": round(max(0.0, (now - each.began) / 1000), 3),
+        "lease_seconds": round((each.lease_until - now) / 1000, 3),
     }
 
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 import trio
@@ -20,7 +20,17 @@ import trio
 from pravega_wire import PravegaClient, PravegaConfig, ScopedStream, TxnStatus, open_client
 from pravega_wire.cli.common import Exit
 from pravega_wire.cli.main import main
+from pravega_wire.proto import controller_pb2 as pb
 from pravega_wire.protocol.group_state import CreateCheckpoint
+from pravega_wire.schemas import (
+    AvroSchema,
+    BlockingSchemaRegistry,
+    EventSchema,
+    GroupProperties,
+    JsonSchema,
+    ProtobufSchema,
+)
+from pravega_wire.testing import SchemaRegistryServer
 
 SECONDS = 120
 
@@ -94,8 +104,9 @@ def test_streams(wire: Wire) -> None:
     wire("stream", "create", "one", "two", "--segments", "2", "--tag", "a", "--keep-time", "7d")
     (row,) = wire.json("stream", "list", "--pattern", "o*", "--tag", "a")
     assert row == {
-        "stream": f"{wire.scope}/one", "segments": 2, "bytes": 0, "scaling": "fixed, 2 segments",
-        "retention": "at least 7d", "tags": ["a"], "sealed": False,
+        "stream": f"{wire.scope}/one", "segments": 2, "bytes": 0,
+        "scaling": {"by": "fixed", "min_segments": 2}, "retention": {"min_ms": 604_800_000, "max_ms": None},
+        "tags": ["a"], "sealed": False,
     }  # fmt: skip
     assert wire.lines("stream", "list", wire.scope, "--names")[1:] == [
         f"{wire.scope}/one", f"{wire.scope}/two",
@@ -217,14 +228,14 @@ def test_cuts(wire: Wire) -> None:
     text = wire("cut", "now", "t").strip()
     Path("noon.cut").write_text(text)
     wire("append", "t", given=b"bc\n")
-    assert wire("cut", "distance", "@noon.cut") == "10\n"
-    assert wire("cut", "distance", "tail", text) == "-10\n"
-    assert wire("cut", "distance", "head", "--stream", "t") == "19\n"
-    assert wire("cut", "compare", "head", "@noon.cut") == "before\n"
-    assert wire.json("cut", "compare", text, "0=9")[0]["order"] == "equal"
-    assert wire.lines("cut", "show", text)[1].split() == [f"{wire.scope}/t", "0", "9"]
+    assert wire("cut", "distance", "t", "@noon.cut") == "10\n"
+    assert wire("cut", "distance", "t", "tail", text) == "-10\n"
+    assert wire("cut", "distance", "t", "head", "tail") == "19\n"
+    assert wire("cut", "compare", "t", "head", "@noon.cut") == "before\n"
+    assert wire.json("cut", "compare", "t", text, "0=9")[0]["order"] == "equal"
+    assert wire.lines("cut", "show", "t", text)[1].split() == [f"{wire.scope}/t", "0", "9"]
     assert wire("read", "t", "--from", text) == "bc\n"
-    wire("cut", "show", text, "--stream", "other")
+    wire("cut", "show", "other", text, code=Exit.USAGE)
     wire("read", "other", "--from", text, code=Exit.USAGE)
 
 
@@ -354,7 +365,8 @@ def test_tables(wire: Wire) -> None:
     assert "exists already" in wire.error
     assert wire.lines("table", "scan", "limits") == ["a\t2", "b\tbase64:/w=="]
     assert len(wire.json("table", "scan", "limits", "--limit", "1")) == 1
-    wire("table", "remove", "limits", "a")
+    assert wire("table", "remove", "limits", "a", "c") == "a was removed\nc does not exist\n"
+    assert wire.json("table", "remove", "limits", "a") == [{"key": "a", "removed": False}]
     wire("table", "get", "limits", "a", code=Exit.NOTHING)
     (row,) = wire.json("table", "list")
     assert (row["table"], row["partitions"], row["key_length"]) == (f"{wire.scope}/limits", 2, 8)
@@ -366,6 +378,63 @@ def test_tables(wire: Wire) -> None:
     wire("table", "delete", "limits", "--yes", code=Exit.NOTHING)
 
 
+def test_the_last_events(wire: Wire) -> None:
+    wire("stream", "create", "t", "--segments", "2")
+    for key in ("a", "b"):
+        wire("append", "t", "--key", key, given=b"".join(b"%s%d\n" % (key.encode(), n) for n in range(20)))
+    assert wire.lines("read", "t", "--last", "100") == wire.lines("read", "t")
+    found = wire.lines("read", "t", "--last", "3")
+    assert len(found) == 3
+    assert found[-1] in ("a19", "b19")
+    assert wire.lines("read", "t", "--last", "2", "--to", "head") == []
+    wire("stream", "seal", "t", "--yes")
+    assert len(wire.lines("read", "t", "--last", "5", "--follow")) == 5
+
+
+AVRO = AvroSchema(
+    {
+        "type": "record",
+        "name": "Reading",
+        "fields": [{"name": "device", "type": "string"}, {"name": "celsius", "type": ["null", "double"]}],
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("schema", "field"),
+    [
+        (AVRO, "celsius"),
+        (JsonSchema("reading", {"type": "object"}), "celsius"),
+        (ProtobufSchema(pb.ScopeInfo), "scope"),
+    ],
+    ids=["avro", "json", "protobuf"],
+)
+def test_events_of_the_schema_registry(
+    wire: Wire, pravega_schema_registry: SchemaRegistryServer, schema: EventSchema, field: str
+) -> None:
+    name = uuid4().hex
+    with BlockingSchemaRegistry(pravega_schema_registry.uri) as registry:
+        registry.create_group(name, GroupProperties())
+        registry.add_schema(name, schema)
+    words = ("--schema-group", name, "--schema-registry", pravega_schema_registry.uri)
+    value: dict[str, Any] = {"scope": "a"} if field == "scope" else {"device": "é", "celsius": 21.5}
+    wire("stream", "create", "t")
+    wire("append", "t", *words, given=json.dumps(value).encode())
+    assert [json.loads(each) for each in wire.lines("read", "t", *words)] == [value]
+    (row,) = wire.json("read", "t", *words)
+    assert (row["value"], row["offset"], "event" in row) == (value, 0, False)
+    assert wire.json("read", "t", "--group", "g", "--limit", "1", *words)[0]["value"] == value
+    wire("append", "t", *words, given=b'{"nothing": []}\n' if field == "scope" else b"{", code=Exit.USAGE)
+    assert "standard input, line 1: " in wire.error
+    assert len(wire.json("read", "t")) == 1
+    wire("append", "t", given=b"plain")
+    wire("read", "t", *words, code=Exit.USAGE)
+    assert f"event {wire.scope}/t/0.#epoch.0:" in wire.error
+    wire("read", "t", "--format", "hex", *words, code=Exit.USAGE)
+    assert "not with --format hex" in wire.error
+    wire("read", "t", *words[2:], "--schema-group", "nowhere", code=Exit.NOTHING)
+
+
 def test_typed_offsets_are_those_of_events(wire: Wire) -> None:
     wire("stream", "create", "t")
     wire("append", "t", given=b"abc\ndef\nghi\n")
@@ -375,9 +444,18 @@ def test_typed_offsets_are_those_of_events(wire: Wire) -> None:
         ("group", "create", "other", "t", "--from", "0=12"),
         ("group", "reset", "g", "--to", "0=9", "--yes"),
         ("read", "t", "--group", "other", "--from", "0=9"),
+        ("read", "t", "--from", "0=12"),
+        ("read", "t", "--to", "0=12"),
+        ("read", "t", "--from", "0=31", "--follow"),
+        ("archive", "create", "t", "archived", "--start", "0=12"),
     ):
         wire(*words, code=Exit.USAGE)
         assert f"no event of stream {wire.scope}/t begins at offset" in wire.error
+        assert "; the nearest event begins at " in wire.error
+    wire("read", "t", "--from", "0=12", code=Exit.USAGE)
+    assert "at offset 12 of segment 0; the nearest event begins at 11 (" in wire.error
+    wire("read", "t", "--from", "0=20", code=Exit.USAGE)
+    assert "begins at 22 (" in wire.error
     assert [each["group"] for each in wire.json("group", "list")] == [f"{wire.scope}/g"]
     wire("group", "reset", "g", "--to", "0=22", "--yes")
     assert wire("read", "t", "--group", "g", "--limit", "1") == "ghi\n"

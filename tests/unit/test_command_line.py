@@ -44,7 +44,6 @@ from pravega_wire.cli.values import (
     time_text,
 )
 from pravega_wire.cli.work import (
-    cuts,
     groups,
     health,
     points,
@@ -192,6 +191,7 @@ def test_a_setting_comes_from_the_first_place_that_has_it(tmp_path: Path) -> Non
     )
     assert other.config.credentials is not None
     assert other.config.credentials.header == "Bearer t"
+    assert sources(other)["auth-method"][1] == "environment variable pravega_client_auth_method"
     assert sources(other)["auth-token"][1] == "environment variable pravega_client_auth_token"
     assert resolved(tmp_path, environment={settings.PROFILE_VARIABLE: "production"}).profile == "production"
 
@@ -306,6 +306,7 @@ def test_profiles_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     ("words", "message"),
     [
         (["nothing"], "No such command 'nothing' (try: pravega-wire --help)"),
+        (["strem", "list"], "No such command 'strem'. Did you mean 'stream'? (try: pravega-wire --help)"),
         (
             ["stream", "scale", "s/t", "x"],
             "'x' is not a valid integer (try: pravega-wire stream scale --help)",
@@ -358,7 +359,14 @@ def test_misuse_is_one_line(words: list[str], message: str, capsys: pytest.Captu
         (["append", "s/t", "--key", "a", "--key-field", "b"], "choose one"),
         (["append", "s/t", "--rate", "0"], "must be positive"),
         (["append", "s/t", "nowhere"], "nowhere: No such file"),
-        (["cut", "compare", "head", "tail"], "--stream"),
+        (["cut", "show", "s/u", StreamCut(STREAM, {0: 7}).to_text()], "is one of stream mill/pressure, not"),
+        (["read", "s/t", "--schema-group", "g"], "--schema-registry http://host:port"),
+        (["append", "s/t", "--schema-group", "g"], "--schema-registry http://host:port"),
+        (["append", "s/t", "--schema-type", "g"], "--schema-type needs --schema-group"),
+        (["read", "s/t", "--last", "0"], "--last must be positive, not 0"),
+        (["read", "s/t", "--last", "1", "--limit", "2"], "--last does not go with"),
+        (["read", "s/t", "--operation-timeout", "soon"], "'soon' is not a number of seconds"),
+        (["read", "s/t", "--max-connections-per-store", "x"], "'x' is not a whole number"),
         (["table", "put", "s/t", "k", "v", "--new", "--version", "0:1"], "--new is for a key that does not"),
         (["table", "put", "s/t", "k", "-", "--values", "hex"], "--values hex does not go with VALUE -"),
         (["table", "scan", "s/t", "--limit", "0"], "--limit must be positive, not 0"),
@@ -523,7 +531,7 @@ def test_a_full_disk_is_one_line() -> None:
     for words in ("config show", "--help", "--json config path"):
         expected = (Exit.USAGE, "", "error: No space left on device\n")
         assert in_shell(f"$w {words} > /dev/full") == expected, words
-    assert in_shell("$w cut compare head tail 2> /dev/full") == (Exit.USAGE, "", "")
+    assert in_shell("$w cut compare a/b head x 2> /dev/full") == (Exit.USAGE, "", "")
 
 
 def test_an_encoding_without_a_character() -> None:
@@ -674,13 +682,6 @@ def test_a_cut_at_a_time() -> None:
     assert place_before(STREAM, marks, 99) == StreamCut(STREAM, {0: -1})
 
 
-def test_which_stream_positions_are_about() -> None:
-    cut = points.Point("cut", StreamCut(STREAM, {0: 7}))
-    other = ScopedStream("a", "b")
-    assert cuts.stream_of((points.Point("head"), cut), None) == STREAM
-    assert cuts.stream_of((cut,), other) == other
-
-
 # --- streams --------------------------------------------------------------------------------------
 
 # 0 is split into 1 and 2; 1 is split into 3 and 4; 2 stays.
@@ -746,9 +747,20 @@ def test_changes_of_a_configuration() -> None:
         streams.Changes(events_per_second=1, kbytes_per_second=1)
     with pytest.raises(InvalidArgumentError, match="at least one segment"):
         streams.even_ranges([], 0)
-    texts = [streams.scaling_text(each) for each in (old.scaling, ScalingPolicy.fixed(1))]
+    records = [streams.scaling_record(each) for each in (old.scaling, ScalingPolicy.fixed(1))]
+    assert records == [
+        {"by": "events_per_second", "rate": 10, "scale_factor": 3, "min_segments": 4},
+        {"by": "fixed", "min_segments": 1},
+    ]
+    texts = [streams.scaling_text(each) for each in records]
     assert texts == ["10 events/s for each segment, factor 3, at least 4", "fixed, 1 segment"]
-    assert streams.retention_text(RetentionPolicy.by_size(1024, 4096)) == "at least 1.0 KiB, at most 4.0 KiB"
+    kept = streams.retention_record(RetentionPolicy.by_size(1024, 4096))
+    assert kept == {"min_bytes": 1024, "max_bytes": 4096}
+    assert streams.retention_text(kept) == "at least 1.0 KiB, at most 4.0 KiB"
+    kept = streams.retention_record(RetentionPolicy.by_time(60_000))
+    assert kept == {"min_ms": 60_000, "max_ms": None}
+    assert streams.retention_text(kept) == "at least 1m"
+    assert streams.retention_record(None) is None
     assert streams.retention_text(None) == "everything"
 
 
@@ -891,6 +903,26 @@ def test_no_more_events_than_the_limit(batches: list[list[bytes]], limit: int) -
     assert kept.events == expected
     assert (written.events, written.bytes) == (len(expected), sum(map(len, expected)))
     assert written.full == (len(expected) == limit)
+
+
+@given(st.lists(st.lists(st.binary(max_size=3), min_size=1)), st.integers(1, 20))
+def test_the_last_events(batches: list[list[bytes]], count: int) -> None:
+    kept = Kept()
+    last = reading.LastSink(kept, count)
+    for each in batches:
+        last.take(batch(*each))
+    last.end()
+    assert kept.events == [event for each in batches for event in each][-count:]
+    last.end()
+    assert len(kept.events) <= count
+
+
+def test_the_last_events_are_where_they_were() -> None:
+    whole = EventBatch(memoryview(frame_event(b"ab") * 3), 100, 10)
+    found = reading.last_of(whole, 2)
+    assert (list(found), found.base_offset, [*found.begins]) == ([b"ab", b"ab"], 110, [0, 10, 20])
+    mixed = reading.last_of(batch(b"a", b"bc", b"d").events, 2)
+    assert (list(mixed), mixed.base_offset, [*mixed.begins]) == ([b"bc", b"d"], 109, [0, 10, 19])
 
 
 def test_the_first_events_of_equal_size() -> None:
@@ -1146,7 +1178,7 @@ def test_keys_and_values_of_tables() -> None:
     assert tables.encode("7", "int") == bytes(7) + b"\7"
     assert tables.decode(b"\1\0", "int") == "256"
     assert tables.decode(b"\xff" * 3000, "int") == "base64:" + "////" * 1000
-    with pytest.raises(InvalidArgumentError, match=r"999\.\.\.' is not int of"):
+    with pytest.raises(InvalidArgumentError, match=r"999\.\.\.' is not int: a whole"):
         tables.encode("9" * 5000, "int")
     assert tables.encode("0a", "hex") == b"\n"
     assert tables.decode(b"\xff", "hex") == "ff"
@@ -1155,7 +1187,7 @@ def test_keys_and_values_of_tables() -> None:
         with pytest.raises(InvalidArgumentError):
             tables.encode(text, format, length)
     for size in (None, 4):
-        with pytest.raises(InvalidArgumentError, match="a negative number cannot be stored"):
+        with pytest.raises(InvalidArgumentError, match="a whole number from 0 on that fits into"):
             tables.encode("-5", "int", size)
     plain, pairs = KeyValueTableConfiguration(1, 2, 0), KeyValueTableConfiguration(1, 2, 3)
     assert tables.key_of(plain, "a", None, "text") == (b"a\0", b"")

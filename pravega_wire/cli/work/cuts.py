@@ -12,7 +12,7 @@ from pravega_wire.types import CutOrder, ScopedStream, StreamCut
 if TYPE_CHECKING:
     from pravega_wire.stream.client import PravegaClient
 
-__all__ = ["compare", "cut_record", "distance", "stream_of"]
+__all__ = ["compare", "cut_record", "distance"]
 
 
 def cut_record(cut: StreamCut) -> dict[str, Any]:
@@ -22,21 +22,6 @@ def cut_record(cut: StreamCut) -> dict[str, Any]:
         "cut": cut,
         "positions": {segment_label(each): offset for each, offset in cut.positions.items()},
     }
-
-
-def stream_of(points: tuple[Point, ...], named: ScopedStream | None) -> ScopedStream:
-    """Return the stream that some positions are about.
-
-    :param points: the positions.
-    :param named: the stream that was named, or None.
-    :raises InvalidArgumentError: no position has a stream, and none was named.
-    """
-    if named is not None:
-        return named
-    for each in points:
-        if each.cut is not None:
-            return each.cut.stream
-    raise InvalidArgumentError("which stream is it about? Name it with --stream")
 
 
 async def compare(client: PravegaClient, stream: ScopedStream, one: Point, other: Point) -> CutOrder:

@@ -16,7 +16,7 @@ from pravega_wire.types import ScopedStream, SegmentRange, StreamCut
 if TYPE_CHECKING:
     from pravega_wire.stream.client import PravegaClient
 
-__all__ = ["HELP", "Point", "parse_point", "resolve", "resolve_event"]
+__all__ = ["HELP", "Point", "own_cut", "parse_point", "resolve", "resolve_event"]
 
 HELP: Final = (
     "head, tail, time:TIME (where the stream has watermarks), the text of a cut, @FILE with such a text, "
@@ -24,6 +24,7 @@ HELP: Final = (
 )
 
 _WORDS: Final = {"head": "head", "earliest": "head", "tail": "tail", "latest": "tail", "now": "tail"}
+_SEEK_BYTES: Final = 64 << 20
 _SEGMENT: Final = re.compile(r"(?:(\d+)(?:\.#epoch\.(\d+))?)=(-?\d+)")
 
 
@@ -81,6 +82,17 @@ def _offsets(text: str) -> tuple[tuple[int, int], ...]:
     return tuple(found)
 
 
+def own_cut(stream: ScopedStream, point: Point) -> StreamCut:
+    """Return the cut that was given as a position of a stream.
+
+    :raises InvalidArgumentError: it is one of another stream.
+    """
+    assert point.cut is not None
+    if point.cut.stream != stream:
+        raise InvalidArgumentError(f"the stream cut is one of stream {point.cut.stream}, not of {stream}")
+    return point.cut
+
+
 async def resolve(client: PravegaClient, stream: ScopedStream, point: Point) -> StreamCut:
     """Return the cut that a position means now.
 
@@ -97,12 +109,7 @@ async def resolve(client: PravegaClient, stream: ScopedStream, point: Point) -> 
         case "offsets":
             return StreamCut(stream, dict(point.offsets))
         case "cut":
-            assert point.cut is not None
-            if point.cut.stream != stream:
-                raise InvalidArgumentError(
-                    f"the stream cut is one of stream {point.cut.stream}, not of {stream}"
-                )
-            return point.cut
+            return own_cut(stream, point)
         case "time":
             return await client.cut_at(stream, point.time)
 
@@ -127,11 +134,31 @@ async def resolve_event(client: PravegaClient, stream: ScopedStream, point: Poin
             try:
                 await _read_some(client, each)
             except (DecodeError, InvalidArgumentError) as error:
+                near = await _nearest(client, stream, each)
+                hint = "" if near is None else f"; the nearest event begins at {near}"
                 raise InvalidArgumentError(
                     f"no event of stream {stream} begins at offset {each.start_offset} of segment "
-                    f"{each.segment_id}; offsets of events are in: pravega-wire read {stream} --json"
+                    f"{each.segment_id}{hint} (the offsets of events are in: pravega-wire read {stream} "
+                    "--json)"
                 ) from error
     return cut
+
+
+async def _nearest(client: PravegaClient, stream: ScopedStream, wrong: SegmentRange) -> int | None:
+    """Return the offset of an event that is nearest to the start of a range; None if it is far to seek."""
+    head, tail = await client.head(stream), await client.tail(stream)
+    for part in await client.segment_ranges(stream, head, tail):
+        if part.segment_id != wrong.segment_id or wrong.start_offset - part.start_offset > _SEEK_BYTES:
+            continue
+        last = part.start_offset
+        async with client.read_ranges([part]) as batches:
+            async for batch in batches:
+                for begin in batch.events.begins:
+                    offset = batch.events.base_offset + begin
+                    if offset >= wrong.start_offset:
+                        return min(last, offset, key=lambda each: abs(each - wrong.start_offset))
+                    last = offset
+    return None
 
 
 async def _read_some(client: PravegaClient, part: SegmentRange) -> None:

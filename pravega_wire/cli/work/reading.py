@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import functools
 import json
 from array import array
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from itertools import pairwise
@@ -16,7 +18,7 @@ import trio
 
 from pravega_wire.cli.work.streams import segment_label
 from pravega_wire.cuts import OnTruncated
-from pravega_wire.errors import InvalidArgumentError, MissingExtraError
+from pravega_wire.errors import DecodeError, InvalidArgumentError, MissingExtraError
 from pravega_wire.naming import parse_segment_name
 from pravega_wire.positions import EventPointer
 from pravega_wire.protocol.events import EventBatch, frame_event
@@ -24,10 +26,12 @@ from pravega_wire.stream.event_reader import Event, EventReader, SegmentEvents
 from pravega_wire.types import SegmentRange, StreamCut
 
 if TYPE_CHECKING:
+    from pravega_wire.cli.work.schemas import Decoder
     from pravega_wire.stream.client import PravegaClient
 
 __all__ = [
     "FileSink",
+    "LastSink",
     "LateSink",
     "Sink",
     "TextSink",
@@ -70,13 +74,13 @@ def first_of(batch: EventBatch, count: int) -> EventBatch:
     return EventBatch(batch.buffer[:end], batch.base_offset, kept)
 
 
-def check_limit(limit: int | None) -> None:
+def check_limit(limit: int | None, option: str = "--limit") -> None:
     """Check the number of events to read; None is no limit.
 
     :raises InvalidArgumentError: it is not positive.
     """
     if limit is not None and limit < 1:
-        raise InvalidArgumentError(f"the number of events to read must be positive, not {limit}")
+        raise InvalidArgumentError(f"{option} must be positive, not {limit}")
 
 
 class Written:
@@ -112,13 +116,16 @@ class Written:
         self.bytes += events.nbytes
 
 
-def json_record(segment: str, offset: int, length: int, event: bytes) -> dict[str, Any]:
+def json_record(
+    segment: str, offset: int, length: int, event: bytes, decode: Decoder | None = None
+) -> dict[str, Any]:
     """Return an event, and where it is, as a record for JSON.
 
     :param segment: full name of the segment.
     :param offset: offset of the event's header, bytes.
     :param length: size of the event with its header, bytes.
     :param event: the payload. If it is not UTF-8, ``event_base64`` has it instead of ``event``.
+    :param decode: decodes the payload; ``value`` has the result instead.
     """
     scope, stream, segment_id, _ = parse_segment_name(segment)
     record: dict[str, Any] = {
@@ -129,11 +136,20 @@ def json_record(segment: str, offset: int, length: int, event: bytes) -> dict[st
         "length": length,
         "pointer": EventPointer(segment, offset, length).to_text(),
     }
+    if decode is not None:
+        return record | {"value": _decoded(record["pointer"], event, decode)}
     try:
         record["event"] = event.decode()
     except UnicodeDecodeError:
         record["event_base64"] = base64.b64encode(event).decode("ascii")
     return record
+
+
+def _decoded(pointer: str, event: bytes, decode: Decoder) -> Any:
+    try:
+        return decode(event)
+    except DecodeError as error:
+        raise DecodeError(f"event {pointer}: {error.message}") from error
 
 
 def _rows(batch: SegmentEvents) -> Iterator[tuple[int, int, bytes]]:
@@ -157,14 +173,36 @@ def as_hex(batch: SegmentEvents) -> bytes:
     return b"".join(each.hex().encode() + b"\n" for each in batch.events)
 
 
-def as_json(batch: SegmentEvents) -> bytes:
+def as_json(batch: SegmentEvents, decode: Decoder | None = None) -> bytes:
     """Return a line of JSON for each event."""
-    lines = (json.dumps(json_record(batch.segment, *row), ensure_ascii=False) for row in _rows(batch))
+    lines = (json.dumps(json_record(batch.segment, *row, decode), ensure_ascii=False) for row in _rows(batch))
     return "".join(f"{line}\n" for line in lines).encode()
 
 
-def show(format: str, *, joined: bool = False) -> Callable[[SegmentEvents], bytes]:
-    """Return the function that makes bytes of events in a text format."""
+def as_values(batch: SegmentEvents, decode: Decoder) -> bytes:
+    """Return a line of JSON with the value of each event."""
+    lines = (
+        json.dumps(json_record(batch.segment, *row, decode)["value"], ensure_ascii=False)
+        for row in _rows(batch)
+    )
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def show(
+    format: str, *, joined: bool = False, decode: Decoder | None = None
+) -> Callable[[SegmentEvents], bytes]:
+    """Return the function that makes bytes of events in a text format.
+
+    :param decode: decodes events of the schema registry.
+    :raises InvalidArgumentError: the format has bytes, not values.
+    """
+    if decode is not None:
+        if format not in ("raw", "json") or joined:
+            raise InvalidArgumentError(
+                "--schema-group prints values as JSON: it goes with --format raw or json, not with "
+                + ("--no-newline" if joined else f"--format {format}")
+            )
+        return functools.partial(as_json if format == "json" else as_values, decode=decode)
     return {"raw": as_joined if joined else as_raw, "json": as_json, "hex": as_hex}[format]
 
 
@@ -182,6 +220,53 @@ class TextSink:
     def take(self, batch: SegmentEvents) -> None:
         """Write some events."""
         self._write(self._show(batch))
+
+
+def last_of(batch: EventBatch, count: int) -> EventBatch:
+    """Return the last events of a batch."""
+    skip = len(batch) - count
+    if skip <= 0:
+        return batch
+    begins = batch.begins
+    start = begins[skip]
+    kept = begins.step if isinstance(begins, range) else array("q", [each - start for each in begins[skip:]])
+    return EventBatch(batch.buffer[start:], batch.base_offset + start, kept)
+
+
+class LastSink:
+    """Passes on only the last events.
+
+    :param sink: takes them.
+    :param count: how many.
+    """
+
+    def __init__(self, sink: Sink, count: int) -> None:
+        self._sink = sink
+        self._count = count
+        self._kept: deque[SegmentEvents] = deque()
+        self._events = 0
+
+    @property
+    def full(self) -> bool:
+        """Never: the last events come last."""
+        return False
+
+    def take(self, batch: SegmentEvents) -> None:
+        """Take some events; earlier ones are forgotten."""
+        self._kept.append(batch)
+        self._events += len(batch)
+        while self._events - len(self._kept[0]) >= self._count:
+            self._events -= len(self._kept.popleft())
+
+    def end(self) -> None:
+        """Pass the last events on."""
+        surplus = self._events - self._count
+        for batch in self._kept:
+            events = batch.events if surplus <= 0 else last_of(batch.events, len(batch) - surplus)
+            surplus = 0
+            self._sink.take(SegmentEvents(batch.segment, events))
+        self._kept.clear()
+        self._events = 0
 
 
 class LateSink:
@@ -286,7 +371,7 @@ class FileSink(AbstractContextManager["FileSink"]):
 async def between(
     client: PravegaClient,
     ranges: Sequence[SegmentRange],
-    written: Written,
+    written: Written | LastSink,
     advance: Callable[[int], None],
 ) -> None:
     """Read ranges, in order for each routing key.

@@ -6,10 +6,10 @@ import fnmatch
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pravega_wire.checks import INT64_MAX
-from pravega_wire.cli.values import duration_text, size_text
+from pravega_wire.cli.values import counted, duration_text, size_text
 from pravega_wire.cli.work.points import Point, resolve, resolve_event
 from pravega_wire.controller.types import SegmentWithRange
 from pravega_wire.cuts import LayoutSegment, StreamLayout
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from pravega_wire.stream.client import PravegaClient
 
 __all__ = [
-    "Changes", "describe", "epochs_of", "even_ranges", "list_streams", "retention_text", "scale",
-    "scaling_text", "segment_label", "segment_rows", "truncate",
+    "Changes", "describe", "epochs_of", "even_ranges", "list_streams", "retention_record", "retention_text",
+    "scale", "scaling_record", "scaling_text", "segment_label", "segment_rows", "truncate",
 ]  # fmt: skip
 
 _AT_ONCE = 8
@@ -41,29 +41,48 @@ def segment_label(segment_id: int) -> str:
     return f"{number_of(segment_id)}.#epoch.{epoch}" if epoch else str(number_of(segment_id))
 
 
-def scaling_text(policy: ScalingPolicy) -> str:
-    """Return a scaling policy as one phrase."""
-    if policy.scale_type is ScaleType.FIXED_NUM_SEGMENTS:
-        return f"fixed, {policy.min_segments} segments" if policy.min_segments != 1 else "fixed, 1 segment"
-    unit = "events/s" if policy.scale_type is ScaleType.BY_RATE_IN_EVENTS_PER_SEC else "KiB/s"
-    return (
-        f"{policy.target_rate} {unit} for each segment, factor {policy.scale_factor}, at least "
-        f"{policy.min_segments}"
-    )
+_SCALING: Final = {
+    ScaleType.FIXED_NUM_SEGMENTS: "fixed",
+    ScaleType.BY_RATE_IN_EVENTS_PER_SEC: "events_per_second",
+    ScaleType.BY_RATE_IN_KBYTES_PER_SEC: "kbytes_per_second",
+}
 
 
-def retention_text(policy: RetentionPolicy | None) -> str:
-    """Return a retention policy as one phrase."""
+def scaling_record(policy: ScalingPolicy) -> dict[str, Any]:
+    """Return a scaling policy as a record."""
+    record: dict[str, Any] = {"by": _SCALING[policy.scale_type], "min_segments": policy.min_segments}
+    if policy.scale_type is not ScaleType.FIXED_NUM_SEGMENTS:
+        record |= {"rate": policy.target_rate, "scale_factor": policy.scale_factor}
+    return record
+
+
+def scaling_text(record: Mapping[str, Any]) -> str:
+    """Return the record of a scaling policy as one phrase."""
+    least = record["min_segments"]
+    if record["by"] == "fixed":
+        return f"fixed, {counted(least, 'segment')}"
+    unit = "events/s" if record["by"] == "events_per_second" else "KiB/s"
+    return f"{record['rate']} {unit} for each segment, factor {record['scale_factor']}, at least {least}"
+
+
+def retention_record(policy: RetentionPolicy | None) -> dict[str, Any] | None:
+    """Return a retention policy as a record: milliseconds or bytes; None if all data is kept."""
     if policy is None:
+        return None
+    unit = "ms" if policy.retention_type is RetentionType.TIME else "bytes"
+    most = None if policy.maximum == INT64_MAX else policy.maximum
+    return {f"min_{unit}": policy.minimum, f"max_{unit}": most}
+
+
+def retention_text(record: Mapping[str, Any] | None) -> str:
+    """Return the record of a retention policy as one phrase."""
+    if record is None:
         return "everything"
-
-    def shown(value: int) -> str:
-        if policy.retention_type is RetentionType.TIME:
-            return duration_text(value / 1000)
-        return size_text(value)
-
-    most = "" if policy.maximum == INT64_MAX else f", at most {shown(policy.maximum)}"
-    return f"at least {shown(policy.minimum)}{most}"
+    shown = [
+        each if each is None else duration_text(each / 1000) if key.endswith("ms") else size_text(each)
+        for key, each in record.items()
+    ]
+    return f"at least {shown[0]}" + ("" if shown[1] is None else f", at most {shown[1]}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,8 +210,8 @@ async def _summary(client: PravegaClient, stream: ScopedStream) -> dict[str, Any
         "stream": str(stream),
         "segments": 0 if info.sealed else len(info.tail.positions),
         "bytes": sum(each.length for each in ranges),
-        "scaling": scaling_text(info.configuration.scaling),
-        "retention": retention_text(info.configuration.retention),
+        "scaling": scaling_record(info.configuration.scaling),
+        "retention": retention_record(info.configuration.retention),
         "tags": info.configuration.tags,
         "sealed": info.sealed,
     }
@@ -249,8 +268,8 @@ async def describe(client: PravegaClient, stream: ScopedStream) -> dict[str, Any
     epochs = epochs_of(layout)
     return {
         "stream": str(stream),
-        "scaling": scaling_text(info.configuration.scaling),
-        "retention": retention_text(info.configuration.retention),
+        "scaling": scaling_record(info.configuration.scaling),
+        "retention": retention_record(info.configuration.retention),
         "tags": info.configuration.tags,
         "sealed": info.sealed,
         "epoch": max(epochs),

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pravega_wire.cli.values import short
 from pravega_wire.controller.types import KeyValueTableConfiguration
-from pravega_wire.errors import InvalidArgumentError
+from pravega_wire.errors import InvalidArgumentError, TableKeyBadVersionError
 
 if TYPE_CHECKING:
-    from pravega_wire.stream.key_value_table import TableEntry
+    from pravega_wire.stream.key_value_table import KeyValueTable, TableEntry
 
-__all__ = ["FORMATS", "decode", "encode", "entry_record", "key_of"]
+__all__ = ["FORMATS", "decode", "encode", "entry_record", "key_of", "remove"]
 
 FORMATS: Final = ("text", "hex", "int")
 """How bytes are written: UTF-8 text; hexadecimal digits; a whole number from 0 on, high byte first."""
@@ -34,10 +34,8 @@ def encode(text: str, format: str, length: int | None = None) -> bytes:
             data = _whole(text, length or 8)
         else:
             data = text.encode()
-    except (ValueError, OverflowError) as error:
-        raise InvalidArgumentError(
-            f"{short(text)} is not {format} of {length or 'any number of'} bytes: {error}"
-        ) from None
+    except (ValueError, OverflowError):
+        raise InvalidArgumentError(f"{short(text)} is not {_what(format, length)}") from None
     if length is None or len(data) == length:
         return data
     if len(data) > length or format == "hex":
@@ -47,12 +45,29 @@ def encode(text: str, format: str, length: int | None = None) -> bytes:
     return data.ljust(length, b"\0")
 
 
+def _what(format: str, length: int | None) -> str:
+    if format == "hex":
+        return "hex: two hexadecimal digits for each byte, such as 0aff"
+    if format == "int":
+        return f"int: a whole number from 0 on that fits into {length or 8} bytes"
+    return "text that can be written as UTF-8"
+
+
 def _whole(text: str, length: int) -> bytes:
-    number = int(text)
-    if number < 0:
-        # Nothing in the bytes would say that it was negative.
-        raise ValueError("a negative number cannot be stored as int")
-    return number.to_bytes(length, "big")
+    # A negative number is refused, because nothing in the bytes would say that it was negative.
+    return int(text).to_bytes(length, "big")
+
+
+async def remove(table: KeyValueTable[bytes, bytes, bytes], key: bytes | tuple[bytes, bytes]) -> bool:
+    """Remove a key, and return whether it existed."""
+    while (entry := await table.get(key)) is not None:
+        try:
+            await table.remove(key, entry.version)
+        except TableKeyBadVersionError:
+            # Another client has changed or removed it since.
+            continue
+        return True
+    return False
 
 
 def decode(data: bytes, format: str, *, key: bool = False) -> str:

@@ -18,6 +18,7 @@ from pravega_wire.protocol.append import MAX_EVENT_BYTES, too_large
 from pravega_wire.types import ScopedStream
 
 if TYPE_CHECKING:
+    from pravega_wire.cli.work.schemas import Encoder
     from pravega_wire.stream.client import PravegaClient
 
 __all__ = [
@@ -179,6 +180,7 @@ async def line_events(
     exact: bool = False,
     keep_empty: bool = False,
     advance: Advance = nothing,
+    encode: Encoder | None = None,
 ) -> AsyncIterator[Keyed]:
     """Yield an event for each line of the sources.
 
@@ -187,6 +189,7 @@ async def line_events(
     :param exact: keep carriage returns before line feeds.
     :param keep_empty: an empty line is an event, too.
     :param advance: called with the number of bytes that were read.
+    :param encode: makes events of the schema registry of the lines.
     :raises InvalidArgumentError: a line has no key, or is larger than an event may be.
     """
     for name, source in sources:
@@ -200,6 +203,8 @@ async def line_events(
                     continue
                 try:
                     event = keys.split(line)
+                    if encode is not None:
+                        event = encode(event[0]), event[1]
                     if len(event[0]) > MAX_EVENT_BYTES:
                         raise too_large(len(event[0]))
                 except InvalidArgumentError as error:
