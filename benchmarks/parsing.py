@@ -24,7 +24,7 @@ import trio
 
 from benchmarks.work import LENGTHS
 from pravega_wire.protocol.events import EventAssembler, EventBatch, frame_event
-from pravega_wire.stream.event_reader import EventReader, ReachedCheckpoint, _Feed, _Hand
+from pravega_wire.stream.event_reader import EventReader, _Feed, _Hand
 from pravega_wire.types import ScopedStream
 
 CHUNK_BYTES = 1 << 20
@@ -58,7 +58,7 @@ class Fed(EventReader[bytes]):
         self._waiting: Iterator[EventBatch] = (batch for each in data for batch in batches(each))
         self._feed = _Feed("scope/stream/0.#epoch.0", nothing)
 
-    async def _more(self, timeout: float | None) -> _Hand | ReachedCheckpoint | None:
+    async def _more(self, timeout: float | None) -> _Hand | None:
         batch = next(self._waiting, None)
         self._hand = None if batch is None else _Hand(self._feed, batch, None)
         await trio.lowlevel.checkpoint()

@@ -31,7 +31,7 @@ from uuid import uuid4
 import trio
 
 from examples.flights_demo.processes import descendants, kill_tree
-from pravega_wire import Event, PravegaClient, PravegaConfig, open_client
+from pravega_wire import PravegaClient, PravegaConfig, open_client
 from pravega_wire.testing import PravegaCluster, cluster
 from tests.faults.support import scale_to
 from tests.spark.cluster import StandaloneCluster, standalone_cluster
@@ -165,7 +165,7 @@ async def _follow(client: PravegaClient, story: Story) -> None:
             found = await reader.read_event(1.0)
             if story.all_appended and story.seen == story.appended:
                 story.complete.set()
-            if not isinstance(found, Event):
+            if found is None:
                 continue
             key, number, appended, _ = found.value.decode().split(":")
             due = story.seen.get(key, 0)

@@ -31,12 +31,10 @@ from benchmarks.work import (
     total_bytes,
 )
 from pravega_wire import (
-    Event,
     EventReader,
     PravegaClient,
     PravegaConfig,
     ReaderGroupConfig,
-    SegmentEvents,
     StateFormat,
     StateSynchronizer,
     VersionedSerializer,
@@ -101,18 +99,18 @@ async def read_group(client: PravegaClient, stream: str, count: int, mode: str) 
             if mode in ("batches", "payloads"):
                 while events < count:
                     batch = await reader.read_batch()
-                    if isinstance(batch, SegmentEvents) and mode == "batches":
+                    assert batch is not None
+                    if mode == "batches":
                         events += len(batch)
                         nbytes += batch.events.nbytes
-                    elif isinstance(batch, SegmentEvents):
+                    else:
                         for payload in batch:
                             events += 1
                             nbytes += len(payload)
             elif mode == "nowait":
                 while events < count:
                     found = await reader.read_event()
-                    if not isinstance(found, Event):
-                        continue
+                    assert found is not None
                     events += 1
                     nbytes += len(found.value)
                     for event in reader.events_nowait():
@@ -150,9 +148,9 @@ async def latency(client: PravegaClient, stream: str, size: int, count: int, rat
             found = 0
             while found < count:
                 event = await reader.read_event()
-                if isinstance(event, Event):
-                    latencies.read(event.value)
-                    found += 1
+                assert event is not None
+                latencies.read(event.value)
+                found += 1
     return latencies.answer(clock)
 
 

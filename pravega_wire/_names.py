@@ -41,7 +41,7 @@ from pravega_wire.segment.reader import EventRangeReader
 from pravega_wire.stream.batch import StreamReader
 from pravega_wire.stream.byte_stream import ByteStreamReader, ByteStreamWriter
 from pravega_wire.stream.client import PravegaClient, StreamInfo, open_client
-from pravega_wire.stream.event_reader import Event, EventReader, ReachedCheckpoint, SegmentEvents
+from pravega_wire.stream.event_reader import Event, EventReader, SegmentEvents
 from pravega_wire.stream.event_writer import EventWriter
 from pravega_wire.stream.follow import StreamFollower
 from pravega_wire.stream.key_value_table import (
@@ -97,7 +97,6 @@ __all__ = [
     "PravegaError",
     "Put",
     "RangesReader",
-    "ReachedCheckpoint",
     "ReaderGroup",
     "ReaderGroupConfig",
     "ReaderGroupMetrics",

@@ -45,9 +45,8 @@ class WatermarkAssigner:
         times = WatermarkAssigner(idle_seconds=30)
         order = EventTimeOrder(lambda event: int.from_bytes(event.value[:8]))  # milliseconds
         async with client.reader_group("sorting") as group, group.reader("one") as reader:
-            while (found := await reader.read_event(timeout=1)) is not None:
-                if isinstance(found, Event):
-                    order.add(found)
+            while (event := await reader.read_event(timeout=1)) is not None:
+                order.add(event)
                 watermark = await reader.watermark(times)
                 if watermark is not None:
                     for ready in order.release(watermark):

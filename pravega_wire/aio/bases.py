@@ -616,68 +616,58 @@ class EventReaderBase(Handle, Generic[T]):
         # Most calls are made before the watermark is due, and need no call into the other thread.
         return await self._call(self._twin.watermark, assigner) if assigner.due else None
 
-    async def _read_event(self, timeout: float | None = None) -> Event[T] | ReachedCheckpoint | None:
-        if not self._kept:
-            event = self._twin.read_event_nowait()
-            if event is not None:
-                return event
+    async def _read_event(self, timeout: float | None = None) -> Event[T] | None:
+        event = self._twin.read_event_nowait()
+        if event is not None:
+            return event
         found = await self._load(timeout)
         # The event is deserialized in this thread.
-        return found if found is None or isinstance(found, ReachedCheckpoint) else self._twin.take(found)
+        return None if found is None else self._twin.take(found)
 
-    async def _read_batch(self, timeout: float | None = None) -> SegmentEvents | ReachedCheckpoint | None:
+    async def _read_batch(self, timeout: float | None = None) -> SegmentEvents | None:
         found = await self._load(timeout)
-        return (
-            found if found is None or isinstance(found, ReachedCheckpoint) else self._twin.take_batch(found)
-        )
+        return None if found is None else self._twin.take_batch(found)
 
     async def _load(self, timeout: float | None = None) -> Any:
-        """The next events or checkpoint. Events are taken out of the result in this thread."""
-        try:
-            return await self._take(self._twin.load, timeout)
-        except asyncio.CancelledError:
-            # The next call finds these events again, if the reader still has their segment.
-            self._kept = [each for each in self._kept if isinstance(each, ReachedCheckpoint)]
-            raise
+        """Find events, and tell of the checkpoints before them.
+
+        What arrives for a cancelled task, the next call finds again, if the reader still has the segment.
+        """
+        left = timeout
+        began = time.monotonic()
+        while isinstance(found := await self._call(self._twin.load, left), ReachedCheckpoint):
+            with self._twin.telling():
+                if self._on_checkpoint is not None:
+                    result = self._on_checkpoint(found.name)
+                    if inspect.isawaitable(result):
+                        await result
+            if timeout is not None:
+                left = max(0.0, began + timeout - time.monotonic())
+        return found
 
     def __aiter__(self) -> AsyncGenerator[Event[T], None]:
         return self._events()
 
     async def _events(self) -> AsyncGenerator[Event[T], None]:
         while True:
-            if not self._kept:
-                # Within a batch the client's thread is not needed. All it may do to these events is to end
-                # them.
-                for event in self._twin.events_nowait():
-                    yield event
+            # Within a batch the client's thread is not needed. All it may do to these events is to end them.
+            for event in self._twin.events_nowait():
+                yield event
             found = await self._load()
             if found is None:
                 return
-            if isinstance(found, ReachedCheckpoint):
-                await self._tell(found)
-            else:
-                yield self._twin.take(found)
+            yield self._twin.take(found)
 
     async def __anext__(self) -> Event[T]:
         """Return the next event; ends at :attr:`end_of_data`."""
-        while isinstance(found := await self._read_event(), ReachedCheckpoint):
-            await self._tell(found)
+        found = await self._read_event()
         if found is None:
             raise StopAsyncIteration
         return found
 
     async def _batches(self) -> AsyncGenerator[SegmentEvents, None]:
         while (found := await self._read_batch()) is not None:
-            if isinstance(found, ReachedCheckpoint):
-                await self._tell(found)
-            else:
-                yield found
-
-    async def _tell(self, checkpoint: ReachedCheckpoint) -> None:
-        if self._on_checkpoint is not None:
-            result = self._on_checkpoint(checkpoint.name)
-            if inspect.isawaitable(result):
-                await result
+            yield found
 
 
 # --- the client -----------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, pairwise
 from time import monotonic
@@ -146,7 +147,7 @@ class SegmentEvents:
 
 @dataclass(frozen=True, slots=True)
 class ReachedCheckpoint:
-    """A checkpoint that lies between the events returned before and after it.
+    """A checkpoint between two events, of which the caller has to be told: see :meth:`EventReader.load`.
 
     :ivar name: the name it was started with.
     """
@@ -216,8 +217,8 @@ class EventReader(Generic[T]):
     that the reader returned counts as read.
 
     Everything that the group requires (checkpoints, acquiring and releasing segments) happens while an event
-    is requested, as in Java. A reader that requests nothing for a long time delays every checkpoint of the
-    group.
+    is requested, as in Java. Checkpoints are not among the events: ``on_checkpoint`` is told of them. A
+    reader that requests nothing for a long time delays every checkpoint of the group.
 
     Use it from one task. Cancelling a call leaves the reader usable. Not every event is a trio checkpoint:
     each batch that arrives and each wait is. A fast caller may get up to 32 events between two looks at the
@@ -232,8 +233,9 @@ class EventReader(Generic[T]):
         once, and the next call continues at the new head; ``"skip_to_head"`` continues there at once, and the
         loss is logged, counted and reported to the client's observer
         (:class:`pravega_wire.metrics.DataSkipped`).
-    :param on_checkpoint: called with the name of each checkpoint that iteration reaches; its result is
-        awaited if it is awaitable.
+    :param on_checkpoint: called with the name of each checkpoint that the reader reaches, between the events
+        before and after it; its result is awaited if it is awaitable. Then the checkpoint counts as reached.
+        After an exception from it, the next request for an event calls it again.
     :param max_buffered_bytes: the most bytes to read ahead, all segments together; at least 256 KiB for each.
         Bytes that were read before further segments were acquired are kept.
     """
@@ -288,6 +290,9 @@ class EventReader(Generic[T]):
         self._next_round = 0.0
         self._round_done = trio.Event()
         self._reading = False
+        # A checkpoint that the caller was not told of yet, and whether it is being told.
+        self._reached: ReachedCheckpoint | None = None
+        self._is_telling = False
         self._left = False
         # Offsets up to which events count as read, from a call of aclose with a position.
         self._leave_at: Mapping[str, int] | None = None
@@ -464,8 +469,8 @@ class EventReader(Generic[T]):
 
     # --- reading --------------------------------------------------------------------------------
 
-    async def read_event(self, timeout: float | None = None) -> Event[T] | ReachedCheckpoint | None:
-        """Return the next event, or a checkpoint that precedes it.
+    async def read_event(self, timeout: float | None = None) -> Event[T] | None:
+        """Return the next event.
 
         :param timeout: seconds to wait; default: until there is an event. Work for the group that has begun
             is finished first: that takes milliseconds with a healthy server, at most ``operation_timeout``.
@@ -478,8 +483,8 @@ class EventReader(Generic[T]):
         event = self.read_event_nowait()
         if event is not None:
             return event
-        found = await self._more(timeout)
-        return self._first_event(found) if isinstance(found, _Hand) else found
+        found = await self._next_hand(timeout)
+        return None if found is None else self._first_event(found)
 
     def read_event_nowait(self) -> Event[T] | None:
         """Return the next event if it is available without waiting, else None.
@@ -492,9 +497,8 @@ class EventReader(Generic[T]):
     def events_nowait(self) -> Iterator[Event[T]]:
         """Iterate over the next events that are available without waiting::
 
-            while (found := await reader.read_event()) is not None:
-                if isinstance(found, Event):
-                    handle(found)
+            while (event := await reader.read_event()) is not None:
+                handle(event)
                 for event in reader.events_nowait():
                     handle(event)
 
@@ -556,10 +560,10 @@ class EventReader(Generic[T]):
         if hand is not None and (index := hand.rows.index) and hand.feed.segment in self._member.offsets:
             self._member.advance(hand.feed.segment, hand.rows.offset(index))
 
-    async def read_batch(self, timeout: float | None = None) -> SegmentEvents | ReachedCheckpoint | None:
+    async def read_batch(self, timeout: float | None = None) -> SegmentEvents | None:
         """Return the next events of one segment, as many as have arrived; otherwise as :meth:`read_event`."""
-        found = await self._more(timeout)
-        return self.take_batch(found) if isinstance(found, _Hand) else found
+        found = await self._next_hand(timeout)
+        return None if found is None else self.take_batch(found)
 
     def take_batch(self, found: _Hand) -> SegmentEvents:
         """Return all events that :meth:`load` has found. Any thread may call it."""
@@ -581,13 +585,10 @@ class EventReader(Generic[T]):
         first = self._event_in_time()
         if first is not None:
             return first
-        while True:
-            found = await self._more(None)
-            if isinstance(found, _Hand):
-                return self._first_event(found)
-            if found is None:
-                raise StopAsyncIteration
-            await self._tell(found)
+        found = await self._next_hand(None)
+        if found is None:
+            raise StopAsyncIteration
+        return self._first_event(found)
 
     async def batches(self) -> AsyncGenerator[SegmentEvents, None]:
         """Iterate over all events in batches::
@@ -596,24 +597,42 @@ class EventReader(Generic[T]):
             print(batch.segment, len(batch))
         """
         while (found := await self.read_batch()) is not None:
-            if isinstance(found, ReachedCheckpoint):
-                await self._tell(found)
-            else:
-                yield found
+            yield found
 
     async def load(self, timeout: float | None = None) -> _Hand | ReachedCheckpoint | None:
-        """Do what :meth:`read_event` does, for the blocking reader, which makes the event by :meth:`take`."""
+        """Do what :meth:`read_event` does, for the blocking reader, which makes the event by :meth:`take`.
+
+        A checkpoint is returned again, until the caller has been told of it in :meth:`telling`.
+        """
         return await self._more(timeout)
+
+    @contextmanager
+    def telling(self) -> Iterator[None]:
+        """Surrounds telling the caller of the checkpoint that :meth:`load` has returned; in any thread."""
+        self._is_telling = True
+        try:
+            yield
+            self._reached = None
+        finally:
+            self._is_telling = False
 
     def take(self, found: _Hand) -> Event[T]:
         """Return the first event that :meth:`load` has found. Any thread may call it."""
         return self._first_event(found)
 
-    async def _tell(self, checkpoint: ReachedCheckpoint) -> None:
-        if self._on_checkpoint is not None:
-            result = self._on_checkpoint(checkpoint.name)
-            if inspect.isawaitable(result):
-                await result
+    async def _next_hand(self, timeout: float | None) -> _Hand | None:
+        """Find a batch to return events from, and tell of checkpoints before it; None after the timeout."""
+        left = timeout
+        began = trio.current_time()
+        while isinstance(found := await self._more(left), ReachedCheckpoint):
+            with self.telling():
+                if self._on_checkpoint is not None:
+                    result = self._on_checkpoint(found.name)
+                    if inspect.isawaitable(result):
+                        await result
+            if timeout is not None:
+                left = max(0.0, began + timeout - trio.current_time())
+        return found
 
     # --- the work of a call ---------------------------------------------------------------------
 
@@ -621,11 +640,13 @@ class EventReader(Generic[T]):
         """Find a batch to return events from, or what precedes the next event; None after the timeout."""
         if timeout is not None:
             check_seconds("timeout", timeout, zero=True, infinite=True)
-        if self._reading:
-            raise ConcurrentUseError(
-                f"another task is reading with reader {self.reader_id} of group {self.group}"
-            )
+        if self._reading or self._is_telling:
+            who = "another task is reading" if self._reading else "on_checkpoint or another task is reading"
+            raise ConcurrentUseError(f"{who} with reader {self.reader_id} of group {self.group}")
         link = self._open_link()
+        if self._reached is not None:
+            await trio.lowlevel.checkpoint()
+            return self._reached
         self._reading = True
         try:
             self._note()
@@ -648,7 +669,8 @@ class EventReader(Generic[T]):
                     # Closed meanwhile, it has left the group: what it would give out may be another's by now.
                     self._open_link()
                     if checkpoint is not None:
-                        return ReachedCheckpoint(checkpoint)
+                        self._reached = ReachedCheckpoint(checkpoint)
+                        return self._reached
                 hand = self._ready_hand()
                 if hand is not None:
                     await trio.lowlevel.checkpoint()

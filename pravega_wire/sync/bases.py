@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -692,38 +693,46 @@ class EventReaderBase(Handle, Generic[T]):
         # Most calls are made before the watermark is due, and need no call into the other thread.
         return self._call(timeout, self._twin.watermark, assigner) if assigner.due else None
 
-    def _read_event(self, timeout: float | None = None) -> Event[T] | ReachedCheckpoint | None:
+    def _read_event(self, timeout: float | None = None) -> Event[T] | None:
         event = self._twin.read_event_nowait()
         if event is not None:
             return event
-        found = self._portal.call(self._twin.load, timeout)
+        found = self._load(timeout)
         # The event is deserialized in this thread.
-        return found if found is None or isinstance(found, ReachedCheckpoint) else self._twin.take(found)
+        return None if found is None else self._twin.take(found)
+
+    def _read_batch(self, timeout: float | None = None) -> SegmentEvents | None:
+        found = self._load(timeout)
+        return None if found is None else self._twin.take_batch(found)
+
+    def _load(self, timeout: float | None = None) -> Any:
+        """Find events, and tell of the checkpoints before them."""
+        left = timeout
+        began = time.monotonic()
+        while isinstance(found := self._portal.call(self._twin.load, left), ReachedCheckpoint):
+            with self._twin.telling():
+                if self._on_checkpoint is not None:
+                    result = self._on_checkpoint(found.name)
+                    if inspect.isawaitable(result):
+                        self._portal.call(_awaited, result)
+            if timeout is not None:
+                left = max(0.0, began + timeout - time.monotonic())
+        return found
 
     def __iter__(self) -> Iterator[Event[T]]:
+        return _OneThread(self._events())
+
+    def _events(self) -> Generator[Event[T], None, None]:
         while True:
             # Within a batch the client's thread is not needed. All it may do to these events is to end them.
             yield from self._twin.events_nowait()
-            found = self._portal.call(self._twin.load)
+            found = self._load()
             if found is None:
                 return
-            if isinstance(found, ReachedCheckpoint):
-                self._tell(found)
-            else:
-                yield self._twin.take(found)
+            yield self._twin.take(found)
 
     def _batches(self) -> Generator[SegmentEvents, None, None]:
-        while (found := self._portal.call(self._twin.read_batch)) is not None:
-            if isinstance(found, ReachedCheckpoint):
-                self._tell(found)
-            else:
-                yield found
-
-    def _tell(self, checkpoint: ReachedCheckpoint) -> None:
-        if self._on_checkpoint is not None:
-            result = self._on_checkpoint(checkpoint.name)
-            if inspect.isawaitable(result):
-                self._portal.call(_awaited, result)
+        return _each(self._read_batch)
 
 
 async def _awaited(result: Awaitable[object]) -> object:

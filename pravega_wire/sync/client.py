@@ -39,7 +39,7 @@ from pravega_wire.serializers import Serializer
 from pravega_wire.stream.batch import StreamReader as AsyncStreamReader
 from pravega_wire.stream.client import PravegaClient as AsyncPravegaClient
 from pravega_wire.stream.client import StreamInfo, StreamName
-from pravega_wire.stream.event_reader import DEFAULT_BUFFERED_BYTES, Event, ReachedCheckpoint, SegmentEvents
+from pravega_wire.stream.event_reader import DEFAULT_BUFFERED_BYTES, Event, SegmentEvents
 from pravega_wire.stream.event_reader import EventReader as AsyncEventReader
 from pravega_wire.stream.event_writer import EventWriter as AsyncEventWriter
 from pravega_wire.stream.follow import StreamFollower as AsyncStreamFollower
@@ -2199,8 +2199,8 @@ class EventReader(EventReaderBase[T]):
     the reader returned counts as read.
 
     Everything that the group requires (checkpoints, acquiring and releasing segments) happens while an event
-    is requested, as in Java. A reader that requests nothing for a long time delays every checkpoint of the
-    group.
+    is requested, as in Java. Checkpoints are not among the events: ``on_checkpoint`` is told of them. A
+    reader that requests nothing for a long time delays every checkpoint of the group.
 
     Use it from one thread. Cancelling a call leaves the reader usable. Not every event is a trio checkpoint:
     each batch that arrives and each wait is. A fast caller may get up to 32 events between two looks at the
@@ -2215,8 +2215,9 @@ class EventReader(EventReaderBase[T]):
         once, and the next call continues at the new head; ``"skip_to_head"`` continues there at once, and the
         loss is logged, counted and reported to the client's observer
         (:class:`pravega_wire.metrics.DataSkipped`).
-    :param on_checkpoint: called with the name of each checkpoint that iteration reaches; its result is
-        awaited if it is awaitable.
+    :param on_checkpoint: called with the name of each checkpoint that the reader reaches, between the events
+        before and after it; its result is awaited if it is awaitable. Then the checkpoint counts as reached.
+        After an exception from it, the next request for an event calls it again.
     :param max_buffered_bytes: the most bytes to read ahead, all segments together; at least 256 KiB for each.
         Bytes that were read before further segments were acquired are kept.
     """
@@ -2274,8 +2275,8 @@ class EventReader(EventReaderBase[T]):
         """
         return self._watermark(assigner, timeout=timeout)
 
-    def read_event(self, timeout: float | None = None) -> Event[T] | ReachedCheckpoint | None:
-        """Return the next event, or a checkpoint that precedes it.
+    def read_event(self, timeout: float | None = None) -> Event[T] | None:
+        """Return the next event.
 
         :param timeout: seconds to wait; default: until there is an event. Work for the group that has begun
             is finished first: that takes milliseconds with a healthy server, at most ``operation_timeout``.
@@ -2297,9 +2298,8 @@ class EventReader(EventReaderBase[T]):
     def events_nowait(self) -> Iterator[Event[T]]:
         """Iterate over the next events that are available without waiting::
 
-            while (found := reader.read_event()) is not None:
-                if isinstance(found, Event):
-                    handle(found)
+            while (event := reader.read_event()) is not None:
+                handle(event)
                 for event in reader.events_nowait():
                     handle(event)
 
@@ -2308,9 +2308,9 @@ class EventReader(EventReaderBase[T]):
         """
         return self._twin.events_nowait()
 
-    def read_batch(self, timeout: float | None = None) -> SegmentEvents | ReachedCheckpoint | None:
+    def read_batch(self, timeout: float | None = None) -> SegmentEvents | None:
         """Return the next events of one segment, as many as have arrived; otherwise as :meth:`read_event`."""
-        return self._call(None, partial(self._twin.read_batch, timeout))
+        return self._read_batch(timeout)
 
     def batches(self) -> Generator[SegmentEvents, None, None]:
         """Iterate over all events in batches::

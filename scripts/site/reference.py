@@ -46,7 +46,7 @@ TOPICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "Readers that share the segments of streams, checkpoints and event time.",
         (
             "ReaderGroup", "ReaderGroupConfig", "RetentionType", "EventReader", "Event", "SegmentEvents",
-            "ReachedCheckpoint", "Position", "Checkpoint", "OutstandingCheckpoint", "OnlineReader",
+            "Position", "Checkpoint", "OutstandingCheckpoint", "OnlineReader",
             "OnlineReaders", "ReaderGroupMetrics", "TimeWindow", "Watermark", "WatermarkSegment",
             "WatermarkAssigner", "EventTimeOrder",
         ),

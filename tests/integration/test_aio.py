@@ -16,7 +16,6 @@ import uvloop
 
 from pravega_wire import (
     PravegaConfig,
-    ReachedCheckpoint,
     ReaderGroupConfig,
     ScalingPolicy,
     ScopedStream,
@@ -190,9 +189,7 @@ def test_a_reader_group(config: PravegaConfig, run: Callable[[Main], Any]) -> No
                     # Before the next event is asked for, this one is the other reader's if this one is left.
                     while not checkpoint.done():
                         got = await reader.read_event(0.2)
-                        if isinstance(got, ReachedCheckpoint):
-                            names.append(got.name)
-                        elif got is not None:
+                        if got is not None:
                             found.append(got.value)
                     assert (await checkpoint).name == "mine"
                     assert names == ["mine"]
@@ -200,7 +197,6 @@ def test_a_reader_group(config: PravegaConfig, run: Callable[[Main], Any]) -> No
                     while len(found) < 3000:
                         batch = await reader.read_batch()
                         assert batch is not None
-                        assert not isinstance(batch, ReachedCheckpoint)
                         found += map(int, batch)
                     assert await reader.read_batch(0) is None
                     assert (await group.metrics()).unassigned == 0
@@ -470,9 +466,6 @@ def test_no_event_is_lost_by_cancelling(config: PravegaConfig, run: Callable[[Ma
                         else:
                             continue
                     assert got is not None
-                    if isinstance(got, ReachedCheckpoint):
-                        # The group's own.
-                        continue
                     found += list(got) if isinstance(got, SegmentEvents) else [got.value]
             assert found == [b"%d" % n for n in range(40)]
             reading = client.read_events("s")

@@ -22,7 +22,6 @@ import trio
 import pravega_wire
 from pravega_wire import (
     PravegaConfig,
-    ReachedCheckpoint,
     ReaderGroupConfig,
     StateFormat,
     TxnStatus,
@@ -299,9 +298,7 @@ def test_copying_with_one_client(config: PravegaConfig) -> None:
 
 
 def one(reader: EventReader[bytes]) -> bytes:
-    # Groups take checkpoints by themselves now and then.
-    while isinstance(event := reader.read_event(60), ReachedCheckpoint):
-        pass
+    event = reader.read_event(60)
     assert event is not None
     return event.value
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import random
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import count, islice
 from time import monotonic
@@ -20,7 +22,6 @@ from pravega_wire import (
     EventTimeOrder,
     PravegaClient,
     PravegaConfig,
-    ReachedCheckpoint,
     ReaderGroup,
     ReaderGroupConfig,
     RetentionType,
@@ -30,6 +31,7 @@ from pravega_wire import (
     StreamConfiguration,
     StreamCut,
     WatermarkAssigner,
+    aio,
     open_client,
 )
 from pravega_wire import sync as blocking
@@ -37,6 +39,7 @@ from pravega_wire.errors import (
     CheckpointError,
     CheckpointTimeoutError,
     ClosedError,
+    ConcurrentUseError,
     DataLossError,
     InvalidArgumentError,
     InvalidStreamCutError,
@@ -76,13 +79,12 @@ async def group_of(
 
 
 async def take(reader: EventReader[bytes], count: int) -> list[bytes]:
-    """The next events; checkpoints between them are passed over."""
+    """The next events."""
     found: list[bytes] = []
     while len(found) < count:
         item = await reader.read_event()
         assert item is not None
-        if isinstance(item, Event):
-            found.append(item.value)
+        found.append(item.value)
     return found
 
 
@@ -251,7 +253,13 @@ async def test_checkpoints_and_going_back_to_one(config: PravegaConfig) -> None:
         await client.create_stream("s", 2)
         await write(client, "s", 0, 600)
         async with group_of(client, "s", automatic_checkpoint_ms=-1) as group:
-            async with group.reader("a") as reader:
+            reached: list[str] = []
+
+            async def told(name: str) -> None:
+                reached.append(name)
+                await write(client, "s", 600, 1000)
+
+            async with group.reader("a", on_checkpoint=told) as reader:
                 before = await take(reader, 600)
                 async with trio.open_nursery() as nursery:
                     results: list[object] = []
@@ -260,9 +268,8 @@ async def test_checkpoints_and_going_back_to_one(config: PravegaConfig) -> None:
                         results.append(await group.checkpoint("half"))
 
                     nursery.start_soon(begin)
-                    assert await reader.read_event() == ReachedCheckpoint("half")
-                    await write(client, "s", 600, 1000)
                     after = await take(reader, 400)
+                assert reached == ["half"]
                 [checkpoint] = results
                 assert checkpoint.cuts == ((await group.last_checkpoint())[config.resolve("s")],)  # type: ignore[index,attr-defined]
                 assert_exactly(before + after, 1000)
@@ -283,6 +290,121 @@ async def test_checkpoints_and_going_back_to_one(config: PravegaConfig) -> None:
                 assert_exactly(await take(reader, 1000), 1000)
             with pytest.raises(InvalidStreamCutError, match="does not read"):
                 await group.reset([StreamCut(ScopedStream(config.default_scope or "", "other"), {0: 0})])
+
+
+async def test_checkpoints_are_not_counted_as_events(config: PravegaConfig) -> None:
+    """They are told apart from events, before the next event; each counts as reached after that."""
+    async with open_client(config) as client:
+        await client.create_stream("s", 1)
+        await write(client, "s", 0, 3)
+        told: list[object] = []
+        complete: list[str] = []
+        failing = True
+
+        async def tell(name: str) -> None:
+            await group.refresh()
+            told.append((name, [each.name for each in group.outstanding_checkpoints], list(complete)))
+            with pytest.raises(ConcurrentUseError, match="on_checkpoint"):
+                await reader.read_event(0)
+            if failing:
+                raise ValueError("not saved")
+
+        async def begin() -> None:
+            complete.append((await group.checkpoint("c")).name)
+
+        async with (
+            group_of(client, "s", automatic_checkpoint_ms=-1) as group,
+            group.reader("a", on_checkpoint=tell) as reader,
+            trio.open_nursery() as nursery,
+        ):
+            count = 0
+            while await reader.read_event(1) is not None:
+                count += 1
+            assert count == 3
+            nursery.start_soon(begin)
+            for _ in range(2):
+                with pytest.raises(ValueError, match="not saved"):
+                    while True:
+                        assert await reader.read_event(0.1) is None
+            # A cancelled callback is called again, too.
+            failing = False
+            assert await reader.read_batch(0.1) is None
+            while not complete:
+                assert await reader.read_event(0.1) is None
+            # Whatever failed, it was still outstanding; and it is told once when all went well.
+            assert told == [("c", ["c"], [])] * 3
+
+
+@pytest.mark.parametrize("facade", ["sync", "aio"])
+async def test_checkpoints_are_not_counted_as_events_in_other_clients(
+    config: PravegaConfig, facade: str
+) -> None:
+    async with open_client(config) as client:
+        await client.create_stream("s", 1)
+        await write(client, "s", 0, 100)
+        await client.create_reader_group(
+            "g", ReaderGroupConfig.of([config.resolve("s")], automatic_checkpoint_ms=-1)
+        )
+        told: list[str] = []
+
+        def tell(name: str) -> None:
+            told.append(name)
+            if len(told) == 1:
+                raise ValueError("not saved")
+
+        def in_a_thread() -> int:
+            count = 0
+            with blocking.open_client(config) as other, other.reader_group("g") as group:
+                with group.reader("one", on_checkpoint=tell) as reader:
+                    for _event in reader:
+                        count += 1
+                        if count == 50:
+                            break
+                    started.set()
+                    while len(told) < 2:
+                        try:
+                            count += reader.read_event(0.1) is not None
+                        except ValueError:
+                            # Nothing is read over it: it is told again.
+                            continue
+                    while (batch := reader.read_batch(1)) is not None:
+                        count += len(batch)
+            return count
+
+        async def in_a_loop() -> int:
+            count = 0
+            async with aio.open_client(config) as other, other.reader_group("g") as group:
+                async with group.reader("one", on_checkpoint=tell) as reader:
+                    async for _event in reader:
+                        count += 1
+                        if count == 50:
+                            break
+                    started.set()
+                    while len(told) < 2:
+                        try:
+                            count += await reader.read_event(0.1) is not None
+                        except ValueError:
+                            continue
+                    while (batch := await reader.read_batch(1)) is not None:
+                        count += len(batch)
+            return count
+
+        started = threading.Event()
+        counts: list[int] = []
+
+        async def read() -> None:
+            counts.append(
+                await trio.to_thread.run_sync(
+                    in_a_thread if facade == "sync" else lambda: asyncio.run(in_a_loop())
+                )
+            )
+
+        async with trio.open_nursery() as nursery, client.reader_group("g") as group:
+            nursery.start_soon(read)
+            await trio.to_thread.run_sync(started.wait, abandon_on_cancel=True)
+            assert (await group.checkpoint("c")).name == "c"
+        assert told == ["c", "c"]
+        assert counts == [100]
 
 
 async def test_outstanding_checkpoints(config: PravegaConfig) -> None:
@@ -334,6 +456,7 @@ async def test_outstanding_checkpoints(config: PravegaConfig) -> None:
 
 async def test_readers_that_hold_a_checkpoint_up_are_named(config: PravegaConfig) -> None:
     """One that is not asked for events; the checkpoint is withdrawn, and the next one is complete."""
+    reached: list[str] = []
 
     async with open_client(config) as client:
         await client.create_stream("s", 1)
@@ -342,17 +465,13 @@ async def test_readers_that_hold_a_checkpoint_up_are_named(config: PravegaConfig
         async with (
             group_of(client, "s", automatic_checkpoint_ms=-1, max_outstanding_checkpoints=1) as group,
             group.reader("idle") as idle,
-            group.reader("busy") as busy,
+            group.reader("busy", on_checkpoint=reached.append) as busy,
         ):
             await take(idle, 5)
             async with client.reader_group("g") as watching, trio.open_nursery() as nursery:
-                reached: list[str] = []
 
                 async def read() -> None:
-                    while True:
-                        found = await busy.read_event()
-                        assert isinstance(found, ReachedCheckpoint)
-                        reached.append(found.name)
+                    assert await busy.read_event() is None
 
                 nursery.start_soon(read)
                 with pytest.raises(CheckpointTimeoutError, match="idle") as caught:
@@ -903,7 +1022,8 @@ async def test_consumption_of_a_sealed_stream(config: PravegaConfig, scaled: boo
             automatic_checkpoint_ms=300,
             retention=RetentionType.AUTOMATIC_RELEASE_AT_LAST_CHECKPOINT,
         )
-        async with group, group.reader("a") as reader:
+        passed: list[str] = []
+        async with group, group.reader("a", on_checkpoint=passed.append) as reader:
             seen = await take(reader, 500)
             if scaled:
                 await scale_to(client, "s", 2)
@@ -911,14 +1031,12 @@ async def test_consumption_of_a_sealed_stream(config: PravegaConfig, scaled: boo
             await client.seal_stream("s")
             seen += await take(reader, 600 if scaled else 500)
             # Some checkpoints later.
-            passed = 0
-            while passed < 4:
-                item = await reader.read_event()
-                assert isinstance(item, ReachedCheckpoint)
-                passed += 1
+            until = len(passed) + 4
+            while len(passed) < until:
+                assert await reader.read_event(0.1) is None
             await client.seal_stream("other")
             while not reader.end_of_data:
-                assert not isinstance(await reader.read_event(1), Event)
+                assert await reader.read_event(1) is None
             assert_exactly(seen, 1100 if scaled else 1000)
 
 

@@ -8,7 +8,7 @@ from base64 import b64encode
 
 import trio
 
-from pravega_wire import Event, PravegaConfig, ReachedCheckpoint, open_client
+from pravega_wire import PravegaConfig, open_client
 from pravega_wire.errors import ReinitializationRequiredError
 from pravega_wire.protocol.formats import encode_event_pointer, encode_position
 
@@ -30,14 +30,16 @@ async def main(uri: str, scope: str, group_name: str, reader_id: str) -> None:
 
         nursery.start_soon(leave)
         while True:
-            async with group.reader(reader_id) as reader:
+
+            def reached(name: str) -> None:
+                print("CHECKPOINT", name, sep="\t", flush=True)
+
+            async with group.reader(reader_id, on_checkpoint=reached) as reader:
                 print("READY", flush=True)
                 try:
                     while True:
                         item = await reader.read_event()
-                        if isinstance(item, ReachedCheckpoint):
-                            print("CHECKPOINT", item.name, sep="\t", flush=True)
-                        elif isinstance(item, Event):
+                        if item is not None:
                             pointer = text(encode_event_pointer(item.pointer))
                             position = text(encode_position(reader.position))
                             print(

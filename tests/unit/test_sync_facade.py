@@ -43,7 +43,7 @@ INTERNAL = {
     # what the blocking iterator of a table takes items from
     "at_hand", "load", "take", "take_batch",
     # what a synchronizer asks when it came too late
-    "read_news",
+    "read_news", "telling",
 }  # fmt: skip
 ATTRIBUTES = {
     "txn_id", "staging_id", "events_written", "bytes_written",

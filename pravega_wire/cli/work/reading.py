@@ -22,7 +22,7 @@ from pravega_wire.errors import DecodeError, InvalidArgumentError, MissingExtraE
 from pravega_wire.naming import parse_segment_name
 from pravega_wire.positions import EventPointer
 from pravega_wire.protocol.events import EventBatch, frame_event
-from pravega_wire.stream.event_reader import Event, EventReader, SegmentEvents
+from pravega_wire.stream.event_reader import EventReader, SegmentEvents
 from pravega_wire.types import SegmentRange, StreamCut
 
 if TYPE_CHECKING:
@@ -421,8 +421,7 @@ async def from_group(reader: EventReader[bytes], written: Written, idle: float |
             if reader.segments or reader.end_of_data or trio.current_time() >= joining:
                 return given
             continue
-        if isinstance(found, Event):
-            framed = frame_event(found.value)
-            batch = EventBatch(memoryview(framed), found.offset, len(framed))
-            written.take(SegmentEvents(found.segment, batch))
+        framed = frame_event(found.value)
+        batch = EventBatch(memoryview(framed), found.offset, len(framed))
+        written.take(SegmentEvents(found.segment, batch))
     return True
