@@ -22,7 +22,7 @@ import re
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Generic, Literal, Protocol, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, TypeVar, get_args
 
 from pravega_wire.checks import check_buffer
 from pravega_wire.errors import (
@@ -43,6 +43,15 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+V = TypeVar("V")
+if TYPE_CHECKING:
+    # Type checkers know typing_extensions; this package does not need it to be installed. ``EventWriter``
+    # without a parameter is one of bytes.
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
+    Value = TypeVarWithDefault("Value", default=bytes)
+else:
+    Value = TypeVar("Value")
 
 _ENCODED_SURROGATE: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 _JAVA_STREAM: Final = bytes.fromhex("aced0005")
@@ -397,7 +406,7 @@ class JsonSerializer:
             raise DecodeError(f"the payload is not JSON: {error}") from error
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FunctionSerializer(Generic[T]):
     """A serializer made of two functions.
 
@@ -424,3 +433,18 @@ class FunctionSerializer(Generic[T]):
     def deserialize(self, payload: bytes) -> T:
         """Return ``from_bytes(payload)``."""
         return self.from_bytes(payload)
+
+
+def total(function: Callable[[V], T]) -> Callable[[V], T]:
+    """Wrap a method of a serializer: a StopIteration from it must not look like the end of the events.
+
+    Not public.
+    """
+
+    def call(value: V) -> T:
+        try:
+            return function(value)
+        except StopIteration as error:
+            raise RuntimeError("the serializer raised StopIteration") from error
+
+    return call

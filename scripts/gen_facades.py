@@ -877,7 +877,9 @@ class Facade:
             self.need(each, handle.module)
         bases: list[str] = []
         if inherited is not None:
-            bases.append(inherited.name)
+            # A writer without a type variable writes bytes.
+            given = parameters or ["bytes"] * len(inherited.parameters)
+            bases.append(inherited.name + (f"[{', '.join(given)}]" if inherited.parameters else ""))
         if inherited is None or own_base:
             of_base = self.by_hand.parameters(base)
             bases.append(self.use(base) + (f"[{', '.join(of_base)}]" if of_base else ""))

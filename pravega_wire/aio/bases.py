@@ -40,7 +40,8 @@ from pravega_wire.stream.resumable import ResumableWriter as AsyncResumableWrite
 from pravega_wire.stream.revisioned import RevisionedStream as AsyncRevisionedStream
 from pravega_wire.stream.revisioned import RevisionReader as AsyncRevisionReader
 from pravega_wire.stream.revisioned import deserialized
-from pravega_wire.stream.routing import Partitioner, check_iterable, check_lengths
+from pravega_wire.stream.routing import Partitioner, check_iterable, check_lengths, serialized, to_bytes
+from pravega_wire.stream.transaction import Transaction as AsyncTransaction
 from pravega_wire.sync.bases import listed
 from pravega_wire.sync.feeding import Feed, Placing, is_plain, plain_keys
 from pravega_wire.sync.portal import Held, shown_as
@@ -165,7 +166,7 @@ class Ack:
 
         async with client.event_writer("demo/readings") as writer:
             ack = await writer.write_event(b"22.5", "sensor-1")
-            await ack.wait()
+            await ack
     """
 
     def __init__(self, line: Line, *acks: AsyncAck) -> None:
@@ -187,6 +188,10 @@ class Ack:
     def error(self) -> PravegaError | None:
         """Why the events were not stored, or None."""
         return next((each.error for each in self._acks if each.error is not None), None)
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        """``await ack`` is ``await ack.wait()``."""
+        return self.wait().__await__()
 
     async def wait(self) -> None:
         """Wait until every event is stored. Cancelling this has no effect on the events.
@@ -210,23 +215,34 @@ async def _wait_for_all(acks: Sequence[AsyncAck]) -> None:
 class _WriterBase(Handle):
     """The common part of the writers."""
 
-    def __init__(self, portal: Portal | Line, twin: Any, placing: Placing | None = None) -> None:
+    def __init__(
+        self,
+        portal: Portal | Line,
+        twin: Any,
+        placing: Placing | None = None,
+        to_bytes: Callable[[Any], bytes] | None = None,
+    ) -> None:
         super().__init__(portal, twin)
         self._placing = Placing() if placing is None else placing
+        self._to_bytes = to_bytes
 
     async def _end(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
         await self._finish(function, *args)
 
-    async def _write_event(self, event: bytes, routing_key: str | None = None) -> tuple[AsyncAck]:
+    async def _write_event(self, event: Any, routing_key: str | None = None) -> tuple[AsyncAck]:
         """Each call crosses between threads: for many events prefer :meth:`write_events`."""
+        if self._to_bytes is not None:
+            event = self._to_bytes(event)
         return (await self._call(self._twin.write_event, event, self._placing.key(routing_key)),)
 
     async def _write_events(
-        self, events: Iterable[bytes], routing_keys: Iterable[str | None] | str | None = None
+        self, events: Iterable[Any], routing_keys: Iterable[str | None] | str | None = None
     ) -> tuple[AsyncAck, ...]:
         """Lists and Arrow arrays are handed to the client's thread as they are. Other iterables are read in
         the event loop, for 5 ms at a time, and the events read are written before more are read.
         """
+        if self._to_bytes is not None:
+            events = serialized(events, routing_keys, self._to_bytes, str(self._twin.stream))
         check_lengths(events, routing_keys, str(self._twin.stream))
         keys: Any = routing_keys
         write: Callable[..., Awaitable[AsyncAck]] = self._twin.write_events
@@ -259,8 +275,10 @@ class RoutedWriterBase(_WriterBase):
     async def _end(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
         await self._finish_writing(self._twin.outstanding_bytes, function, *args)
 
-    async def _write_batch(self, events: Iterable[bytes], routing_key: str | None = None) -> tuple[AsyncAck]:
+    async def _write_batch(self, events: Iterable[Any], routing_key: str | None = None) -> tuple[AsyncAck]:
         check_iterable("events", events, str(self._twin.stream))
+        if self._to_bytes is not None:
+            events = serialized(events, None, self._to_bytes, str(self._twin.stream))
         key = self._placing.key(routing_key)
         return (await self._call(self._twin.write_batch, list(events), key),)
 
@@ -707,24 +725,53 @@ class PravegaClientBase(Handle):
         await self.aclose()
 
     def _event_writer(
-        self, stream: StreamName, *, partitioner: Partitioner = routing_key_position, **options: Any
-    ) -> tuple[AsyncEventWriter, Placing]:
-        """The partitioner runs in the event loop."""
+        self,
+        stream: StreamName,
+        *,
+        serializer: Serializer[Any] | None = None,
+        partitioner: Partitioner = routing_key_position,
+        **options: Any,
+    ) -> tuple[AsyncEventWriter, Placing, Callable[[Any], bytes] | None]:
+        """The serializer and the partitioner run in the event loop."""
+        convert = None if serializer is None else to_bytes(serializer, stream)
         placing = Placing(partitioner, str(stream))
-        return self._twin.event_writer(stream, partitioner=placing.for_writer, **options), placing
+        return self._twin.event_writer(stream, partitioner=placing.for_writer, **options), placing, convert
 
     def _resumable_writer(
         self,
         stream: StreamName,
         writer_id: UUID,
         *,
+        serializer: Serializer[Any] | None = None,
         partitioner: Partitioner = routing_key_position,
         **options: Any,
-    ) -> tuple[AsyncResumableWriter, Placing]:
-        """The partitioner runs in the event loop."""
+    ) -> tuple[AsyncResumableWriter, Placing, Callable[[Any], bytes] | None]:
+        """The serializer and the partitioner run in the event loop."""
+        convert = None if serializer is None else to_bytes(serializer, stream)
         placing = Placing(partitioner, str(stream))
         writer = self._twin.resumable_writer(stream, writer_id, partitioner=placing.for_writer, **options)
-        return writer, placing
+        return writer, placing, convert
+
+    async def _begin_transaction(
+        self, stream: StreamName, *, serializer: Serializer[Any] | None = None, **options: Any
+    ) -> tuple[AsyncTransaction, None, Callable[[Any], bytes] | None]:
+        """The serializer runs in the event loop."""
+        convert = None if serializer is None else to_bytes(serializer, stream)
+        begin = cast("Callable[..., Awaitable[AsyncTransaction]]", self._twin.begin_transaction)
+        return await self._call(begin, stream, **options), None, convert
+
+    async def _transaction(
+        self,
+        stream: StreamName,
+        txn_id: UUID,
+        *,
+        serializer: Serializer[Any] | None = None,
+        **options: Any,
+    ) -> tuple[AsyncTransaction, None, Callable[[Any], bytes] | None]:
+        """The serializer runs in the event loop."""
+        convert = None if serializer is None else to_bytes(serializer, stream)
+        resume = cast("Callable[..., Awaitable[AsyncTransaction]]", self._twin.transaction)
+        return await self._call(resume, stream, txn_id, **options), None, convert
 
     def _follow_events(
         self,

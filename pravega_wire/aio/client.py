@@ -59,7 +59,7 @@ from pravega_wire.policies import StreamConfiguration
 from pravega_wire.positions import Checkpoint, EventPointer, KeyValueVersion, Position, Watermark
 from pravega_wire.protocol.events import EventBatch
 from pravega_wire.segment.reader import EventRangeReader as AsyncEventRangeReader
-from pravega_wire.serializers import Serializer
+from pravega_wire.serializers import Serializer, Value
 from pravega_wire.stream.batch import StreamReader as AsyncStreamReader
 from pravega_wire.stream.byte_stream import ByteStreamReader as AsyncByteStreamReader
 from pravega_wire.stream.byte_stream import ByteStreamWriter as AsyncByteStreamWriter
@@ -412,6 +412,7 @@ class PravegaClient(PravegaClientBase):
         """
         await self._call(self._twin.scale_stream, stream, seal, new_ranges)
 
+    @overload
     def event_writer(
         self,
         stream: StreamName,
@@ -420,11 +421,35 @@ class PravegaClient(PravegaClientBase):
         partitioner: Partitioner = routing_key_position,
         note_time_every: float | None = None,
         large_events: bool = False,
-    ) -> EventWriter:
+    ) -> EventWriter[bytes]: ...
+
+    @overload
+    def event_writer(
+        self,
+        stream: StreamName,
+        *,
+        serializer: Serializer[T],
+        max_outstanding_bytes: int = DEFAULT_MAX_OUTSTANDING_BYTES,
+        partitioner: Partitioner = routing_key_position,
+        note_time_every: float | None = None,
+        large_events: bool = False,
+    ) -> EventWriter[T]: ...
+
+    def event_writer(
+        self,
+        stream: StreamName,
+        *,
+        serializer: Serializer[Any] | None = None,
+        max_outstanding_bytes: int = DEFAULT_MAX_OUTSTANDING_BYTES,
+        partitioner: Partitioner = routing_key_position,
+        note_time_every: float | None = None,
+        large_events: bool = False,
+    ) -> EventWriter[Any]:
         """Create a writer of events: ``async with client.event_writer("s/t") as writer``.
 
-        The partitioner runs in the event loop.
+        The serializer and the partitioner run in the event loop.
 
+        :param serializer: makes payloads of what is written. By default events are bytes.
         :param max_outstanding_bytes: the number of unacknowledged bytes at which a write starts to wait.
         :param partitioner: a function from a routing key to its position in the key space, which is at least
             0 and less than 1. The default is the hash that all Pravega clients use. Another function also
@@ -440,6 +465,7 @@ class PravegaClient(PravegaClientBase):
             *(
                 self._event_writer(
                     stream,
+                    serializer=serializer,
                     max_outstanding_bytes=max_outstanding_bytes,
                     partitioner=partitioner,
                     note_time_every=note_time_every,
@@ -448,6 +474,7 @@ class PravegaClient(PravegaClientBase):
             ),
         )
 
+    @overload
     def resumable_writer(
         self,
         stream: StreamName,
@@ -457,12 +484,37 @@ class PravegaClient(PravegaClientBase):
         max_outstanding_bytes: int = DEFAULT_MAX_OUTSTANDING_BYTES,
         partitioner: Partitioner = routing_key_position,
         note_time_every: float | None = None,
-    ) -> ResumableWriter:
+    ) -> ResumableWriter[bytes]: ...
+
+    @overload
+    def resumable_writer(
+        self,
+        stream: StreamName,
+        writer_id: UUID,
+        *,
+        serializer: Serializer[T],
+        first_event_number: int | None = None,
+        max_outstanding_bytes: int = DEFAULT_MAX_OUTSTANDING_BYTES,
+        partitioner: Partitioner = routing_key_position,
+        note_time_every: float | None = None,
+    ) -> ResumableWriter[T]: ...
+
+    def resumable_writer(
+        self,
+        stream: StreamName,
+        writer_id: UUID,
+        *,
+        serializer: Serializer[Any] | None = None,
+        first_event_number: int | None = None,
+        max_outstanding_bytes: int = DEFAULT_MAX_OUTSTANDING_BYTES,
+        partitioner: Partitioner = routing_key_position,
+        note_time_every: float | None = None,
+    ) -> ResumableWriter[Any]:
         """Create a writer of a numbered sequence of events, which another process can resume after a crash.
 
         See :class:`ResumableWriter`; the other parameters are those of :meth:`event_writer`.
 
-        The partitioner runs in the event loop.
+        The serializer and the partitioner run in the event loop.
 
         Example::
 
@@ -474,6 +526,7 @@ class PravegaClient(PravegaClientBase):
                     await writer.write_event(b"reading %d" % number, "sensor-7")
 
         :param writer_id: identifies the sequence. Store it where the next process can find it.
+        :param serializer: makes payloads of what is written. By default events are bytes.
         :param first_event_number: the number of the first event that will be written, at least 1. The default
             is the number after the last one that is known to be stored. Starting with an earlier number is
             harmless; starting with a later one leaves events out.
@@ -487,6 +540,7 @@ class PravegaClient(PravegaClientBase):
                 self._resumable_writer(
                     stream,
                     writer_id,
+                    serializer=serializer,
                     first_event_number=first_event_number,
                     max_outstanding_bytes=max_outstanding_bytes,
                     partitioner=partitioner,
@@ -495,10 +549,31 @@ class PravegaClient(PravegaClientBase):
             ),
         )
 
+    @overload
     @opening
-    async def begin_transaction(self, stream: StreamName, *, lease_ms: int = DEFAULT_LEASE_MS) -> Transaction:
+    async def begin_transaction(
+        self, stream: StreamName, *, lease_ms: int = DEFAULT_LEASE_MS
+    ) -> Transaction[bytes]: ...
+
+    @overload
+    @opening
+    async def begin_transaction(
+        self, stream: StreamName, *, serializer: Serializer[T], lease_ms: int = DEFAULT_LEASE_MS
+    ) -> Transaction[T]: ...
+
+    @opening
+    async def begin_transaction(
+        self,
+        stream: StreamName,
+        *,
+        serializer: Serializer[Any] | None = None,
+        lease_ms: int = DEFAULT_LEASE_MS,
+    ) -> Transaction[Any]:
         """Begin a transaction: ``async with client.begin_transaction("s/t") as transaction``.
 
+        The serializer runs in the event loop.
+
+        :param serializer: makes payloads of what is written. By default events are bytes.
         :param lease_ms: milliseconds after which the server aborts the transaction unless the lease was
             renewed; 10 000 to 600 000 on a server with default limits. The client renews the lease in the
             background while the transaction is open.
@@ -506,22 +581,42 @@ class PravegaClient(PravegaClientBase):
         :raises StreamSealedError: the stream is sealed.
         """
         return Transaction(
-            self._portal, await self._call(self._twin.begin_transaction, stream, lease_ms=lease_ms)
+            self._portal, *(await self._begin_transaction(stream, serializer=serializer, lease_ms=lease_ms))
         )
 
+    @overload
     @opening
     async def transaction(
         self, stream: StreamName, txn_id: UUID, *, lease_ms: int = DEFAULT_LEASE_MS
-    ) -> Transaction:
+    ) -> Transaction[bytes]: ...
+
+    @overload
+    @opening
+    async def transaction(
+        self, stream: StreamName, txn_id: UUID, *, serializer: Serializer[T], lease_ms: int = DEFAULT_LEASE_MS
+    ) -> Transaction[T]: ...
+
+    @opening
+    async def transaction(
+        self,
+        stream: StreamName,
+        txn_id: UUID,
+        *,
+        serializer: Serializer[Any] | None = None,
+        lease_ms: int = DEFAULT_LEASE_MS,
+    ) -> Transaction[Any]:
         """Resume an open transaction by its id, possibly one that another process began.
 
+        The serializer runs in the event loop.
+
         :param txn_id: the :attr:`Transaction.txn_id` of the transaction.
+        :param serializer: as for :meth:`begin_transaction`.
         :param lease_ms: as for :meth:`begin_transaction`.
         :raises TransactionNotOpenError: the transaction is committed or aborted, or about to be.
         :raises TransactionUnknownError: the controller has no record of it.
         """
         return Transaction(
-            self._portal, await self._call(self._twin.transaction, stream, txn_id, lease_ms=lease_ms)
+            self._portal, *(await self._transaction(stream, txn_id, serializer=serializer, lease_ms=lease_ms))
         )
 
     async def transaction_status(self, stream: StreamName, txn_id: UUID) -> TxnStatus:
@@ -1082,13 +1177,13 @@ class PravegaClient(PravegaClientBase):
         return await self._call(self._twin.segment_length, stream, segment_id)
 
 
-class RoutedWriter(RoutedWriterBase):
+class RoutedWriter(RoutedWriterBase, Generic[Value]):
     """Routes events to appenders. The base of the public writers; not used directly.
 
     Subclasses set the routes with :meth:`_set_routes` and may override :meth:`sealed`.
     """
 
-    _twin: AsyncRoutedWriter
+    _twin: AsyncRoutedWriter[Value]
 
     @property
     def events_written(self) -> int:
@@ -1105,7 +1200,7 @@ class RoutedWriter(RoutedWriterBase):
         """Full names of the segments being written now, in the order of their key ranges."""
         return self._twin.segments
 
-    async def write_event(self, event: bytes, routing_key: str | None = None) -> Ack:
+    async def write_event(self, event: Value, routing_key: str | None = None) -> Ack:
         """Append one event. Returns as soon as the event is accepted for sending.
 
         Events with the same routing key are stored in the order of these calls. The call waits only while
@@ -1113,7 +1208,8 @@ class RoutedWriter(RoutedWriterBase):
 
         Each call crosses between threads: for many events prefer :meth:`write_events`.
 
-        :param event: the payload, at most 8 MiB. A ``bytearray`` or ``memoryview`` is copied.
+        :param event: the payload, at most 8 MiB, or a value for the writer's serializer. A ``bytearray`` or
+            ``memoryview`` is copied.
         :param routing_key: events with the same key keep their order. None distributes events over the
             segments.
         :returns: an acknowledgement. Its ``wait()`` returns when the event is durable.
@@ -1123,7 +1219,7 @@ class RoutedWriter(RoutedWriterBase):
         return Ack(self._portal, *(await self._write_event(event, routing_key)))
 
     async def write_events(
-        self, events: Iterable[bytes], routing_keys: Iterable[str | None] | str | None = None
+        self, events: Iterable[Value], routing_keys: Iterable[str | None] | str | None = None
     ) -> Ack:
         """Append many events in one call, in order. Much faster than one call for each event.
 
@@ -1134,8 +1230,9 @@ class RoutedWriter(RoutedWriterBase):
         Lists and Arrow arrays are handed to the client's thread as they are. Other iterables are read in
         the event loop, for 5 ms at a time, and the events read are written before more are read.
 
-        :param events: payloads, as any iterable (a generator is read as needed), or as an Arrow array of
-            binary or string values, which is written without creating a Python object for each event.
+        :param events: payloads, or values for the writer's serializer, as any iterable (a generator is read
+            as needed). Without a serializer also an Arrow array of binary or string values, which is written
+            without creating a Python object for each event.
         :param routing_keys: one key for all events, or one for each event, or None to distribute the events.
         :returns: one acknowledgement for all of them.
         :raises EventTooLargeError: an event is over the limit. Events before it may have been written; events
@@ -1146,10 +1243,11 @@ class RoutedWriter(RoutedWriterBase):
         """
         return Ack(self._portal, *(await self._write_events(events, routing_keys)))
 
-    async def write_batch(self, events: Iterable[bytes], routing_key: str | None = None) -> Ack:
+    async def write_batch(self, events: Iterable[Value], routing_key: str | None = None) -> Ack:
         """Append several events atomically: they are stored together and consecutively, or not at all.
 
-        :param events: payloads. Their total size, with 8 bytes of header for each, is at most 8 MiB.
+        :param events: payloads, or values for the writer's serializer. The total size of the payloads, with 8
+            bytes of header for each, is at most 8 MiB.
         :param routing_key: one key for all of them. None picks a segment at random.
         :returns: one acknowledgement for all of them.
         :raises EventTooLargeError: the batch is over the limit. Nothing was written.
@@ -1183,7 +1281,7 @@ class RoutedWriter(RoutedWriterBase):
         return self._twin.events_acknowledged
 
 
-class EventWriter(RoutedWriter):
+class EventWriter(RoutedWriter[Value]):
     """Appends events to a stream. Made by :meth:`PravegaClient.event_writer`; use it as a context manager.
 
     The events of a routing key keep their order through lost connections, failing segment stores and scaling:
@@ -1195,10 +1293,13 @@ class EventWriter(RoutedWriter):
         async with client.event_writer("demo/readings") as writer:
             await writer.write_event(b"21.5", "sensor-7")
             ack = await writer.write_events([b"21.6", b"21.8"], "sensor-7")
-            await ack.wait()
+            await ack
+
+        async with client.event_writer("demo/readings", serializer=JsonSerializer()) as writer:
+            await writer.write_event({"celsius": 21.9}, "sensor-7")
     """
 
-    _twin: AsyncEventWriter
+    _twin: AsyncEventWriter[Value]
 
     async def note_time(self, timestamp: int) -> None:
         """Report to the controller that all events up to event time ``timestamp`` were written.
@@ -1221,7 +1322,7 @@ class EventWriter(RoutedWriter):
         await self._end(self._twin.aclose)
 
 
-class ResumableWriter(EventWriter, ResumableWriterBase):
+class ResumableWriter(EventWriter[Value], ResumableWriterBase):
     """Appends a numbered sequence of events that another process can resume without duplicates.
 
     Made by :meth:`PravegaClient.resumable_writer`. Event ``n`` of the sequence is stored exactly once, no
@@ -1245,7 +1346,7 @@ class ResumableWriter(EventWriter, ResumableWriterBase):
                 await writer.write_event(b"reading %d" % number, "sensor-7")
     """
 
-    _twin: AsyncResumableWriter
+    _twin: AsyncResumableWriter[Value]
 
     @property
     def writer_id(self) -> UUID:
@@ -1286,19 +1387,19 @@ class ResumableWriter(EventWriter, ResumableWriterBase):
         """
         return self._last_stored_of(routing_key)
 
-    async def write_event(self, event: bytes, routing_key: str | None = None) -> Ack:
+    async def write_event(self, event: Value, routing_key: str | None = None) -> Ack:
         """Append one event under the next number; see :meth:`EventWriter.write_event`.
 
         Each call crosses between threads: for many events prefer :meth:`write_events`.
         """
         return Ack(self._portal, *(await self._write_event(event, routing_key)))
 
-    async def write_batch(self, events: Iterable[bytes], routing_key: str | None = None) -> Ack:
+    async def write_batch(self, events: Iterable[Value], routing_key: str | None = None) -> Ack:
         """Append several events atomically, each with its own number; see :meth:`EventWriter.write_batch`."""
         return Ack(self._portal, *(await self._write_batch(events, routing_key)))
 
     async def write_events(
-        self, events: Iterable[bytes], routing_keys: Iterable[str | None] | str | None = None
+        self, events: Iterable[Value], routing_keys: Iterable[str | None] | str | None = None
     ) -> Ack:
         """Append many events, numbered in this order; see :meth:`EventWriter.write_events`.
 
@@ -1316,7 +1417,7 @@ class ResumableWriter(EventWriter, ResumableWriterBase):
         await self._end(self._twin.aclose)
 
 
-class Transaction(TransactionBase):
+class Transaction(TransactionBase, Generic[Value]):
     """A transaction on a stream. Made by :meth:`PravegaClient.begin_transaction`.
 
     Its events become visible to readers when it is committed, all together. While it is open, its lease is
@@ -1330,7 +1431,7 @@ class Transaction(TransactionBase):
             await transaction.commit()
     """
 
-    _twin: AsyncTransaction
+    _twin: AsyncTransaction[Value]
 
     @property
     def txn_id(self) -> UUID:
@@ -1352,7 +1453,7 @@ class Transaction(TransactionBase):
         """
         await self._call(self._twin.ping, lease_ms)
 
-    async def write_event(self, event: bytes, routing_key: str | None = None) -> Ack:
+    async def write_event(self, event: Value, routing_key: str | None = None) -> Ack:
         """Append one event to the transaction, like :meth:`EventWriter.write_event`.
 
         Events without a key all go to one segment.
@@ -1364,7 +1465,7 @@ class Transaction(TransactionBase):
         return Ack(self._portal, *(await self._write_event(event, routing_key)))
 
     async def write_events(
-        self, events: Iterable[bytes], routing_keys: Iterable[str | None] | str | None = None
+        self, events: Iterable[Value], routing_keys: Iterable[str | None] | str | None = None
     ) -> Ack:
         """Append many events to the transaction, like :meth:`EventWriter.write_events`.
 
@@ -1439,7 +1540,7 @@ class Transaction(TransactionBase):
         await self._end(self._twin.aclose)
 
 
-class StagingWriter(RoutedWriter):
+class StagingWriter(RoutedWriter[bytes]):
     """Writes events beside a transaction. They can be merged into it later, or deleted.
 
     Made by :meth:`PravegaClient.staging_writer`. Its segments are named like those of a separate transaction,

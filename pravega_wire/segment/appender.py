@@ -7,9 +7,9 @@ acknowledged. This module has the connection, the set-up, the attempts after a f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from time import perf_counter
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 from uuid import UUID, uuid4
 
 import trio
@@ -53,7 +53,7 @@ class Ack(Promise):
 
         async with client.event_writer("demo/readings") as writer:
             ack = await writer.write_event(b"22.5", "sensor-1")
-            await ack.wait()
+            await ack
     """
 
     __slots__ = ("_event",)
@@ -66,6 +66,10 @@ class Ack(Promise):
         if self._error is not None:
             return f"<Ack failed: {type(self._error).__name__}>"
         return "<Ack done>" if self.done else "<Ack pending>"
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        """``await ack`` is ``await ack.wait()``."""
+        return self.wait().__await__()
 
     async def wait(self) -> None:
         """Wait until every event is stored. Cancelling this has no effect on the events.

@@ -54,18 +54,18 @@ from pravega_wire.stream.batch import StreamReader
 from pravega_wire.stream.byte_stream import ByteStreamReader, ByteStreamWriter
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.event_reader import DEFAULT_BUFFERED_BYTES
-from pravega_wire.stream.event_writer import EventWriter
+from pravega_wire.stream.event_writer import EventWriter, event_writer
 from pravega_wire.stream.follow import StreamFollower
 from pravega_wire.stream.group_link import STATE_PREFIX
 from pravega_wire.stream.key_value_table import KeyValueTable, check_configuration
 from pravega_wire.stream.opening import opening
 from pravega_wire.stream.reader_group import ReaderGroup
-from pravega_wire.stream.resumable import ResumableWriter
+from pravega_wire.stream.resumable import ResumableWriter, resumable_writer
 from pravega_wire.stream.revisioned import RevisionedStream
-from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES, Partitioner
+from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES, Partitioner, to_bytes
 from pravega_wire.stream.synchronizer import StateSynchronizer, Synchronized
 from pravega_wire.stream.together import RangesReader
-from pravega_wire.stream.transaction import DEFAULT_LEASE_MS, StagingWriter, Transaction
+from pravega_wire.stream.transaction import DEFAULT_LEASE_MS, StagingWriter, Transaction, open_transaction
 from pravega_wire.transport.limits import Limits, limited
 from pravega_wire.transport.pool import AddressMap, ConnectionPool
 from pravega_wire.transport.retry import RetryPolicy
@@ -598,6 +598,7 @@ class PravegaClient:
 
     # --- writing --------------------------------------------------------------------------------
 
+    @overload
     def event_writer(
         self,
         stream: StreamName,
@@ -606,9 +607,33 @@ class PravegaClient:
         partitioner: Partitioner = routing_key_position,
         note_time_every: float | None = None,
         large_events: bool = False,
-    ) -> EventWriter:
+    ) -> EventWriter[bytes]: ...
+
+    @overload
+    def event_writer(
+        self,
+        stream: StreamName,
+        *,
+        serializer: Serializer[T],
+        max_outstanding_bytes: int = DEFAULT_MAX_OUTSTANDING_BYTES,
+        partitioner: Partitioner = routing_key_position,
+        note_time_every: float | None = None,
+        large_events: bool = False,
+    ) -> EventWriter[T]: ...
+
+    def event_writer(
+        self,
+        stream: StreamName,
+        *,
+        serializer: Serializer[Any] | None = None,
+        max_outstanding_bytes: int = DEFAULT_MAX_OUTSTANDING_BYTES,
+        partitioner: Partitioner = routing_key_position,
+        note_time_every: float | None = None,
+        large_events: bool = False,
+    ) -> EventWriter[Any]:
         """Create a writer of events: ``async with client.event_writer("s/t") as writer``.
 
+        :param serializer: makes payloads of what is written. By default events are bytes.
         :param max_outstanding_bytes: the number of unacknowledged bytes at which a write starts to wait.
         :param partitioner: a function from a routing key to its position in the key space, which is at least
             0 and less than 1. The default is the hash that all Pravega clients use. Another function also
@@ -619,15 +644,17 @@ class PravegaClient:
             of its own and merged when it is complete, so readers see all of it or nothing. Writing one
             returns after it is stored.
         """
-        return EventWriter(
+        return event_writer(
             self._core,
             self._resolve(stream),
+            serializer,
             max_outstanding_bytes=max_outstanding_bytes,
             partitioner=partitioner,
             note_time_every=note_time_every,
             large_events=large_events,
         )
 
+    @overload
     def resumable_writer(
         self,
         stream: StreamName,
@@ -637,7 +664,32 @@ class PravegaClient:
         max_outstanding_bytes: int = DEFAULT_MAX_OUTSTANDING_BYTES,
         partitioner: Partitioner = routing_key_position,
         note_time_every: float | None = None,
-    ) -> ResumableWriter:
+    ) -> ResumableWriter[bytes]: ...
+
+    @overload
+    def resumable_writer(
+        self,
+        stream: StreamName,
+        writer_id: UUID,
+        *,
+        serializer: Serializer[T],
+        first_event_number: int | None = None,
+        max_outstanding_bytes: int = DEFAULT_MAX_OUTSTANDING_BYTES,
+        partitioner: Partitioner = routing_key_position,
+        note_time_every: float | None = None,
+    ) -> ResumableWriter[T]: ...
+
+    def resumable_writer(
+        self,
+        stream: StreamName,
+        writer_id: UUID,
+        *,
+        serializer: Serializer[Any] | None = None,
+        first_event_number: int | None = None,
+        max_outstanding_bytes: int = DEFAULT_MAX_OUTSTANDING_BYTES,
+        partitioner: Partitioner = routing_key_position,
+        note_time_every: float | None = None,
+    ) -> ResumableWriter[Any]:
         """Create a writer of a numbered sequence of events, which another process can resume after a crash.
 
         See :class:`ResumableWriter`; the other parameters are those of :meth:`event_writer`.
@@ -652,6 +704,7 @@ class PravegaClient:
                     await writer.write_event(b"reading %d" % number, "sensor-7")
 
         :param writer_id: identifies the sequence. Store it where the next process can find it.
+        :param serializer: makes payloads of what is written. By default events are bytes.
         :param first_event_number: the number of the first event that will be written, at least 1. The default
             is the number after the last one that is known to be stored. Starting with an earlier number is
             harmless; starting with a later one leaves events out.
@@ -659,11 +712,12 @@ class PravegaClient:
         :param partitioner: see :meth:`event_writer`.
         :param note_time_every: see :meth:`event_writer`.
         """
-        return ResumableWriter(
+        return resumable_writer(
             self._core,
             self._resolve(stream),
             writer_id,
             first_event_number,
+            serializer,
             max_outstanding_bytes=max_outstanding_bytes,
             partitioner=partitioner,
             note_time_every=note_time_every,
@@ -671,11 +725,30 @@ class PravegaClient:
 
     # --- transactions ---------------------------------------------------------------------------
 
+    @overload
+    @opening
+    async def begin_transaction(
+        self, stream: StreamName, *, lease_ms: int = DEFAULT_LEASE_MS
+    ) -> Transaction[bytes]: ...
+
+    @overload
+    @opening
+    async def begin_transaction(
+        self, stream: StreamName, *, serializer: Serializer[T], lease_ms: int = DEFAULT_LEASE_MS
+    ) -> Transaction[T]: ...
+
     @opening
     @limited("beginning a transaction on stream {}")
-    async def begin_transaction(self, stream: StreamName, *, lease_ms: int = DEFAULT_LEASE_MS) -> Transaction:
+    async def begin_transaction(
+        self,
+        stream: StreamName,
+        *,
+        serializer: Serializer[Any] | None = None,
+        lease_ms: int = DEFAULT_LEASE_MS,
+    ) -> Transaction[Any]:
         """Begin a transaction: ``async with client.begin_transaction("s/t") as transaction``.
 
+        :param serializer: makes payloads of what is written. By default events are bytes.
         :param lease_ms: milliseconds after which the server aborts the transaction unless the lease was
             renewed; 10 000 to 600 000 on a server with default limits. The client renews the lease in the
             background while the transaction is open.
@@ -683,29 +756,49 @@ class PravegaClient:
         :raises StreamSealedError: the stream is sealed.
         """
         name = self._resolve(stream)
+        convert = None if serializer is None else to_bytes(serializer, name)
         created = await self._core.controller.create_transaction(name.scope, name.name, lease_ms)
         self._remember_segments(name, created.txn_id, list(created.segments))
-        return Transaction(self._core, name, created.txn_id, created.segments, lease_ms)
+        return open_transaction(self._core, name, created.txn_id, created.segments, lease_ms, convert)
+
+    @overload
+    @opening
+    async def transaction(
+        self, stream: StreamName, txn_id: UUID, *, lease_ms: int = DEFAULT_LEASE_MS
+    ) -> Transaction[bytes]: ...
+
+    @overload
+    @opening
+    async def transaction(
+        self, stream: StreamName, txn_id: UUID, *, serializer: Serializer[T], lease_ms: int = DEFAULT_LEASE_MS
+    ) -> Transaction[T]: ...
 
     @opening
     @limited("resuming a transaction on stream {}")
     async def transaction(
-        self, stream: StreamName, txn_id: UUID, *, lease_ms: int = DEFAULT_LEASE_MS
-    ) -> Transaction:
+        self,
+        stream: StreamName,
+        txn_id: UUID,
+        *,
+        serializer: Serializer[Any] | None = None,
+        lease_ms: int = DEFAULT_LEASE_MS,
+    ) -> Transaction[Any]:
         """Resume an open transaction by its id, possibly one that another process began.
 
         :param txn_id: the :attr:`Transaction.txn_id` of the transaction.
+        :param serializer: as for :meth:`begin_transaction`.
         :param lease_ms: as for :meth:`begin_transaction`.
         :raises TransactionNotOpenError: the transaction is committed or aborted, or about to be.
         :raises TransactionUnknownError: the controller has no record of it.
         """
         name = self._resolve(stream)
         check_lease(lease_ms)
+        convert = None if serializer is None else to_bytes(serializer, name)
         status = await self.transaction_status(name, txn_id)
         if status is not TxnStatus.OPEN:
             raise await transaction.explain(self._core, name, txn_id, "resumed")
         segments = await self._transaction_segments(name, txn_id)
-        return Transaction(self._core, name, txn_id, segments, lease_ms)
+        return open_transaction(self._core, name, txn_id, segments, lease_ms, convert)
 
     async def _transaction_segments(self, stream: ScopedStream, txn_id: UUID) -> list[SegmentWithRange]:
         """The segments of a transaction's epoch, with the transaction's own epoch half in their ids."""

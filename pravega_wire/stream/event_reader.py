@@ -38,14 +38,14 @@ from pravega_wire.protocol.group_algorithm import GroupMember
 from pravega_wire.protocol.group_state import NO_END, segment_id_of, stream_of
 from pravega_wire.segment.following import FollowingReader
 from pravega_wire.segment.reader import CHUNK_BYTES, SMALLEST_CHUNK_BYTES, EventRangeReader
-from pravega_wire.serializers import Serializer
+from pravega_wire.serializers import Serializer, total
 from pravega_wire.stream.callers import in_caller
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.group_link import GroupLink
 from pravega_wire.stream.skipping import report_skipped
 from pravega_wire.types import SEGMENT_READ, ScopedStream
 
-__all__ = ["BareEvent", "Event", "EventReader", "ReachedCheckpoint", "SegmentEvents", "total"]
+__all__ = ["BareEvent", "Event", "EventReader", "ReachedCheckpoint", "SegmentEvents"]
 
 T = TypeVar("T")
 
@@ -172,18 +172,6 @@ class _Feed:
     @property
     def has_something(self) -> bool:
         return bool(self.ready) or self.ended or self.failure is not None
-
-
-def total(deserialize: Callable[[bytes], T]) -> Callable[[bytes], T]:
-    """Wrap a deserializer, so that a StopIteration from it does not look like the end of the events."""
-
-    def call(payload: bytes) -> T:
-        try:
-            return deserialize(payload)
-        except StopIteration as error:
-            raise RuntimeError("the deserializer raised StopIteration") from error
-
-    return call
 
 
 class _Hand:

@@ -29,12 +29,20 @@ from pravega_wire.segment.appender import Ack, SegmentAppender
 from pravega_wire.segment.handles import state_of
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.store import Backoff
+from pravega_wire.serializers import Serializer, Value
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.large import MAX_LARGE_EVENT_BYTES, append_large_event
-from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES, Partitioner, Route, RoutedWriter
+from pravega_wire.stream.routing import (
+    DEFAULT_MAX_OUTSTANDING_BYTES,
+    Partitioner,
+    Route,
+    RoutedWriter,
+    ValueWriter,
+    to_bytes,
+)
 from pravega_wire.types import ScopedStream
 
-__all__ = ["EventWriter"]
+__all__ = ["EventWriter", "event_writer"]
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +58,7 @@ def no_successors(stream: ScopedStream, segment_id: int, seconds: float) -> Retr
     )
 
 
-class EventWriter(RoutedWriter):
+class EventWriter(RoutedWriter[Value]):
     """Appends events to a stream. Made by :meth:`PravegaClient.event_writer`; use it as a context manager.
 
     The events of a routing key keep their order through lost connections, failing segment stores and scaling:
@@ -62,7 +70,10 @@ class EventWriter(RoutedWriter):
         async with client.event_writer("demo/readings") as writer:
             await writer.write_event(b"21.5", "sensor-7")
             ack = await writer.write_events([b"21.6", b"21.8"], "sensor-7")
-            await ack.wait()
+            await ack
+
+        async with client.event_writer("demo/readings", serializer=JsonSerializer()) as writer:
+            await writer.write_event({"celsius": 21.9}, "sensor-7")
     """
 
     def __init__(
@@ -332,7 +343,7 @@ class EventWriter(RoutedWriter):
 
     def __repr__(self) -> str:
         return (
-            f"<{type(self).__name__} of {self.stream}, {state_of(self._opened, self._error)}, "
+            f"<{type(self).__name__.lstrip('_')} of {self.stream}, {state_of(self._opened, self._error)}, "
             f"{self.events_acknowledged} of {self.events_written} events stored>"
         )
 
@@ -349,3 +360,18 @@ class EventWriter(RoutedWriter):
             self._noting.cancel()
             self._stop()
             await trio.lowlevel.checkpoint()
+
+
+class _EventWriter(ValueWriter[Value], EventWriter[Value]):
+    """An event writer with a serializer."""
+
+
+def event_writer(
+    core: ClientCore, stream: ScopedStream, serializer: Serializer[Any] | None, **options: Any
+) -> EventWriter[Any]:
+    """See :meth:`PravegaClient.event_writer`."""
+    if serializer is None:
+        return EventWriter(core, stream, **options)
+    writer: _EventWriter[Any] = _EventWriter(core, stream, **options)
+    writer._to_bytes = to_bytes(serializer, stream)
+    return writer

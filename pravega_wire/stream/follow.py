@@ -26,10 +26,10 @@ from pravega_wire.protocol.events import EventBatch, EventRows
 from pravega_wire.segment.following import FollowingReader
 from pravega_wire.segment.handles import OneAtATime
 from pravega_wire.segment.reader import CHUNK_BYTES, SMALLEST_CHUNK_BYTES, EventRangeReader
-from pravega_wire.serializers import Serializer
+from pravega_wire.serializers import Serializer, total
 from pravega_wire.stream.batch import segment_infos
 from pravega_wire.stream.core import ClientCore
-from pravega_wire.stream.event_reader import DEFAULT_BUFFERED_BYTES, BareEvent, Event, SegmentEvents, total
+from pravega_wire.stream.event_reader import DEFAULT_BUFFERED_BYTES, BareEvent, Event, SegmentEvents
 from pravega_wire.stream.skipping import report_skipped
 from pravega_wire.types import SEGMENT_READ, ScopedStream, StreamCut
 

@@ -17,7 +17,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final, Self
+from typing import Any, Final, Self
 from uuid import UUID, uuid5
 
 import trio
@@ -39,6 +39,7 @@ from pravega_wire.protocol.append import HEADER_BYTES, MAX_EVENT_BYTES, Place, t
 from pravega_wire.segment.appender import Ack, SegmentAppender
 from pravega_wire.segment.metadata import NULL_ATTRIBUTE, SegmentMetadata
 from pravega_wire.segment.store import Backoff
+from pravega_wire.serializers import Serializer, Value
 from pravega_wire.stream.arrow import is_arrow, one_array
 from pravega_wire.stream.batch import segments_of_epochs
 from pravega_wire.stream.core import ClientCore
@@ -48,16 +49,18 @@ from pravega_wire.stream.routing import (
     YIELD_SECONDS,
     Partitioner,
     Route,
+    ValueWriter,
     as_bytes,
     batch_of,
     check_lengths,
     fewer_keys,
     more_keys,
     no_key,
+    to_bytes,
 )
 from pravega_wire.types import ScopedStream
 
-__all__ = ["ResumableWriter"]
+__all__ = ["ResumableWriter", "resumable_writer"]
 
 log = logging.getLogger(__name__)
 
@@ -136,7 +139,7 @@ async def _stored(
     return _Stored(tuple(highs), tuple(best), all(epoch_of(each) == 0 for each in oldest))
 
 
-class ResumableWriter(EventWriter):
+class ResumableWriter(EventWriter[Value]):
     """Appends a numbered sequence of events that another process can resume without duplicates.
 
     Made by :meth:`PravegaClient.resumable_writer`. Event ``n`` of the sequence is stored exactly once, no
@@ -256,15 +259,15 @@ class ResumableWriter(EventWriter):
             raise no_key(routing_key)
         return float(self._position_of(routing_key))
 
-    async def write_event(self, event: bytes, routing_key: str | None = None) -> Ack:
+    async def write_event(self, event: Value, routing_key: str | None = None) -> Ack:
         """Append one event under the next number; see :meth:`EventWriter.write_event`."""
         self._check()
-        event = as_bytes(event)
-        if len(event) > MAX_EVENT_BYTES:
-            raise too_large(len(event))
-        return await self._write_numbered([event], routing_key, atomic=False)
+        payload = as_bytes(event)
+        if len(payload) > MAX_EVENT_BYTES:
+            raise too_large(len(payload))
+        return await self._write_numbered([payload], routing_key, atomic=False)
 
-    async def write_batch(self, events: Iterable[bytes], routing_key: str | None = None) -> Ack:
+    async def write_batch(self, events: Iterable[Value], routing_key: str | None = None) -> Ack:
         """Append several events atomically, each with its own number; see :meth:`EventWriter.write_batch`."""
         self._check()
         payloads, _ = batch_of(events, self._name)
@@ -274,7 +277,7 @@ class ResumableWriter(EventWriter):
 
     async def write_events(
         self,
-        events: Iterable[bytes],
+        events: Iterable[Value],
         routing_keys: Iterable[str | None] | str | None = None,
     ) -> Ack:
         """Append many events, numbered in this order; see :meth:`EventWriter.write_events`."""
@@ -291,10 +294,10 @@ class ResumableWriter(EventWriter):
                 if key is missing:
                     raise fewer_keys()
                 self._check()
-                event = as_bytes(event)
-                if len(event) > MAX_EVENT_BYTES:
-                    raise too_large(len(event))
-                await self._write_numbered([event], key, atomic=False, into=ack)  # type: ignore[arg-type]
+                payload = as_bytes(event)
+                if len(payload) > MAX_EVENT_BYTES:
+                    raise too_large(len(payload))
+                await self._write_numbered([payload], key, atomic=False, into=ack)  # type: ignore[arg-type]
                 if time.perf_counter() - yielded > YIELD_SECONDS:
                     # Making the events may take time.
                     await trio.lowlevel.checkpoint()
@@ -463,3 +466,23 @@ class ResumableWriter(EventWriter):
                 log.info(
                     "could not record in %s that all events are stored: %s", route.appender.target.name, error
                 )
+
+
+class _ResumableWriter(ValueWriter[Value], ResumableWriter[Value]):
+    """A resumable writer with a serializer."""
+
+
+def resumable_writer(
+    core: ClientCore,
+    stream: ScopedStream,
+    writer_id: UUID,
+    first_event_number: int | None,
+    serializer: Serializer[Any] | None,
+    **options: Any,
+) -> ResumableWriter[Any]:
+    """See :meth:`PravegaClient.resumable_writer`."""
+    if serializer is None:
+        return ResumableWriter(core, stream, writer_id, first_event_number, **options)
+    writer: _ResumableWriter[Any] = _ResumableWriter(core, stream, writer_id, first_event_number, **options)
+    writer._to_bytes = to_bytes(serializer, stream)
+    return writer

@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from itertools import chain, islice
 from random import random
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import trio
 
-from pravega_wire.checks import check_bytes, shown
+from pravega_wire.checks import check_bytes, check_serializer, shown
 from pravega_wire.errors import (
     ArgumentTypeError,
     ClosedError,
@@ -38,6 +38,7 @@ from pravega_wire.protocol.append import (
     too_large,
 )
 from pravega_wire.segment.appender import Ack, SegmentAppender, flush
+from pravega_wire.serializers import Serializer, Value, total
 from pravega_wire.stream.arrow import (
     FramedEvents,
     bounded_rows,
@@ -54,6 +55,8 @@ __all__ = ["DEFAULT_MAX_OUTSTANDING_BYTES", "Partitioner", "Route", "RoutedWrite
 
 Partitioner = Callable[[str], float]
 """A function from a routing key to its position in the key space, at least 0 and less than 1."""
+
+T = TypeVar("T")
 
 DEFAULT_MAX_OUTSTANDING_BYTES = 32 * 1024 * 1024
 """The number of unacknowledged bytes at which a writer makes the caller wait."""
@@ -154,7 +157,7 @@ class _Groups(dict[str, _Group]):
         return group
 
 
-class RoutedWriter:
+class RoutedWriter(Generic[Value]):
     """Routes events to appenders. The base of the public writers; not used directly.
 
     Subclasses set the routes with :meth:`_set_routes` and may override :meth:`sealed`.
@@ -234,13 +237,14 @@ class RoutedWriter:
         if self._error is not None:
             raise self._error
 
-    async def write_event(self, event: bytes, routing_key: str | None = None) -> Ack:
+    async def write_event(self, event: Value, routing_key: str | None = None) -> Ack:
         """Append one event. Returns as soon as the event is accepted for sending.
 
         Events with the same routing key are stored in the order of these calls. The call waits only while
         more than ``max_outstanding_bytes`` are unacknowledged.
 
-        :param event: the payload, at most 8 MiB. A ``bytearray`` or ``memoryview`` is copied.
+        :param event: the payload, at most 8 MiB, or a value for the writer's serializer. A ``bytearray`` or
+            ``memoryview`` is copied.
         :param routing_key: events with the same key keep their order. None distributes events over the
             segments.
         :returns: an acknowledgement. Its ``wait()`` returns when the event is durable.
@@ -249,11 +253,12 @@ class RoutedWriter:
         """
         if self._error is not None:
             raise self._error
+        # With a serializer, ValueWriter has made bytes of it: here nothing asks for that.
         if type(event) is not bytes:
-            event = as_bytes(event)
-        length = len(event)
+            event = as_bytes(event)  # type: ignore[assignment]
+        length = len(event)  # type: ignore[arg-type]
         if length > MAX_EVENT_BYTES:
-            return await self._write_large(event, routing_key)
+            return await self._write_large(event, routing_key)  # type: ignore[arg-type]
         header = self._headers[length]
         if routing_key is not None and not isinstance(routing_key, str):
             raise no_key(routing_key)
@@ -264,7 +269,7 @@ class RoutedWriter:
         if block.size + size > BLOCK_BYTES:
             block = appends.room(size)
         # Block.put() inlined: calling it for each event takes up to a third more processor time.
-        block.parts += (header, event)
+        block.parts += (header, event)  # type: ignore[arg-type]
         block.places.append(routing_key)
         block.size += size
         block.count += 1
@@ -283,7 +288,7 @@ class RoutedWriter:
 
     async def write_events(
         self,
-        events: Iterable[bytes],
+        events: Iterable[Value],
         routing_keys: Iterable[str | None] | str | None = None,
     ) -> Ack:
         """Append many events in one call, in order. Much faster than one call for each event.
@@ -292,8 +297,9 @@ class RoutedWriter:
         the thread blocks them as well. If the iterable raises, the events it returned before are written and
         will be stored, and this call raises the same exception.
 
-        :param events: payloads, as any iterable (a generator is read as needed), or as an Arrow array of
-            binary or string values, which is written without creating a Python object for each event.
+        :param events: payloads, or values for the writer's serializer, as any iterable (a generator is read
+            as needed). Without a serializer also an Arrow array of binary or string values, which is written
+            without creating a Python object for each event.
         :param routing_keys: one key for all events, or one for each event, or None to distribute the events.
         :returns: one acknowledgement for all of them.
         :raises EventTooLargeError: an event is over the limit. Events before it may have been written; events
@@ -310,7 +316,8 @@ class RoutedWriter:
         ready = type(events) in (list, tuple)
         yielded = time.perf_counter()
         keys = None if routing_keys is None or isinstance(routing_keys, str) else iter(routing_keys)
-        iterator = iter(events)
+        # Payloads: with a serializer, ValueWriter has made them.
+        iterator: Iterator[Any] = iter(events)
         count = _FIRST_BULK_EVENTS
         try:
             while True:
@@ -499,10 +506,11 @@ class RoutedWriter:
             await self._accepted(size)
             self._check()
 
-    async def write_batch(self, events: Iterable[bytes], routing_key: str | None = None) -> Ack:
+    async def write_batch(self, events: Iterable[Value], routing_key: str | None = None) -> Ack:
         """Append several events atomically: they are stored together and consecutively, or not at all.
 
-        :param events: payloads. Their total size, with 8 bytes of header for each, is at most 8 MiB.
+        :param events: payloads, or values for the writer's serializer. The total size of the payloads, with 8
+            bytes of header for each, is at most 8 MiB.
         :param routing_key: one key for all of them. None picks a segment at random.
         :returns: one acknowledgement for all of them.
         :raises EventTooLargeError: the batch is over the limit. Nothing was written.
@@ -754,6 +762,55 @@ def _read_timely(source: Iterator[bytes], into: list[bytes], count: int, until: 
     return False
 
 
+class ValueWriter(RoutedWriter[Value]):
+    """A writer with a serializer. It comes before the writer of bytes among the base classes of one."""
+
+    _to_bytes: Callable[[Value], bytes]
+
+    async def write_event(self, event: Value, routing_key: str | None = None) -> Ack:
+        """See :class:`RoutedWriter`."""
+        return await super().write_event(self._to_bytes(event), routing_key)  # type: ignore[arg-type]
+
+    async def write_events(
+        self, events: Iterable[Value], routing_keys: Iterable[str | None] | str | None = None
+    ) -> Ack:
+        """See :class:`RoutedWriter`."""
+        payloads: Any = serialized(events, routing_keys, self._to_bytes, self._name)
+        return await super().write_events(payloads, routing_keys)
+
+    async def write_batch(self, events: Iterable[Value], routing_key: str | None = None) -> Ack:
+        """See :class:`RoutedWriter`."""
+        payloads: Any = serialized(events, None, self._to_bytes, self._name)
+        return await super().write_batch(payloads, routing_key)
+
+
+def to_bytes(serializer: Serializer[T], stream: object) -> Callable[[T], bytes]:
+    """The function of a serializer that makes payloads.
+
+    :param stream: what is written, for messages.
+    :raises ArgumentTypeError: it is no serializer.
+    """
+    check_serializer(f"writer of {stream}: serializer", serializer)
+    return total(serializer.serialize)
+
+
+def serialized(
+    events: Iterable[T], routing_keys: object, to_bytes: Callable[[T], bytes], stream: str
+) -> Iterator[bytes]:
+    """The payloads of values, made as they are read.
+
+    :param routing_keys: those of the events: if both have a length, it is the same.
+    :param stream: what is written, for messages.
+    """
+    if is_arrow(events):
+        raise InvalidArgumentError(
+            f"the writer of {stream} has a serializer, and an Arrow array holds payloads: use a writer "
+            "without a serializer"
+        )
+    check_lengths(events, routing_keys, stream)
+    return map(to_bytes, events)
+
+
 def as_bytes(event: object) -> bytes:
     if isinstance(event, bytes | bytearray | memoryview):
         try:
@@ -763,7 +820,7 @@ def as_bytes(event: object) -> bytes:
     raise InvalidArgumentError(f"an event must be bytes, not {type(event).__name__}")
 
 
-def batch_of(events: Iterable[bytes], stream: str) -> tuple[list[bytes], int]:
+def batch_of(events: Iterable[object], stream: str) -> tuple[list[bytes], int]:
     """The payloads of a batch, and its size with headers.
 
     :param stream: what is written, for messages.

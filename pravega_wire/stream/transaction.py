@@ -7,7 +7,7 @@ import math
 import zlib
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from typing import Final, NamedTuple, Self, cast
+from typing import Any, Final, Generic, NamedTuple, Self, cast
 from uuid import UUID, uuid4
 
 import trio
@@ -36,9 +36,16 @@ from pravega_wire.segment.appender import Ack, SegmentAppender
 from pravega_wire.segment.handles import state_of
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.store import SegmentTarget
+from pravega_wire.serializers import Value
 from pravega_wire.stream.arrow import is_arrow, key_column
 from pravega_wire.stream.core import ClientCore
-from pravega_wire.stream.routing import DEFAULT_MAX_OUTSTANDING_BYTES, Route, RoutedWriter, check_lengths
+from pravega_wire.stream.routing import (
+    DEFAULT_MAX_OUTSTANDING_BYTES,
+    Route,
+    RoutedWriter,
+    check_lengths,
+    serialized,
+)
 from pravega_wire.transport.limits import limit, limited
 from pravega_wire.types import ScopedStream
 
@@ -67,7 +74,7 @@ _LEAVING_SECONDS: Final = 10
 """How long leaving a block waits for the abort; this wait cannot be cancelled."""
 
 
-class _TransactionWriter(RoutedWriter):
+class _TransactionWriter(RoutedWriter[bytes]):
     """Writes to segments named like those of a transaction, one beside each segment of an epoch.
 
     :param segments: the segments of the transaction's epoch, with generalized ids: the epoch half of each id
@@ -140,7 +147,7 @@ def transaction_target(
     )
 
 
-class Transaction:
+class Transaction(Generic[Value]):
     """A transaction on a stream. Made by :meth:`PravegaClient.begin_transaction`.
 
     Its events become visible to readers when it is committed, all together. While it is open, its lease is
@@ -276,7 +283,7 @@ class Transaction:
             self._writer._start_all()
         return self._writer
 
-    async def write_event(self, event: bytes, routing_key: str | None = None) -> Ack:
+    async def write_event(self, event: Value, routing_key: str | None = None) -> Ack:
         """Append one event to the transaction, like :meth:`EventWriter.write_event`.
 
         Events without a key all go to one segment.
@@ -285,13 +292,13 @@ class Transaction:
         """
         key = str(self.txn_id) if routing_key is None else routing_key
         try:
-            return await self._writing().write_event(event, key)
+            return await self._writing().write_event(event, key)  # type: ignore[arg-type]  # as in RoutedWriter
         except (SegmentSealedError, NoSuchSegmentError) as error:
             raise await self._why_closed() from error
 
     async def write_events(
         self,
-        events: Iterable[bytes],
+        events: Iterable[Value],
         routing_keys: Iterable[str | None] | str | None = None,
     ) -> Ack:
         """Append many events to the transaction, like :meth:`EventWriter.write_events`.
@@ -308,7 +315,7 @@ class Transaction:
         else:
             keys = (default if key is None else key for key in routing_keys)
         try:
-            return await self._writing().write_events(events, keys)
+            return await self._writing().write_events(cast("Iterable[bytes]", events), keys)
         except (SegmentSealedError, NoSuchSegmentError) as error:
             raise await self._why_closed() from error
 
@@ -448,6 +455,43 @@ class Transaction:
                     raise
                 # The exception that ended the block is the one that its caller should see.
                 log.info("%r was not aborted: %s", self, failure)
+
+
+class _ValueTransaction(Transaction[Value]):
+    """A transaction with a serializer."""
+
+    _to_bytes: Callable[[Value], bytes]
+
+    async def write_event(self, event: Value, routing_key: str | None = None) -> Ack:
+        """See :class:`Transaction`."""
+        return await super().write_event(self._to_bytes(event), routing_key)  # type: ignore[arg-type]
+
+    async def write_events(
+        self, events: Iterable[Value], routing_keys: Iterable[str | None] | str | None = None
+    ) -> Ack:
+        """See :class:`Transaction`."""
+        name = f"transaction {self.txn_id} on {self.stream}"
+        payloads: Any = serialized(events, routing_keys, self._to_bytes, name)
+        return await super().write_events(payloads, routing_keys)
+
+
+def open_transaction(
+    core: ClientCore,
+    stream: ScopedStream,
+    txn_id: UUID,
+    segments: Sequence[SegmentWithRange],
+    lease_ms: int,
+    to_bytes: Callable[[Any], bytes] | None,
+) -> Transaction[Any]:
+    """A transaction that was begun.
+
+    :param to_bytes: makes payloads of the values to write; None: they are payloads.
+    """
+    if to_bytes is None:
+        return Transaction(core, stream, txn_id, segments, lease_ms)
+    transaction: _ValueTransaction[Any] = _ValueTransaction(core, stream, txn_id, segments, lease_ms)
+    transaction._to_bytes = to_bytes
+    return transaction
 
 
 def _named(kind: type[TransactionError], stream: ScopedStream, txn_id: UUID, what: str) -> TransactionError:

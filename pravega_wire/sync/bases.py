@@ -44,7 +44,7 @@ from pravega_wire.stream.resumable import ResumableWriter as AsyncResumableWrite
 from pravega_wire.stream.revisioned import RevisionedStream as AsyncRevisionedStream
 from pravega_wire.stream.revisioned import RevisionReader as AsyncRevisionReader
 from pravega_wire.stream.revisioned import deserialized
-from pravega_wire.stream.routing import Partitioner, check_iterable, check_lengths
+from pravega_wire.stream.routing import Partitioner, check_iterable, check_lengths, serialized, to_bytes
 from pravega_wire.stream.transaction import Transaction as AsyncTransaction
 from pravega_wire.sync.byte_stream import ByteStreamReader, ByteStreamWriter
 from pravega_wire.sync.feeding import Feed, Placing, is_plain, plain_keys
@@ -255,9 +255,19 @@ class Ack:
 class WriterBase(Handle):
     """The common part of the blocking writers."""
 
-    def __init__(self, portal: Portal | Line, twin: Any, placing: Placing | None = None) -> None:
+    def __init__(
+        self,
+        portal: Portal | Line,
+        twin: Any,
+        placing: Placing | None = None,
+        to_bytes: Callable[[Any], bytes] | None = None,
+    ) -> None:
         super().__init__(portal, twin)
         self._placing = Placing() if placing is None else placing
+        self._to_bytes = to_bytes
+        if to_bytes is not None:
+            # So that nothing has to be asked for each event of a writer without a serializer.
+            self._write_event = partial(self._write_value, to_bytes)  # type: ignore[method-assign]
         self._outbox: Outbox[Ack] = Outbox(
             self._portal.portal,
             str(twin.stream),
@@ -287,7 +297,7 @@ class WriterBase(Handle):
         self._portal.finish(timeout, leave, kind, error, trace)
 
     def _write_event(
-        self, event: bytes, routing_key: str | None = None, *, timeout: float | None = None
+        self, event: Any, routing_key: str | None = None, *, timeout: float | None = None
     ) -> Ack:
         """The call does not wait for the client's thread, which takes events that were written one by one
         within about 2 ms. Waiting for the acknowledgement, or calling another method of the writer, makes
@@ -303,6 +313,17 @@ class WriterBase(Handle):
         if ack is not None and outbox.full is None:
             return ack
         return self._put_slowly(ack, event, key, timeout)
+
+    def _write_value(
+        self,
+        to_bytes: Callable[[Any], bytes],
+        value: object,
+        routing_key: str | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> Ack:
+        """Write an event of a writer with a serializer."""
+        return type(self)._write_event(self, to_bytes(value), routing_key, timeout=timeout)
 
     def _put_slowly(self, ack: Ack | None, event: bytes, key: str | None, timeout: float | None) -> Ack:
         """Wait for room, or write an event that the outbox has not accepted.
@@ -321,7 +342,7 @@ class WriterBase(Handle):
 
     def _write_events(
         self,
-        events: Iterable[bytes],
+        events: Iterable[Any],
         routing_keys: Iterable[str | None] | str | None = None,
         *,
         timeout: float | None = None,
@@ -334,6 +355,8 @@ class WriterBase(Handle):
             further than that, also when Ctrl-C ends the call: to write the rest, make a new iterable without
             the events that were written. The limit does not interrupt an iterable that blocks.
         """
+        if self._to_bytes is not None:
+            events = serialized(events, routing_keys, self._to_bytes, str(self._twin.stream))
         check_lengths(events, routing_keys, str(self._twin.stream))
         keys: Any = routing_keys
         write: Callable[..., Awaitable[AsyncAck]] = self._twin.write_events
@@ -361,12 +384,14 @@ class RoutedWriterBase(WriterBase):
             super()._end(timeout, function, *args)
 
     def _write_batch(
-        self, events: Iterable[bytes], routing_key: str | None = None, *, timeout: float | None = None
+        self, events: Iterable[Any], routing_key: str | None = None, *, timeout: float | None = None
     ) -> tuple[AsyncAck]:
         """:param timeout: seconds to wait for room. If the limit is reached, the events are still queued and
         may be stored.
         """
         check_iterable("events", events, str(self._twin.stream))
+        if self._to_bytes is not None:
+            events = serialized(events, None, self._to_bytes, str(self._twin.stream))
         key = self._placing.key(routing_key)
         writing = Named(self._twin.write_batch, self._outbox.writing(self._twin.write_batch))
         return (self._portal.within(timeout, writing, list(events), key),)
@@ -428,7 +453,7 @@ class TransactionBase(WriterBase):
         return twin._open and twin._lost is None and writer is not None and writer._error is None
 
     def _write_event(
-        self, event: bytes, routing_key: str | None = None, *, timeout: float | None = None
+        self, event: Any, routing_key: str | None = None, *, timeout: float | None = None
     ) -> Ack:
         key = self._placing.key(routing_key)
         ack = self._outbox.put(event, key) if self._ready() else None
@@ -769,24 +794,59 @@ class PravegaClientBase(Handle):
         self.close()
 
     def _event_writer(
-        self, stream: StreamName, *, partitioner: Partitioner = routing_key_position, **options: Any
-    ) -> tuple[AsyncEventWriter, Placing]:
-        """The partitioner runs in the thread that writes."""
+        self,
+        stream: StreamName,
+        *,
+        serializer: Serializer[Any] | None = None,
+        partitioner: Partitioner = routing_key_position,
+        **options: Any,
+    ) -> tuple[AsyncEventWriter, Placing, Callable[[Any], bytes] | None]:
+        """The serializer and the partitioner run in the thread that writes."""
+        convert = None if serializer is None else to_bytes(serializer, stream)
         placing = Placing(partitioner, str(stream))
-        return self._twin.event_writer(stream, partitioner=placing.for_writer, **options), placing
+        return self._twin.event_writer(stream, partitioner=placing.for_writer, **options), placing, convert
 
     def _resumable_writer(
         self,
         stream: StreamName,
         writer_id: UUID,
         *,
+        serializer: Serializer[Any] | None = None,
         partitioner: Partitioner = routing_key_position,
         **options: Any,
-    ) -> tuple[AsyncResumableWriter, Placing]:
-        """The partitioner runs in the thread that writes."""
+    ) -> tuple[AsyncResumableWriter, Placing, Callable[[Any], bytes] | None]:
+        """The serializer and the partitioner run in the thread that writes."""
+        convert = None if serializer is None else to_bytes(serializer, stream)
         placing = Placing(partitioner, str(stream))
         writer = self._twin.resumable_writer(stream, writer_id, partitioner=placing.for_writer, **options)
-        return writer, placing
+        return writer, placing, convert
+
+    def _begin_transaction(
+        self,
+        stream: StreamName,
+        *,
+        serializer: Serializer[Any] | None = None,
+        timeout: float | None = None,
+        **options: Any,
+    ) -> tuple[AsyncTransaction, None, Callable[[Any], bytes] | None]:
+        """The serializer runs in the thread that writes."""
+        convert = None if serializer is None else to_bytes(serializer, stream)
+        begin = cast("Callable[..., Awaitable[AsyncTransaction]]", self._twin.begin_transaction)
+        return self._call(timeout, begin, stream, **options), None, convert
+
+    def _transaction(
+        self,
+        stream: StreamName,
+        txn_id: UUID,
+        *,
+        serializer: Serializer[Any] | None = None,
+        timeout: float | None = None,
+        **options: Any,
+    ) -> tuple[AsyncTransaction, None, Callable[[Any], bytes] | None]:
+        """The serializer runs in the thread that writes."""
+        convert = None if serializer is None else to_bytes(serializer, stream)
+        resume = cast("Callable[..., Awaitable[AsyncTransaction]]", self._twin.transaction)
+        return self._call(timeout, resume, stream, txn_id, **options), None, convert
 
     def _follow_events(
         self,

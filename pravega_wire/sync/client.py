@@ -35,7 +35,7 @@ from pravega_wire.policies import StreamConfiguration
 from pravega_wire.positions import Checkpoint, EventPointer, KeyValueVersion, Position, Watermark
 from pravega_wire.protocol.events import EventBatch
 from pravega_wire.segment.reader import EventRangeReader as AsyncEventRangeReader
-from pravega_wire.serializers import Serializer
+from pravega_wire.serializers import Serializer, Value
 from pravega_wire.stream.batch import StreamReader as AsyncStreamReader
 from pravega_wire.stream.client import PravegaClient as AsyncPravegaClient
 from pravega_wire.stream.client import StreamInfo, StreamName
@@ -471,6 +471,7 @@ class PravegaClient(PravegaClientBase):
         """
         self._call(timeout, self._twin.scale_stream, stream, seal, new_ranges)
 
+    @overload
     def event_writer(
         self,
         stream: StreamName,
@@ -479,11 +480,35 @@ class PravegaClient(PravegaClientBase):
         partitioner: Partitioner = routing_key_position,
         note_time_every: float | None = None,
         large_events: bool = False,
-    ) -> EventWriter:
+    ) -> EventWriter[bytes]: ...
+
+    @overload
+    def event_writer(
+        self,
+        stream: StreamName,
+        *,
+        serializer: Serializer[T],
+        max_outstanding_bytes: int = DEFAULT_MAX_OUTSTANDING_BYTES,
+        partitioner: Partitioner = routing_key_position,
+        note_time_every: float | None = None,
+        large_events: bool = False,
+    ) -> EventWriter[T]: ...
+
+    def event_writer(
+        self,
+        stream: StreamName,
+        *,
+        serializer: Serializer[Any] | None = None,
+        max_outstanding_bytes: int = DEFAULT_MAX_OUTSTANDING_BYTES,
+        partitioner: Partitioner = routing_key_position,
+        note_time_every: float | None = None,
+        large_events: bool = False,
+    ) -> EventWriter[Any]:
         """Create a writer of events: ``with client.event_writer("s/t") as writer``.
 
-        The partitioner runs in the thread that writes.
+        The serializer and the partitioner run in the thread that writes.
 
+        :param serializer: makes payloads of what is written. By default events are bytes.
         :param max_outstanding_bytes: the number of unacknowledged bytes at which a write starts to wait.
         :param partitioner: a function from a routing key to its position in the key space, which is at least
             0 and less than 1. The default is the hash that all Pravega clients use. Another function also
@@ -499,6 +524,7 @@ class PravegaClient(PravegaClientBase):
             *(
                 self._event_writer(
                     stream,
+                    serializer=serializer,
                     max_outstanding_bytes=max_outstanding_bytes,
                     partitioner=partitioner,
                     note_time_every=note_time_every,
@@ -507,6 +533,7 @@ class PravegaClient(PravegaClientBase):
             ),
         )
 
+    @overload
     def resumable_writer(
         self,
         stream: StreamName,
@@ -516,12 +543,37 @@ class PravegaClient(PravegaClientBase):
         max_outstanding_bytes: int = DEFAULT_MAX_OUTSTANDING_BYTES,
         partitioner: Partitioner = routing_key_position,
         note_time_every: float | None = None,
-    ) -> ResumableWriter:
+    ) -> ResumableWriter[bytes]: ...
+
+    @overload
+    def resumable_writer(
+        self,
+        stream: StreamName,
+        writer_id: UUID,
+        *,
+        serializer: Serializer[T],
+        first_event_number: int | None = None,
+        max_outstanding_bytes: int = DEFAULT_MAX_OUTSTANDING_BYTES,
+        partitioner: Partitioner = routing_key_position,
+        note_time_every: float | None = None,
+    ) -> ResumableWriter[T]: ...
+
+    def resumable_writer(
+        self,
+        stream: StreamName,
+        writer_id: UUID,
+        *,
+        serializer: Serializer[Any] | None = None,
+        first_event_number: int | None = None,
+        max_outstanding_bytes: int = DEFAULT_MAX_OUTSTANDING_BYTES,
+        partitioner: Partitioner = routing_key_position,
+        note_time_every: float | None = None,
+    ) -> ResumableWriter[Any]:
         """Create a writer of a numbered sequence of events, which another process can resume after a crash.
 
         See :class:`ResumableWriter`; the other parameters are those of :meth:`event_writer`.
 
-        The partitioner runs in the thread that writes.
+        The serializer and the partitioner run in the thread that writes.
 
         Example::
 
@@ -533,6 +585,7 @@ class PravegaClient(PravegaClientBase):
                     writer.write_event(b"reading %d" % number, "sensor-7")
 
         :param writer_id: identifies the sequence. Store it where the next process can find it.
+        :param serializer: makes payloads of what is written. By default events are bytes.
         :param first_event_number: the number of the first event that will be written, at least 1. The default
             is the number after the last one that is known to be stored. Starting with an earlier number is
             harmless; starting with a later one leaves events out.
@@ -546,6 +599,7 @@ class PravegaClient(PravegaClientBase):
                 self._resumable_writer(
                     stream,
                     writer_id,
+                    serializer=serializer,
                     first_event_number=first_event_number,
                     max_outstanding_bytes=max_outstanding_bytes,
                     partitioner=partitioner,
@@ -554,11 +608,34 @@ class PravegaClient(PravegaClientBase):
             ),
         )
 
+    @overload
     def begin_transaction(
         self, stream: StreamName, *, lease_ms: int = DEFAULT_LEASE_MS, timeout: float | None = None
-    ) -> Transaction:
+    ) -> Transaction[bytes]: ...
+
+    @overload
+    def begin_transaction(
+        self,
+        stream: StreamName,
+        *,
+        serializer: Serializer[T],
+        lease_ms: int = DEFAULT_LEASE_MS,
+        timeout: float | None = None,
+    ) -> Transaction[T]: ...
+
+    def begin_transaction(
+        self,
+        stream: StreamName,
+        *,
+        serializer: Serializer[Any] | None = None,
+        lease_ms: int = DEFAULT_LEASE_MS,
+        timeout: float | None = None,
+    ) -> Transaction[Any]:
         """Begin a transaction: ``with client.begin_transaction("s/t") as transaction``.
 
+        The serializer runs in the thread that writes.
+
+        :param serializer: makes payloads of what is written. By default events are bytes.
         :param lease_ms: milliseconds after which the server aborts the transaction unless the lease was
             renewed; 10 000 to 600 000 on a server with default limits. The client renews the lease in the
             background while the transaction is open.
@@ -568,9 +645,11 @@ class PravegaClient(PravegaClientBase):
         :raises StreamSealedError: the stream is sealed.
         """
         return Transaction(
-            self._portal, self._call(timeout, self._twin.begin_transaction, stream, lease_ms=lease_ms)
+            self._portal,
+            *(self._begin_transaction(stream, serializer=serializer, lease_ms=lease_ms, timeout=timeout)),
         )
 
+    @overload
     def transaction(
         self,
         stream: StreamName,
@@ -578,10 +657,34 @@ class PravegaClient(PravegaClientBase):
         *,
         lease_ms: int = DEFAULT_LEASE_MS,
         timeout: float | None = None,
-    ) -> Transaction:
+    ) -> Transaction[bytes]: ...
+
+    @overload
+    def transaction(
+        self,
+        stream: StreamName,
+        txn_id: UUID,
+        *,
+        serializer: Serializer[T],
+        lease_ms: int = DEFAULT_LEASE_MS,
+        timeout: float | None = None,
+    ) -> Transaction[T]: ...
+
+    def transaction(
+        self,
+        stream: StreamName,
+        txn_id: UUID,
+        *,
+        serializer: Serializer[Any] | None = None,
+        lease_ms: int = DEFAULT_LEASE_MS,
+        timeout: float | None = None,
+    ) -> Transaction[Any]:
         """Resume an open transaction by its id, possibly one that another process began.
 
+        The serializer runs in the thread that writes.
+
         :param txn_id: the :attr:`Transaction.txn_id` of the transaction.
+        :param serializer: as for :meth:`begin_transaction`.
         :param lease_ms: as for :meth:`begin_transaction`.
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
             None, the default, sets no limit.
@@ -589,7 +692,8 @@ class PravegaClient(PravegaClientBase):
         :raises TransactionUnknownError: the controller has no record of it.
         """
         return Transaction(
-            self._portal, self._call(timeout, self._twin.transaction, stream, txn_id, lease_ms=lease_ms)
+            self._portal,
+            *(self._transaction(stream, txn_id, serializer=serializer, lease_ms=lease_ms, timeout=timeout)),
         )
 
     def transaction_status(
@@ -1258,13 +1362,13 @@ class PravegaClient(PravegaClientBase):
         return self._call(timeout, self._twin.segment_length, stream, segment_id)
 
 
-class RoutedWriter(RoutedWriterBase):
+class RoutedWriter(RoutedWriterBase, Generic[Value]):
     """Routes events to appenders. The base of the public writers; not used directly.
 
     Subclasses set the routes with :meth:`_set_routes` and may override :meth:`sealed`.
     """
 
-    _twin: AsyncRoutedWriter
+    _twin: AsyncRoutedWriter[Value]
 
     @property
     def events_written(self) -> int:
@@ -1282,7 +1386,7 @@ class RoutedWriter(RoutedWriterBase):
         return self._twin.segments
 
     def write_event(
-        self, event: bytes, routing_key: str | None = None, *, timeout: float | None = None
+        self, event: Value, routing_key: str | None = None, *, timeout: float | None = None
     ) -> Ack:
         """Append one event. Returns as soon as the event is accepted for sending.
 
@@ -1293,7 +1397,8 @@ class RoutedWriter(RoutedWriterBase):
         within about 2 ms. Waiting for the acknowledgement, or calling another method of the writer, makes
         it take them at once. If the writer fails, the next call raises its error.
 
-        :param event: the payload, at most 8 MiB. A ``bytearray`` or ``memoryview`` is copied.
+        :param event: the payload, at most 8 MiB, or a value for the writer's serializer. A ``bytearray`` or
+            ``memoryview`` is copied.
         :param routing_key: events with the same key keep their order. None distributes events over the
             segments.
         :param timeout: seconds to wait for room. If the limit is reached, the event is still queued and may
@@ -1306,7 +1411,7 @@ class RoutedWriter(RoutedWriterBase):
 
     def write_events(
         self,
-        events: Iterable[bytes],
+        events: Iterable[Value],
         routing_keys: Iterable[str | None] | str | None = None,
         *,
         timeout: float | None = None,
@@ -1320,8 +1425,9 @@ class RoutedWriter(RoutedWriterBase):
         Iterables are read in this thread, while the client's thread writes the events returned so far: an
         event waits at most 20 ms for the next ones. An iterable may use the client itself.
 
-        :param events: payloads, as any iterable (a generator is read as needed), or as an Arrow array of
-            binary or string values, which is written without creating a Python object for each event.
+        :param events: payloads, or values for the writer's serializer, as any iterable (a generator is read
+            as needed). Without a serializer also an Arrow array of binary or string values, which is written
+            without creating a Python object for each event.
         :param routing_keys: one key for all events, or one for each event, or None to distribute the events.
         :param timeout: seconds for the whole call. If the limit is reached, the events that were queued
             stay queued and may be stored; ``events_written`` of the writer has their number. An iterable
@@ -1338,11 +1444,12 @@ class RoutedWriter(RoutedWriterBase):
         return Ack(self._portal, *(self._write_events(events, routing_keys, timeout=timeout)))
 
     def write_batch(
-        self, events: Iterable[bytes], routing_key: str | None = None, *, timeout: float | None = None
+        self, events: Iterable[Value], routing_key: str | None = None, *, timeout: float | None = None
     ) -> Ack:
         """Append several events atomically: they are stored together and consecutively, or not at all.
 
-        :param events: payloads. Their total size, with 8 bytes of header for each, is at most 8 MiB.
+        :param events: payloads, or values for the writer's serializer. The total size of the payloads, with 8
+            bytes of header for each, is at most 8 MiB.
         :param routing_key: one key for all of them. None picks a segment at random.
         :param timeout: seconds to wait for room. If the limit is reached, the events are still queued and
             may be stored.
@@ -1380,7 +1487,7 @@ class RoutedWriter(RoutedWriterBase):
         return self._twin.events_acknowledged
 
 
-class EventWriter(RoutedWriter):
+class EventWriter(RoutedWriter[Value]):
     """Appends events to a stream. Made by :meth:`PravegaClient.event_writer`; use it as a context manager.
 
     The events of a routing key keep their order through lost connections, failing segment stores and scaling:
@@ -1392,10 +1499,13 @@ class EventWriter(RoutedWriter):
         with client.event_writer("demo/readings") as writer:
             writer.write_event(b"21.5", "sensor-7")
             ack = writer.write_events([b"21.6", b"21.8"], "sensor-7")
-            ack.wait()
+            ack
+
+        with client.event_writer("demo/readings", serializer=JsonSerializer()) as writer:
+            writer.write_event({"celsius": 21.9}, "sensor-7")
     """
 
-    _twin: AsyncEventWriter
+    _twin: AsyncEventWriter[Value]
 
     def note_time(self, timestamp: int, *, timeout: float | None = None) -> None:
         """Report to the controller that all events up to event time ``timestamp`` were written.
@@ -1422,7 +1532,7 @@ class EventWriter(RoutedWriter):
         self._end(timeout, self._twin.aclose)
 
 
-class ResumableWriter(EventWriter, ResumableWriterBase):
+class ResumableWriter(EventWriter[Value], ResumableWriterBase):
     """Appends a numbered sequence of events that another process can resume without duplicates.
 
     Made by :meth:`PravegaClient.resumable_writer`. Event ``n`` of the sequence is stored exactly once, no
@@ -1446,7 +1556,7 @@ class ResumableWriter(EventWriter, ResumableWriterBase):
                 writer.write_event(b"reading %d" % number, "sensor-7")
     """
 
-    _twin: AsyncResumableWriter
+    _twin: AsyncResumableWriter[Value]
 
     @property
     def writer_id(self) -> UUID:
@@ -1488,7 +1598,7 @@ class ResumableWriter(EventWriter, ResumableWriterBase):
         return self._last_stored_of(routing_key)
 
     def write_event(
-        self, event: bytes, routing_key: str | None = None, *, timeout: float | None = None
+        self, event: Value, routing_key: str | None = None, *, timeout: float | None = None
     ) -> Ack:
         """Append one event under the next number; see :meth:`EventWriter.write_event`.
 
@@ -1502,7 +1612,7 @@ class ResumableWriter(EventWriter, ResumableWriterBase):
         return self._write_event(event, routing_key, timeout=timeout)
 
     def write_batch(
-        self, events: Iterable[bytes], routing_key: str | None = None, *, timeout: float | None = None
+        self, events: Iterable[Value], routing_key: str | None = None, *, timeout: float | None = None
     ) -> Ack:
         """Append several events atomically, each with its own number; see :meth:`EventWriter.write_batch`.
 
@@ -1513,7 +1623,7 @@ class ResumableWriter(EventWriter, ResumableWriterBase):
 
     def write_events(
         self,
-        events: Iterable[bytes],
+        events: Iterable[Value],
         routing_keys: Iterable[str | None] | str | None = None,
         *,
         timeout: float | None = None,
@@ -1543,7 +1653,7 @@ class ResumableWriter(EventWriter, ResumableWriterBase):
         self._end(timeout, self._twin.aclose)
 
 
-class Transaction(TransactionBase):
+class Transaction(TransactionBase, Generic[Value]):
     """A transaction on a stream. Made by :meth:`PravegaClient.begin_transaction`.
 
     Its events become visible to readers when it is committed, all together. While it is open, its lease is
@@ -1557,7 +1667,7 @@ class Transaction(TransactionBase):
             transaction.commit()
     """
 
-    _twin: AsyncTransaction
+    _twin: AsyncTransaction[Value]
 
     @property
     def txn_id(self) -> UUID:
@@ -1582,7 +1692,7 @@ class Transaction(TransactionBase):
         self._call(timeout, self._twin.ping, lease_ms)
 
     def write_event(
-        self, event: bytes, routing_key: str | None = None, *, timeout: float | None = None
+        self, event: Value, routing_key: str | None = None, *, timeout: float | None = None
     ) -> Ack:
         """Append one event to the transaction, like :meth:`EventWriter.write_event`.
 
@@ -1600,7 +1710,7 @@ class Transaction(TransactionBase):
 
     def write_events(
         self,
-        events: Iterable[bytes],
+        events: Iterable[Value],
         routing_keys: Iterable[str | None] | str | None = None,
         *,
         timeout: float | None = None,
@@ -1702,7 +1812,7 @@ class Transaction(TransactionBase):
         self._end(timeout, self._twin.aclose)
 
 
-class StagingWriter(RoutedWriter):
+class StagingWriter(RoutedWriter[bytes]):
     """Writes events beside a transaction. They can be merged into it later, or deleted.
 
     Made by :meth:`PravegaClient.staging_writer`. Its segments are named like those of a separate transaction,
