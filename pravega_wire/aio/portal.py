@@ -200,7 +200,14 @@ class Portal:
     """
 
     def __init__(self) -> None:
-        self.loop = asyncio.get_running_loop()
+        try:
+            self.loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise InvalidArgumentError(
+                "pravega_wire.aio.open_client was called outside asyncio: start the program with "
+                "asyncio.run(). In a trio program use pravega_wire.open_client, in blocking code "
+                "pravega_wire.sync.open_client"
+            ) from None
         self._waiting: set[Call[Any]] = set()
         self._launched: WeakSet[Call[Any]] = WeakSet()
         self.thread = thread = threads.Portal("pravega client of an event loop", launch=False)

@@ -13,7 +13,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
 from typing import Any, Generic, Self, TypeVar, cast
@@ -105,26 +105,55 @@ def listed(argument: Any) -> Any:
     return argument
 
 
-class _OneThread(Iterator[T]):
-    """An iterator that only one thread may be in.
+class _OneThread(Generator[T, None, None]):
+    """A generator that only one thread may be in.
 
-    :param items: a generator, which Python itself protects, by a plain ValueError.
+    :param items: the generator. Python itself protects it, by a plain ValueError.
     """
 
     def __init__(self, items: Generator[T, None, None]) -> None:
         self._items = items
 
     def __next__(self) -> T:
+        # Not by _alone(): this is called for each event.
         try:
             return next(self._items)
         except ValueError as error:
-            if str(error) != "generator already executing":
+            if str(error) != _EXECUTING:
                 raise
-            raise ConcurrentUseError("another thread is reading with this iterator") from None
+            raise _used_twice() from None
+
+    def send(self, value: None) -> T:
+        """See :class:`Generator`."""
+        with _alone():
+            return self._items.send(value)
+
+    def throw(self, *error: Any) -> T:
+        """See :class:`Generator`."""
+        with _alone():
+            return self._items.throw(*error)
 
     def close(self) -> None:
         """Release what the iterator uses."""
-        self._items.close()
+        with _alone():
+            self._items.close()
+
+
+_EXECUTING = "generator already executing"
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:
+        if str(error) != _EXECUTING:
+            raise
+        raise _used_twice() from None
+
+
+def _used_twice() -> ConcurrentUseError:
+    return ConcurrentUseError("another thread is reading with this iterator")
 
 
 def _each(next_item: Callable[[], T | None]) -> Generator[T, None, None]:
@@ -135,6 +164,10 @@ def _each(next_item: Callable[[], T | None]) -> Generator[T, None, None]:
 
 def blocking(line: Line, items: Any) -> Generator[Any, None, None]:
     """Iterate over an async generator from this thread."""
+    return _OneThread(_from(line, items))
+
+
+def _from(line: Line, items: Any) -> Generator[Any, None, None]:
     try:
         while True:
             try:
@@ -652,7 +685,7 @@ class StreamFollowerBase(Closable, Generic[T]):
             yield self._twin.take(found)
 
     def _batches(self) -> Generator[SegmentEvents, None, None]:
-        return _each(self._read_batch)
+        return _OneThread(_each(self._read_batch))
 
 
 # --- reader groups --------------------------------------------------------------------------------
@@ -757,7 +790,7 @@ class EventReaderBase(Handle, Generic[T]):
             yield self._twin.take(found)
 
     def _batches(self) -> Generator[SegmentEvents, None, None]:
-        return _each(self._read_batch)
+        return _OneThread(_each(self._read_batch))
 
 
 async def _awaited(result: Awaitable[object]) -> object:

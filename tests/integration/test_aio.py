@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
@@ -755,3 +757,47 @@ def test_an_error_in_the_block_leaves_the_client(config: PravegaConfig, run: Cal
         assert not seen[0]._portal.crossing.thread.alive
 
     run(main)
+
+
+NEVER_LEFT = """
+import asyncio, sys
+from pravega_wire import aio
+
+kept = []
+
+async def main():
+    client = await aio.open_client(sys.argv[1], scope=sys.argv[2])
+    kept.append(client)
+    await client.create_stream("s", 1)
+    writer = await client.event_writer("s")
+    await (await writer.write_event(b"1"))
+    await client.create_reader_group("g", ["s"])
+    group = await client.reader_group("g")
+    reader = await group.reader("one").__aenter__()
+    kept.append(iter_of(reader))
+    assert (await anext(kept[-1])).value == b"1"
+    kept.append(group.segment_counts())
+    assert await anext(kept[-1]) == 1
+    kept.append(client.follow_events("s").batches())
+    assert list(await anext(kept[-1])) == [b"1"]
+    kept.append(asyncio.create_task(anext(kept[-1])))
+    await asyncio.sleep(0)
+
+def iter_of(reader):
+    return reader.__aiter__()
+
+asyncio.run(main(), debug=True)
+print("ended")
+"""
+
+
+def test_a_client_that_is_never_left_ends_without_a_word_of_asyncio(config: PravegaConfig) -> None:
+    uri, scope = str(config.controller_uri), str(config.default_scope)
+    done = subprocess.run(
+        [sys.executable, "-c", NEVER_LEFT, uri, scope],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ended\n", "")

@@ -925,6 +925,30 @@ def test_ctrl_c(config: PravegaConfig, what: str) -> None:
     assert took < 5
 
 
+@pytest.mark.parametrize("what", ["a reader of a group", "a follower", "batches of a reader"])
+def test_an_iterator_of_a_reader_is_for_one_thread(config: PravegaConfig, what: str) -> None:
+    with open_client(config) as client:
+        client.create_stream("s", 1)
+        client.create_reader_group("g", ["s"])
+        with (
+            client.reader_group("g") as group,
+            group.reader("one") as reader,
+            client.follow_events("s") as events,
+        ):
+            each: Iterator[Any] = {
+                "a reader of a group": lambda: iter(reader),
+                "a follower": lambda: iter(events),
+                "batches of a reader": reader.batches,
+            }[what]()
+            both = [in_a_thread(lambda: next(each)) for _ in range(2)]
+            done, waiting = wait(both, 60, FIRST_COMPLETED)
+            assert [type(each.exception()) for each in done] == [ConcurrentUseError]
+            with client.event_writer("s") as writer:
+                writer.write_event(b"1")
+            for found in waiting:
+                assert found.result(60) is not None
+
+
 def test_an_iterator_is_for_one_thread(paused: tuple[PravegaClient, FaultProxy]) -> None:
     client, proxy = paused
     with client.event_writer("s") as writer:
