@@ -285,6 +285,53 @@ class AnyCall(Protocol):
         """End the call with an error."""
 
 
+class _Outcome(Future[R]):
+    """A future whose waiting thread may be interrupted at any moment by an exception from a signal handler.
+
+    In :meth:`Future.result` such an exception may leave the future's lock taken, and the portal's thread
+    would wait for it for ever. Here a thread waits for a queue, which is made in C, and takes no lock.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._news: SimpleQueue[None] = SimpleQueue()
+        self._over = False
+        self._error: BaseException | None = None
+        self._value: R
+
+    def set_result(self, result: R) -> None:
+        """See :class:`Future`; in the portal's thread."""
+        self._value = result
+        super().set_result(result)
+        self._over = True
+        self._news.put(None)
+
+    def set_exception(self, exception: BaseException | None) -> None:
+        """See :class:`Future`; in the portal's thread."""
+        self._error = exception
+        super().set_exception(exception)
+        self._over = True
+        self._news.put(None)
+
+    def wait(self, patience: float = math.inf) -> R:
+        """Wait for the result, in a way that notices signals.
+
+        :raises ClosedError: there is no result after ``patience`` seconds.
+        """
+        until = time.monotonic() + patience
+        while not self._over:
+            left = until - time.monotonic()
+            if left <= 0:
+                raise ClosedError("interrupted, and not finished in time")
+            with suppress(Empty):
+                self._news.get(timeout=min(_POLL_SECONDS, left))
+        # For another thread that waits.
+        self._news.put(None)
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+
 class Held(Generic[R]):
     """A context manager that is entered in a task of the portal, until :meth:`leave`.
 
@@ -299,8 +346,8 @@ class Held(Generic[R]):
     def __init__(self, portal: Portal, manager: AbstractAsyncContextManager[R]) -> None:
         self._portal = portal
         self._manager = manager
-        self.entered: Future[R] = Future()
-        self.left: Future[None] = Future()
+        self.entered: _Outcome[R] = _Outcome()
+        self.left: _Outcome[None] = _Outcome()
         self.begun = False
         self._leave = trio.Event()
         self._failed = False
@@ -336,7 +383,7 @@ class Held(Generic[R]):
 
     def wait_entered(self) -> None:
         """Wait until it is entered."""
-        self.value = _patiently(self.entered)
+        self.value = self.entered.wait()
 
     def leave(self, *, failed: bool = False) -> None:
         """Leave it, and wait until it is left.
@@ -347,7 +394,7 @@ class Held(Generic[R]):
             return
         self.begin_leaving(failed=failed)
         try:
-            _patiently(self.left)
+            self.left.wait()
         except KeyboardInterrupt:
             self.give_up()
             raise
@@ -382,27 +429,9 @@ class Held(Generic[R]):
         try:
             self._portal.check()
             self.cancel()
-            _patiently(self.left, patience)
+            self.left.wait(patience)
         except PravegaError:
             pass
-
-
-def _patiently(future: Future[R], patience: float = math.inf) -> R:
-    """Wait for a future's result in a way that notices signals.
-
-    :raises ClosedError: there is no result after ``patience`` seconds.
-    """
-    until = time.monotonic() + patience
-    while True:
-        left = until - time.monotonic()
-        try:
-            return future.result(min(_POLL_SECONDS, max(0.0, left)))
-        except TimeoutError:
-            if future.done():
-                # The future's own TimeoutError, or a result that has just arrived.
-                return future.result()
-            if left <= 0:
-                raise ClosedError("interrupted, and not finished in time") from None
 
 
 class Portal:
@@ -415,7 +444,7 @@ class Portal:
     def __init__(self, name: str, *, launch: bool = True) -> None:
         self.name = name
         self._pid = os.getpid()
-        self._started: Future[None] = Future()
+        self._started: _Outcome[None] = _Outcome()
         self._token: trio.lowlevel.TrioToken | None = None
         self._abandoned = False
         self._nursery: trio.Nursery | None = None
@@ -431,7 +460,7 @@ class Portal:
     def launch(self) -> None:
         """Start the thread. If this is interrupted, :meth:`close` and :meth:`abandon` end what has begun."""
         self._thread.start()
-        self._started.result()
+        self._started.wait()
 
     def _run(self) -> None:
         try:
