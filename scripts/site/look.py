@@ -106,6 +106,8 @@ class Browser:
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log"):
             self.call(f"{domain}.enable")
+        # Each page is a first visit: the theme keeps the scheme of the page before.
+        self.call("Page.addScriptToEvaluateOnNewDocument", source="try { localStorage.clear() } catch {}")
 
     def call(self, method: str, **parameters: object) -> dict[str, Any]:
         """Call a method of the protocol; what it returned."""
@@ -225,9 +227,6 @@ def take(browser: Browser, root: str, folder: Path, pages: list[str]) -> None:
         name = page.strip("/").replace("/", "-") or "home"
         for kind, size, dark in (("wide", WIDE, False), ("phone", PHONE, False), ("dark", WIDE, True)):
             browser.resize(size, dark)
-            browser.call(
-                "Storage.clearDataForOrigin", origin=root, storageTypes="local_storage"
-            )  # the scheme
             browser.open(root + page)
             browser.picture(folder / f"{name}-{kind}.png", whole=True)
 

@@ -19,7 +19,7 @@
     const room = document.querySelector("article").clientWidth;
     const narrow = room < 500;
     const between = narrow ? 6 : 40;
-    const width = Math.min(200, Math.floor((room - 24 - (actors - 1) * between) / actors));
+    const width = Math.min(narrow ? 200 : 300, Math.floor((room - 24 - (actors - 1) * between) / actors));
     const size = narrow && actors > 3 ? 13 : narrow ? 14 : 15;
     const settings = {
       wrap: true, wrapPadding: narrow ? 2 : 12, width, actorMargin: between, diagramMarginX: 4, diagramMarginY: 12,
