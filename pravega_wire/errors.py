@@ -72,6 +72,7 @@ __all__ = [
     "MixedPrimaryKeysError",
     "NoSuchSegmentError",
     "NotFoundError",
+    "OlderCheckpointError",
     "OperationUnsupportedError",
     "PermissionDeniedError",
     "PravegaError",
@@ -609,6 +610,20 @@ class TransactionUnknownError(TransactionError):
 
 class FencedError(PravegaError):
     """Another process has taken over this work, so this one must stop; none of its work became visible."""
+
+
+class OlderCheckpointError(PravegaError):
+    """A streaming query asks for a batch that is not the one its sink has written under that number.
+
+    Its checkpoint is older than what was written, or a copy that has gone another way: the rows would be lost
+    if the batch were skipped, and perhaps stored twice if it were written. Nothing was written.
+
+    :ivar batch: Spark's number of the batch.
+    """
+
+    def __init__(self, message: str, *, batch: int, **names: Unpack[Names]) -> None:
+        super().__init__(message, **names)
+        self.batch = batch
 
 
 class IngestError(PravegaError):

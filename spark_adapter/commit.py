@@ -37,6 +37,7 @@ from pravega_wire.errors import (
     InvalidStreamCutError,
     NoSuchSegmentError,
     NotFoundError,
+    OlderCheckpointError,
     PravegaError,
     TransactionAbortedError,
     TransactionError,
@@ -44,20 +45,21 @@ from pravega_wire.errors import (
 )
 from pravega_wire.naming import number_of
 from spark_adapter.contents import Contents, by_number, join_contents
+from spark_adapter.identity import Identity, PlannedBatch, WrittenRows, difference
 from spark_adapter.journal import Journal
 from spark_adapter.ledger import (
-    CHECKSUM_MODULUS,
     AlreadyDone,
+    CompareRows,
+    Decision,
     Done,
     NeverHeardOf,
+    Older,
     Prepared,
     Preparing,
     Resume,
-    SinkState,
     TxnOutcome,
     WriteBatch,
     decide,
-    event_checksum,
     is_unnamed,
     writer_of,
 )
@@ -66,6 +68,7 @@ from spark_adapter.together import at_once
 __all__ = ["STEPS", "AttemptResult", "BatchCommitter", "BatchReport", "Client", "Transaction"]
 
 IfForgotten: TypeAlias = Literal["raise", "committed", "aborted"]
+OnOlderCheckpoint: TypeAlias = Literal["raise", "continue_at"]
 
 log = logging.getLogger(__name__)
 
@@ -131,8 +134,6 @@ class Client(Protocol):
 
     def segment_ranges(self, stream: Any, /, start: Any = ..., end: Any = ...) -> Sequence[Any]: ...
 
-    def read_range(self, segment_range: Any, /) -> Iterable[Iterable[bytes]]: ...
-
     def range_crc32(self, segment_range: Any, /) -> int: ...
 
 
@@ -147,6 +148,7 @@ class AttemptResult:
     :ivar contents: the bytes staged for each segment of the transaction.
     :ivar timestamp: largest event time in ms, or None.
     :ivar dropped: number of events that are not known to be stored (best effort only).
+    :ivar checksum: :func:`~spark_adapter.identity.checksum_of` the events, if it was asked for.
     """
 
     partition: int
@@ -156,6 +158,14 @@ class AttemptResult:
     contents: Contents = field(default_factory=dict)
     timestamp: int | None = None
     dropped: int = 0
+    checksum: int | None = None
+
+
+def rows_of(results: Iterable[AttemptResult]) -> WrittenRows:
+    """Return what the attempts of all partitions have found, each with a checksum."""
+    return sum(
+        (WrittenRows(each.rows, each.nbytes, each.checksum or 0) for each in results), start=WrittenRows()
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +215,11 @@ class BatchCommitter:
         person.
     :param new_ledger: whether to accept a batch above 0 although the ledger has no record of the query's
         batches for this stream.
+    :param named: whether a person has named the batch, as for a job: then it is skipped if it is DONE,
+        whatever its rows are.
+    :param planned: returns the checkpoint's entry of a batch, or None if it cannot be read.
+    :param on_older_checkpoint: what to do if the ledger has another batch under the number: ``raise``
+        (default), or ``continue_at``, which writes the batch after those of the ledger.
     :param began: time when this write was planned, in ms since 1970; default: the time when it claims its
         batch.
     :param hook: called with the name of each step, for tests and for progress.
@@ -222,6 +237,9 @@ class BatchCommitter:
         wait_visible: bool = True,
         if_forgotten: IfForgotten = "raise",
         new_ledger: bool = False,
+        named: bool = False,
+        planned: Callable[[int], PlannedBatch | None] = lambda batch: None,
+        on_older_checkpoint: OnOlderCheckpoint = "raise",
         began: int | None = None,
         hook: Callable[[str], None] | None = None,
     ) -> None:
@@ -241,6 +259,12 @@ class BatchCommitter:
         self._wait_visible = wait_visible
         self._if_forgotten = if_forgotten
         self._new_ledger = new_ledger
+        self._named = named
+        self._planned = planned
+        self._on_older = on_older_checkpoint
+        # The identity of the batch that is being written; None if its rows are to be compared.
+        self._identity: Identity | None = None
+        self._in_line = False
         self._began = began
         self._hook = hook
         # The journal's owner as this driver last set it: a difference means that another driver has changed
@@ -255,19 +279,33 @@ class BatchCommitter:
         return self._session
 
     @property
+    def identity(self) -> Identity | None:
+        """What identifies the batch that is being written; None if only its rows do."""
+        return self._identity
+
+    @property
     def revision(self) -> Any:
         """The revision up to which the ledger was last read. While tasks run, their claim was open there."""
         return self._journal.revision
 
-    def run(self, batch: int, write: Callable[[UUID], Sequence[AttemptResult]]) -> BatchReport:
+    def run(
+        self,
+        batch: int,
+        write: Callable[[UUID], Sequence[AttemptResult]],
+        count: Callable[[], Sequence[AttemptResult]] = lambda: (),
+    ) -> BatchReport:
         """Make the batch visible exactly once, regardless of what happened to earlier runs of it.
 
         :param batch: the engine's number of the batch, from 0.
         :param write: runs the tasks for the given transaction id, and returns the result of exactly one
             attempt of each partition. It is called at most once, and not at all if the batch is already
             prepared or done. Attempts first register their staging ids in the ledger.
+        :param count: runs the tasks without writing; their results have a checksum. It is called if the batch
+            may be DONE, and the checkpoint's entry of it cannot be read.
         :returns: the result.
         :raises FencedError: another driver is working on this query and stream.
+        :raises OlderCheckpointError: the ledger has another batch under this number (unless
+            ``on_older_checkpoint``); nothing was written.
         :raises InvalidArgumentError: the batch is above 0 and the ledger has no record of the query's batches
             for this stream (unless ``new_ledger``); nothing was written.
         :raises TransactionUnknownError: the batch was prepared, the server has no record of its transaction,
@@ -281,25 +319,87 @@ class BatchCommitter:
             raise self._fenced()
         if self._owned is not None:
             self._owned = self._journal.owner
-        decision = self._decide(self._journal.sink_state, batch)
-        if isinstance(decision, AlreadyDone):
-            self._is_done(batch, decision.last_done)
-            return BatchReport(batch, "skipped", seconds=time.monotonic() - started)
-        if isinstance(decision, Resume) and self._resume(decision.prepared):
-            prepared, nbytes = decision.prepared, 0
-            outcome: Literal["written", "recovered"] = "recovered"
-        else:
-            prepared, nbytes = self._write(batch, write)
-            outcome = "written"
+        self._identity = self._planned(batch)
+        if not self._in_line:
+            self._check_line(batch)
+            self._in_line = True
+        recovered: Prepared | None = None
+        generation = self._journal.sink_state.generation
+        compared: Identity | None = None
+        while True:
+            decision = self._decide(batch, self._identity or compared)
+            if isinstance(decision, AlreadyDone):
+                seconds = time.monotonic() - started
+                if recovered is not None:
+                    return BatchReport(batch, "recovered", recovered.rows, 0, recovered.txn, seconds)
+                self._is_done()
+                return BatchReport(batch, "skipped", seconds=seconds)
+            if isinstance(decision, CompareRows):
+                compared = rows_of(count())
+            elif isinstance(decision, Resume):
+                if not self._resume(decision.prepared):
+                    break
+                recovered = decision.prepared
+            elif isinstance(decision, Older):
+                generation = self._next_generation(batch, decision)
+                break
+            else:
+                break
+        prepared, nbytes = self._write(batch, generation, write)
         self._housekeep("the ledger is not compacted", self._journal.compact)
         seconds = time.monotonic() - started
-        return BatchReport(batch, outcome, prepared.rows, nbytes, prepared.txn, seconds)
+        return BatchReport(batch, "written", prepared.rows, nbytes, prepared.txn, seconds)
 
-    def _is_done(self, batch: int, last_done: int) -> None:
-        if last_done > batch:
-            log.warning(
-                "%s: batch %d was requested, but batch %d is already done", self._key, batch, last_done
-            )
+    def _next_generation(self, batch: int, older: Older) -> int:
+        """Return the generation for a batch that is not the one in the ledger, if a person allows it.
+
+        :raises OlderCheckpointError: nobody has allowed it.
+        """
+        if self._on_older == "raise":
+            raise self._older(batch, older.why)
+        state = self._journal.sink_state
+        if state.claim is not None and state.claim.prepared is not None:
+            # It must have ended: otherwise its rows could become visible after they were given up.
+            self._resume(state.claim.prepared)
+        generation = self._journal.sink_state.generation + 1
+        log.warning(
+            "%s: batch %d is written after those of a newer checkpoint, as configured: %s",
+            self._key, batch, older.why,
+        )  # fmt: skip
+        return generation
+
+    def _older(self, batch: int, why: str) -> OlderCheckpointError:
+        return OlderCheckpointError(
+            f"the query's checkpoint is older than what was written for {self._key} (ledger "
+            f"{self._journal.name}), so batch {batch} was not written: {why}. Restore the checkpoint with "
+            "which the query ran last. If it is lost, set on_older_checkpoint to 'continue_at': this batch "
+            "and the next ones are then written after those that exist, and rows that are in both are "
+            "stored twice. See docs/spark-checkpoints.md",
+            batch=batch,
+        )
+
+    def _check_line(self, batch: int) -> None:
+        """Check, in the first batch of a run, that the last batch written is one of this checkpoint.
+
+        :raises OlderCheckpointError: under its number, the checkpoint has another batch: it is a copy, or was
+            restored, and both have gone on since.
+        """
+        state = self._journal.sink_state
+        last = state.last_of_generation
+        if last is None or last >= batch:
+            return
+        planned = self._planned(last)
+        if planned is None or not isinstance(state.last_identity, PlannedBatch):
+            return
+        why = difference(state.last_identity, planned)
+        if why is None:
+            return
+        why = f"the checkpoint has another batch {last} than the one that was written: {why}"
+        if self._on_older == "raise":
+            raise self._older(batch, why)
+        log.warning("%s: batch %d is written all the same, as configured: %s", self._key, batch, why)
+
+    def _is_done(self) -> None:
         self._housekeep("not all of its leftovers are deleted", self._tidy)
 
     def _housekeep(self, failed: str, work: Callable[[], bool]) -> bool:
@@ -310,12 +410,16 @@ class BatchCommitter:
             log.warning("%s: the batch is visible, but %s yet: %s", self._key, failed, error)
             return False
 
-    def _decide(self, state: SinkState, batch: int) -> AlreadyDone | Resume | WriteBatch:
+    def _decide(
+        self, batch: int, identity: Identity | None
+    ) -> AlreadyDone | CompareRows | Older | Resume | WriteBatch:
         """Return what to do with a batch; raises if the ledger should know of earlier ones."""
-        decision = decide(
-            state,
+        decision: Decision = decide(
+            self._journal.sink_state,
             batch,
             self._checkpoint,
+            identity=identity,
+            named=self._named,
             new_ledger=self._new_ledger,
             of=f"{self._key} (ledger {self._journal.name})",
         )
@@ -381,10 +485,7 @@ class BatchCommitter:
             came = [part for part in ranges if part.length]
             if not came:
                 return TxnOutcome.REWRITE
-            if prepared.contents is None:
-                found = self._compare_events(prepared, came)
-            else:
-                found = self._compare_bytes(prepared.contents, came)
+            found = self._compare_bytes(prepared.contents, came)
         except _UNREADABLE as error:
             return self._undecided(prepared, f"the data written since cannot be read ({error})", error)
         return TxnOutcome.WAIT if found is None else self._undecided(prepared, found)
@@ -408,18 +509,6 @@ class BatchCommitter:
                 )
         return None
 
-    def _compare_events(self, prepared: Prepared, came: Sequence[Any]) -> str | None:
-        """Do the same for a record of an older version, which has a sum over the events."""
-        rows = checksum = 0
-        for part in came:
-            for events in self._client.read_range(part):
-                payloads = list(events)
-                rows += len(payloads)
-                checksum = (checksum + event_checksum(payloads)) % CHECKSUM_MODULUS
-        if (rows, checksum) == (prepared.rows, prepared.checksum):
-            return None
-        return f"the {rows} events written since are not the {prepared.rows} of the batch"
-
     def _undecided(self, prepared: Prepared, found: str, cause: PravegaError | None = None) -> TxnOutcome:
         if self._if_forgotten != "raise":
             log.warning(
@@ -436,12 +525,14 @@ class BatchCommitter:
 
     # --- writing --------------------------------------------------------------------------------
 
-    def _write(self, batch: int, write: Callable[[UUID], Sequence[AttemptResult]]) -> tuple[Prepared, int]:
+    def _write(
+        self, batch: int, generation: int, write: Callable[[UUID], Sequence[AttemptResult]]
+    ) -> tuple[Prepared, int]:
         txn = self._client.begin_transaction(self._stream, lease_ms=self._lease_ms)
 
         def claim_and_write() -> Sequence[AttemptResult]:
             self._reach("begin")
-            self._append(self._claiming(batch, txn.txn_id))
+            self._append(self._claiming(batch, generation, txn.txn_id))
             self._reach("claimed")
             # Only now: a fenced driver cannot commit a transaction that is aborted here.
             self._tidy()
@@ -450,9 +541,15 @@ class BatchCommitter:
 
         return self._write_in(txn, batch, claim_and_write)
 
-    def _claiming(self, batch: int, txn: UUID) -> Preparing:
-        began = time.time_ns() // 1_000_000 if self._began is None else self._began
-        return Preparing(**self._common, batch=batch, txn=txn, checkpoint=self._checkpoint, began=began)
+    def _claiming(self, batch: int, generation: int, txn: UUID) -> Preparing:
+        return Preparing(
+            **self._common,
+            batch=batch,
+            txn=txn,
+            checkpoint=self._checkpoint,
+            began=time.time_ns() // 1_000_000 if self._began is None else self._began,
+            generation=generation,
+        )
 
     def _write_in(
         self, txn: Transaction, batch: int, write: Callable[[], Sequence[AttemptResult]]
@@ -490,6 +587,7 @@ class BatchCommitter:
                 cut=cut.to_text(),
                 winners=winners,
                 timestamp=max(times, default=None),
+                identity=None if self._named else self._identity or rows_of(results),
             )
             self._append(prepared)
         except Exception as error:

@@ -25,17 +25,20 @@ from uuid import UUID
 from pravega_wire.errors import (
     FencedError,
     NotFoundError,
+    OlderCheckpointError,
     PravegaError,
     TransactionAbortedError,
     TransactionError,
 )
 from spark_adapter import commit
-from spark_adapter.commit import AttemptResult, BatchCommitter, BatchReport, Transaction
+from spark_adapter.commit import AttemptResult, BatchCommitter, BatchReport, Transaction, rows_of
 from spark_adapter.journal import Journal
 from spark_adapter.ledger import (
     AlreadyDone,
     Claim,
+    CompareRows,
     Forget,
+    Older,
     Resume,
     SinkKey,
     SinkState,
@@ -63,12 +66,13 @@ class Client(commit.Client, Protocol):
 class Attempted:
     """The outcome of one task attempt.
 
-    :ivar outcome: ``written``, ``empty`` (there were no rows) or ``skipped`` (the batch is already visible).
+    :ivar outcome: ``written``, ``empty`` (there were no rows), ``skipped`` (the batch is already visible) or
+        ``counted`` (it may be: the driver compares what was counted with what the ledger has).
     :ivar result: the report of the written data, or None.
     :ivar txn: id of the transaction that the data was staged for; only with ``exactly_once``.
     """
 
-    outcome: Literal["written", "empty", "skipped"]
+    outcome: Literal["written", "empty", "skipped", "counted"]
     result: AttemptResult | None = None
     txn: UUID | None = None
 
@@ -158,7 +162,7 @@ class ElectedCommitter(BatchCommitter):
 
     # --- in a task attempt ----------------------------------------------------------------------
 
-    def claim(self, batch: int, patience: float = 0) -> UUID | None:
+    def claim(self, batch: int, patience: float = 0) -> UUID | Literal["skip", "count"]:
         """Return the id of the transaction for the batch's staged data; hold it while writing (:meth:`hold`).
 
         The first attempt of a run that calls this begins the transaction, and removes the leftovers of void
@@ -166,34 +170,40 @@ class ElectedCommitter(BatchCommitter):
 
         :param batch: number of the batch.
         :param patience: seconds to wait for another attempt's claim before this attempt makes its own.
-        :returns: the id; None if the batch is visible, or was PREPARED by an earlier run and has been
-            finished here.
+        :returns: the id; ``skip`` if the batch is visible, or was PREPARED by an earlier run and has been
+            finished here; ``count`` if its number is, and only the rows can show whether it is the same.
         :raises FencedError: another driver has taken over from this attempt's driver.
+        :raises OlderCheckpointError: see :meth:`BatchCommitter.run`.
         :raises InvalidArgumentError: the ledger has no record of the sink; see :meth:`BatchCommitter.run`.
         :raises TransactionUnknownError: see :meth:`BatchCommitter.run`.
         """
         own: Transaction | None = None
         until = time.monotonic() + patience
+        self._identity = self._planned(batch)
         try:
             while True:
                 self._journal.refresh()
                 state = self._journal.sink_state
                 self._require_not_overtaken(state)
-                decision = self._decide(state, batch)
+                decision = self._decide(batch, self._identity)
                 if isinstance(decision, AlreadyDone):
-                    return None
-                held = state.claim
+                    return "skip"
+                if isinstance(decision, CompareRows):
+                    return "count"
+                held, generation = state.claim, state.generation
                 if isinstance(decision, Resume):
                     if self._resume(decision.prepared):
-                        return None
+                        continue
                     # Its transaction is lost, and with it the claim of the driver that prepared it.
+                elif isinstance(decision, Older):
+                    generation = self._next_generation(batch, decision)
                 elif held is not None and held.session == self._session and held.batch == batch:
                     if own is None or held.txn != own.txn_id:
                         return held.txn
                     # The offer below was accepted, but its reply was lost.
                     elected, own = own, None
                     return self._elected(elected)
-                self._require_newest(held)
+                self._require_newest(self._journal.sink_state.claim)
                 if own is None:
                     if self._journal.wait_for_news(until - time.monotonic()):
                         continue
@@ -201,7 +211,7 @@ class ElectedCommitter(BatchCommitter):
                     self._reach("begin")
                 offered, own = own, None
                 try:
-                    taken = self._journal.offer(self._claiming(batch, offered.txn_id))
+                    taken = self._journal.offer(self._claiming(batch, generation, offered.txn_id))
                 except BaseException:
                     # The claim may be in the ledger: then the next attempt continues with its transaction.
                     offered.close()
@@ -295,17 +305,20 @@ class ElectedCommitter(BatchCommitter):
         :raises TransactionError: the attempts have written for different transactions.
         """
         attempts = list(attempts)
+        self._identity = self._planned(batch)
         wrote = {each.txn for each in attempts if each.txn is not None}
-        skipped = any(each.outcome == "skipped" for each in attempts)
+        skipped = any(each.outcome in ("skipped", "counted") for each in attempts)
         if len(wrote) > 1 or (wrote and skipped):
             raise TransactionError(
                 f"{self._key}: another driver claimed batch {batch} while its tasks ran: some tasks have "
                 f"written for {' and '.join(sorted(map(str, wrote)))}, others found another transaction. "
                 "Run it again"
             )
+        results = [each.result for each in attempts if each.result is not None]
         if wrote:
-            results = [each.result for each in attempts if each.result is not None]
             return self.complete(batch, wrote.pop(), results)
+        if any(each.outcome == "counted" for each in attempts):
+            return self.compare(batch, results)
         return self.finish(batch) if skipped else self.note_empty(batch)
 
     def complete(self, batch: int, txn_id: UUID, results: Sequence[AttemptResult]) -> BatchReport:
@@ -315,6 +328,7 @@ class ElectedCommitter(BatchCommitter):
         :param txn_id: id of the transaction that the data was staged for.
         :param results: the results of one attempt for each partition.
         :raises FencedError: another driver has taken over since.
+        :raises OlderCheckpointError: the batch before is another one than the checkpoint's.
         :raises TransactionError: the transaction was lost; nothing is visible, so run the batch again.
         """
         started = time.monotonic()
@@ -326,6 +340,8 @@ class ElectedCommitter(BatchCommitter):
             if state.last_txn != txn_id:
                 raise self._fenced()
             return BatchReport(batch, "skipped", txn=txn_id, seconds=time.monotonic() - started)
+        if state.last_session != self._session:
+            self._check_line(batch)
         self._owned = self._journal.owner
         if held.prepared is not None:
             if not self._resume(held.prepared):
@@ -350,13 +366,39 @@ class ElectedCommitter(BatchCommitter):
         :raises TransactionError: the batch is not DONE after all.
         """
         self._journal.refresh()
-        last = self._journal.sink_state.last_done
+        last = self._journal.sink_state.last_of_generation
         if last is None or last < batch:
             raise TransactionError(
                 f"{self._key}: no task wrote batch {batch}, but it is not DONE either; run it again"
             )
-        self._is_done(batch, last)
+        self._is_done()
         return BatchReport(batch, "skipped")
+
+    def compare(self, batch: int, results: Sequence[AttemptResult]) -> BatchReport:
+        """Finish a batch of which every attempt has counted the rows.
+
+        :param batch: number of the batch.
+        :param results: the results of one attempt for each partition.
+        :raises OlderCheckpointError: these rows are not those that were written. With ``continue_at`` the
+            next run writes them.
+        :raises TransactionError: the batch is not DONE after all.
+        """
+        self._journal.refresh()
+        decision = self._decide(batch, rows_of(results))
+        if isinstance(decision, Older):
+            generation = self._next_generation(batch, decision)
+            # The tasks have written nothing. The next run finds this claim, and takes the batch from it.
+            txn = self._client.begin_transaction(self._stream, lease_ms=self._lease_ms)
+            try:
+                self._append(self._claiming(batch, generation, txn.txn_id))
+            finally:
+                self._give_up(txn)
+            raise OlderCheckpointError(
+                f"{self._key}: batch {batch} was not written yet, because its tasks could not know that it "
+                f"is another one than the ledger's ({decision.why}): start the query again",
+                batch=batch,
+            )
+        return self.finish(batch)
 
     def note_empty(self, batch: int) -> BatchReport:
         """Finish a batch without rows; the first one creates the sink's records in the ledger.
@@ -365,16 +407,19 @@ class ElectedCommitter(BatchCommitter):
 
         :param batch: number of the batch.
         :raises FencedError: another driver has taken over.
-        :raises InvalidArgumentError: as for :meth:`BatchCommitter.run`.
+        :raises InvalidArgumentError, OlderCheckpointError: as for :meth:`BatchCommitter.run`.
         """
         self._journal.refresh()
         state = self._journal.sink_state
         self._require_not_overtaken(state)
-        if state.last_done is not None and batch <= state.last_done:
-            return self.finish(batch)
-        self._require_newest(state.claim)
-        if state.claim is not None or (state.is_blank and not is_unnamed(self._key.query)):
+        last = state.last_of_generation
+        known = last is not None and batch <= last
+        if not known:
+            self._require_newest(state.claim)
+        if known or state.claim is not None or (state.is_blank and not is_unnamed(self._key.query)):
             return self.run(batch, lambda txn: ())
+        if state.last_session != self._session:
+            self._check_line(batch)
         return BatchReport(batch, "written")
 
     def withdraw(self, txn_id: UUID) -> bool:

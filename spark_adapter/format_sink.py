@@ -34,6 +34,7 @@ from spark_adapter.clients import HeldClient, client_for
 from spark_adapter.commit import AttemptResult, BatchReport
 from spark_adapter.creating import ensure_stream
 from spark_adapter.election import Attempted, ElectedCommitter, sweep
+from spark_adapter.identity import PlannedBatch, local_entry, newest_entry
 from spark_adapter.journal import Journal, open_ledger
 from spark_adapter.ledger import SinkKey, job_query, unnamed_query
 from spark_adapter.tasks import PartitionWriter, decode_result
@@ -96,9 +97,13 @@ def stream_sink(options: dict[str, str], schema: StructType, overwrite: bool) ->
     if overwrite:
         raise InvalidArgumentError(_NO_OVERWRITE.format(append='outputMode("append")'))
     parsed = WriteOptions.parse(options, "writeStream")
-    plan = _Plan.of(parsed, schema)
-    given = {name.lower() for name, value in options.items() if value}
-    found_again = parsed.query is not None or given & {"checkpointlocation", "queryname"}
+    given = {name.lower(): value for name, value in options.items() if value}
+    # Spark stores the entry of a batch before it plans the batch.
+    checkpoint = given.get("checkpointlocation")
+    newest = newest_entry(checkpoint)
+    planned = None if newest is None else local_entry(checkpoint, newest)
+    plan = replace(_Plan.of(parsed, schema), checkpoint=checkpoint, newest=newest, planned=planned)
+    found_again = parsed.query is not None or given.keys() & {"checkpointlocation", "queryname"}
     if parsed.semantic == "exactly_once" and not found_again:
         # With spark.sql.streaming.checkpointLocation alone, such a query gets a new checkpoint at each start.
         raise InvalidArgumentError(
@@ -123,6 +128,8 @@ class Place:
     :ivar session: id of the query's run, or of the job.
     :ivar began: time when the plan whose tasks write the batch was made, in ms since 1970. The plan that
         commits may be another one.
+    :ivar planned: the checkpoint's entry of the batch; None if it cannot be read.
+    :ivar checkpoint_location: location of the checkpoint, or None.
     """
 
     query: str
@@ -130,6 +137,17 @@ class Place:
     batch: int
     session: UUID
     began: int | None = None
+    planned: PlannedBatch | None = None
+    checkpoint_location: str | None = None
+
+    @property
+    def streaming(self) -> bool:
+        """Whether the batch belongs to a streaming query, and not to a job."""
+        return self.checkpoint is not None
+
+    def entry(self, batch: int) -> PlannedBatch | None:
+        """Return the checkpoint's entry of a batch, or None if it cannot be read here."""
+        return self.planned if batch == self.batch else local_entry(self.checkpoint_location, batch)
 
 
 @dataclass(frozen=True)
@@ -149,12 +167,18 @@ class _Plan:
     :ivar hook: called with each step of ``exactly_once`` in the process that executes it, for tests that
         crash there.
     :ivar began: time when the write was planned, in ms since 1970 by the driver's clock.
+    :ivar checkpoint: location of the streaming query's checkpoint, or None.
+    :ivar newest: number of the newest entry in it when the write was planned; None if it cannot be read.
+    :ivar planned: that entry.
     """
 
     options: WriteOptions
     session: UUID = field(default_factory=uuid4)
     hook: Callable[[str], None] | None = None
     began: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
+    checkpoint: str | None = None
+    newest: int | None = None
+    planned: PlannedBatch | None = None
 
     @classmethod
     def of(cls, options: WriteOptions, schema: StructType) -> _Plan:
@@ -171,6 +195,7 @@ class _Plan:
         known: dict[str, Any] = {}
         if place is not None:
             known = {"query": place.query, "batch": place.batch, "session": place.session, "txn": txn}
+            known |= {"checksummed": place.streaming and place.planned is None, "counting": txn is None}
         return PartitionWriter(
             config=options.config,
             stream=options.stream,
@@ -197,6 +222,9 @@ class _Plan:
             wait_visible=options.read_after_write,
             if_forgotten=options.if_forgotten,
             new_ledger=options.new_ledger,
+            named=not place.streaming,
+            planned=place.entry,
+            on_older_checkpoint=options.on_older_checkpoint,
             began=place.began,
             hook=self.hook,
         )
@@ -248,8 +276,10 @@ class _Plan:
         with _journal(self.options, place) as journal:
             committer = self.committer(place, journal)
             txn = committer.claim(place.batch, _patience(partition))
-        if txn is None:
+        if txn == "skip":
             return Attempt(Attempted("skipped"), place)
+        if txn == "count":
+            return Attempt(Attempted("counted", _only_result(self.writer(place).write_arrow(rows))), place)
 
         def require_claim() -> None:
             with _journal(self.options, place) as journal:
@@ -509,7 +539,15 @@ class StreamSink(DataSourceStreamArrowWriter or object):  # type: ignore[misc]  
             )
         # Spark itself rejects a query with this format that has no permanent checkpoint.
         plan = self._plan
-        return Place(query, checkpoint, int(batch), _run_of(task) or plan.session, plan.began)
+        return Place(
+            query,
+            checkpoint,
+            int(batch),
+            _run_of(task) or plan.session,
+            plan.began,
+            plan.planned if int(batch) == plan.newest else None,
+            plan.checkpoint,
+        )
 
 
 def _run_of(task: TaskContext) -> UUID | None:

@@ -3,7 +3,7 @@
 Nothing here does I/O. A ledger is a revisioned stream. Each record is one event: a JSON object in UTF-8 with
 sorted keys:
 
-``{"v": 3, "phase": ..., "id": ..., "query": ..., "stream": ..., "sink": ..., "batch": ..., "txn": ...,
+``{"v": 1, "phase": ..., "id": ..., "query": ..., "stream": ..., "sink": ..., "batch": ..., "txn": ...,
 "session": ...}``
 
 ``query``, ``stream`` (``scope/stream``, the stream that the batch is written to) and ``sink`` (a name, or "")
@@ -15,12 +15,14 @@ phase       meaning, and its further fields
 PREPARING   a driver (``session``) claims ``batch`` for its key with the open transaction ``txn``;
             every earlier claim of the key that is not DONE is void from here on. ``checkpoint``:
             the engine's own id of the query, or null. ``began``: time when the driver planned the write,
-            in ms since 1970 by its own clock, if known. Task attempts may claim for their driver
+            in ms since 1970 by its own clock, if known. Task attempts may claim for their driver.
+            ``generation``: left out if 0, see :class:`Older`
 STAGING     a task attempt is about to create staging segments named by ``staging``
 PREPARED    ``txn`` contains the whole batch and may be committed: the point of no return. ``rows``,
             ``contents`` (the data in each segment of ``txn``, as ``[segment id, bytes, crc32]``),
             ``cut`` (the tail of the stream before the commit, as text), ``winners`` (staging ids that
-            were merged) and ``timestamp`` (event time of the batch in ms, or null)
+            were merged), ``timestamp`` (event time of the batch in ms, or null) and ``identity``
+            (:mod:`~spark_adapter.identity`, or null)
 DONE        ``txn`` is committed and the batch has no leftovers, unless ``tidied`` exists and is false:
             then the next batch removes them. ``rows``
 FORGET      the key belongs to a job without a name that has ended: its records are no longer needed
@@ -31,13 +33,6 @@ SNAPSHOT    ``sinks``: the state of every key, so that everything before it can 
 
 Ids of transactions, staging segments, sessions and records are UUIDs, written as 32 hexadecimal digits. A
 reader rejects a higher ``v`` and ignores unknown fields.
-
-A PREPARED of version 2 or 1 has ``checksum`` instead of ``contents``: the sum of the events' 64-bit BLAKE2b,
-modulo 2**64.
-
-Records of version 1 have no ``stream`` and no ``sink``, and their SNAPSHOT has ``queries`` by name. They
-belong to the sink without a name on the stream in the ``cut`` of their last PREPARED. If there is no such
-record, they belong to the first sink without a name that appends a record of the same query.
 """
 
 from __future__ import annotations
@@ -50,18 +45,20 @@ from hashlib import blake2b
 from typing import Any, TypeAlias, assert_never
 from uuid import UUID, uuid4
 
-from pravega_wire import StreamCut
-from pravega_wire.errors import CorruptedStateError, InvalidArgumentError, PravegaError
+from pravega_wire.errors import CorruptedStateError, InvalidArgumentError
 from spark_adapter.contents import Contents, dump_contents, load_contents
+from spark_adapter.identity import Identity, difference, dump_identity, load_identity
 
 __all__ = [
     "AlreadyDone",
     "Claim",
+    "CompareRows",
     "Decision",
     "Done",
     "Forget",
     "LedgerState",
     "NeverHeardOf",
+    "Older",
     "Prepared",
     "Preparing",
     "Record",
@@ -75,7 +72,6 @@ __all__ = [
     "decide",
     "decode_record",
     "encode_record",
-    "event_checksum",
     "is_reserved",
     "is_unnamed",
     "job_query",
@@ -84,17 +80,8 @@ __all__ = [
     "writer_of",
 ]
 
-FORMAT_VERSION = 3
-CHECKSUM_MODULUS = 1 << 64
+FORMAT_VERSION = 1
 _KEPT_OVERTAKEN = 8
-
-
-def event_checksum(events: Iterable[bytes]) -> int:
-    """Return an order-independent checksum of events: the sum of their 64-bit BLAKE2b hashes modulo 2**64."""
-    total = 0
-    for event in events:
-        total += int.from_bytes(blake2b(event, digest_size=8).digest(), "big")
-    return total % CHECKSUM_MODULUS
 
 
 def staging_id(query: str, batch: int, txn: UUID, partition: int, attempt: int) -> UUID:
@@ -153,27 +140,26 @@ class SinkKey:
     """The key of a history in a ledger.
 
     :ivar query: name of the query.
-    :ivar stream: the stream that its batches are written to, as ``scope/stream``; None in the key of records
-        of version 1.
+    :ivar stream: the stream that its batches are written to, as ``scope/stream``.
     :ivar sink: distinguishes sinks of one query and stream; "" if there is only one.
     """
 
     query: str
-    stream: str | None
+    stream: str
     sink: str = ""
 
     def __str__(self) -> str:
         name = f", sink {self.sink!r}" if self.sink else ""
-        return f"query {self.query!r} to stream {self.stream or '(not recorded)'}{name}"
+        return f"query {self.query!r} to stream {self.stream}{name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _BatchRecord:
     query: str
+    stream: str
     batch: int
     txn: UUID
     session: UUID
-    stream: str | None = None
     sink: str = ""
     id: UUID = field(default_factory=uuid4)
 
@@ -189,6 +175,7 @@ class Preparing(_BatchRecord):
 
     checkpoint: str | None = None
     began: int | None = None
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,18 +191,18 @@ class Prepared(_BatchRecord):
 
     :ivar rows: number of events in the batch.
     :ivar cut: tail of the stream before the commit.
-    :ivar contents: data in each segment of the transaction; None in records of versions 1 and 2.
-    :ivar checksum: sum over the events; None in records of version 3.
+    :ivar contents: data in each segment of the transaction.
     :ivar winners: ids of the staging segments that were merged.
     :ivar timestamp: largest event time of the batch in ms, or None.
+    :ivar identity: what identifies the batch; None for a job, whose name does.
     """
 
     rows: int
     cut: str
-    contents: Contents | None = None
-    checksum: int | None = None
+    contents: Contents
     winners: tuple[UUID, ...] = ()
     timestamp: int | None = None
+    identity: Identity | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,6 +246,7 @@ class Claim:
     :ivar prepared: the PREPARED record, or None.
     :ivar void: the drivers whose claims were void when this claim was made.
     :ivar began: time when the driver planned the write, in ms since 1970; None if unknown.
+    :ivar generation: see :class:`Older`.
     """
 
     batch: int
@@ -268,30 +256,33 @@ class Claim:
     prepared: Prepared | None = None
     void: frozenset[UUID] = frozenset()
     began: int | None = None
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class SinkState:
     """The state of one sink in the ledger: a query's batches for one stream.
 
-    :ivar last_done: highest batch that is DONE, or None.
+    :ivar last_done: the last batch that is DONE, or None.
     :ivar last_txn: id of that batch's transaction.
     :ivar last_session: id of the driver that recorded it as DONE.
+    :ivar last_identity: what identifies it, or None.
+    :ivar last_generation: its generation; see :class:`Older`.
     :ivar claim: the current claim, or None.
     :ivar leftovers: staging ids, by transaction, that may still exist but are no longer used; the
         transactions of void claims are keys even if nothing was staged.
     :ivar checkpoint: the engine's own id of the query in the last claim that had one.
-    :ivar stream: for records of version 1, their stream, or None if no record names it.
     :ivar overtaken: the last drivers from which another one has taken over, including between two batches.
     """
 
     last_done: int | None = None
     last_txn: UUID | None = None
     last_session: UUID | None = None
+    last_identity: Identity | None = None
+    last_generation: int = 0
     claim: Claim | None = None
     leftovers: Mapping[UUID, frozenset[UUID]] = field(default_factory=dict)
     checkpoint: str | None = None
-    stream: str | None = None
     overtaken: tuple[UUID, ...] = ()
 
     @property
@@ -299,10 +290,15 @@ class SinkState:
         """True if no batch has ever been claimed."""
         return self.last_done is None and self.claim is None
 
-    def knows(self, txn: UUID) -> bool:
-        """Return True if the state contains a transaction."""
-        claimed = self.claim is not None and self.claim.txn == txn
-        return claimed or txn == self.last_txn or txn in self.leftovers
+    @property
+    def generation(self) -> int:
+        """The generation in which the next batch is written, unless it begins another one."""
+        return self.last_generation if self.claim is None else self.claim.generation
+
+    @property
+    def last_of_generation(self) -> int | None:
+        """The last batch of this generation that is DONE, or None."""
+        return self.last_done if self.generation == self.last_generation else None
 
     def _left(self, txn: UUID, ids: frozenset[UUID]) -> dict[UUID, frozenset[UUID]]:
         return {**self.leftovers, txn: self.leftovers.get(txn, frozenset()) | ids}
@@ -321,7 +317,10 @@ class SinkState:
         claim = self.claim
         match record:
             case Preparing():
-                if self.last_done is not None and record.batch <= self.last_done:
+                if self.last_done is not None and (record.generation, record.batch) <= (
+                    self.last_generation,
+                    self.last_done,
+                ):
                     raise _corrupt(record, f"batch {self.last_done} is already DONE")
                 leftovers, void = self.leftovers, frozenset[UUID]()
                 if claim is not None:
@@ -329,7 +328,14 @@ class SinkState:
                     void = (claim.void | {claim.session}) - {record.session}
                 return replace(
                     self,
-                    claim=Claim(record.batch, record.txn, record.session, void=void, began=record.began),
+                    claim=Claim(
+                        record.batch,
+                        record.txn,
+                        record.session,
+                        void=void,
+                        began=record.began,
+                        generation=record.generation,
+                    ),
                     leftovers=leftovers,
                     checkpoint=record.checkpoint or self.checkpoint,
                     overtaken=self._overtaken_by(record.session),
@@ -343,8 +349,7 @@ class SinkState:
             case Prepared():
                 if claim is None or claim.txn != record.txn or claim.prepared is not None:
                     raise _corrupt(record, "its transaction has no open claim")
-                stream = self.stream if record.stream is not None else _stream_of(record.cut)
-                return replace(self, claim=replace(claim, prepared=record), stream=stream)
+                return replace(self, claim=replace(claim, prepared=record))
             case Done():
                 if claim is None or claim.txn != record.txn or claim.prepared is None:
                     raise _corrupt(record, "its transaction is not PREPARED")
@@ -356,19 +361,13 @@ class SinkState:
                     last_done=record.batch,
                     last_txn=record.txn,
                     last_session=record.session,
+                    last_identity=claim.prepared.identity,
+                    last_generation=claim.generation,
                     claim=None,
                     leftovers={} if record.tidied else left,
                     overtaken=self._overtaken_by(record.session),
                 )
         assert_never(record)
-
-
-def _stream_of(cut: str) -> str | None:
-    """Return the stream of a stream cut's text, or None."""
-    try:
-        return str(StreamCut.from_text(cut).stream)
-    except PravegaError:
-        return None
 
 
 def _corrupt(record: _BatchRecord, why: str) -> CorruptedStateError:
@@ -383,7 +382,7 @@ def _corrupt(record: _BatchRecord, why: str) -> CorruptedStateError:
 class LedgerState:
     """The state that all records describe together.
 
-    :ivar sinks: state of each key; records of version 1 describe a key without a stream.
+    :ivar sinks: state of each key.
     :ivar records: number of records since the last SNAPSHOT (or the start).
     :ivar incomplete: the last records, if they are parts of a SNAPSHOT whose other parts are still missing.
     """
@@ -394,18 +393,7 @@ class LedgerState:
 
     def sink(self, key: SinkKey) -> SinkState:
         """Return the state of one sink; an empty state if the ledger has no record of it."""
-        own = self.sinks.get(key)
-        if own is None:
-            own = self._before_streams(key)
-        return SinkState() if own is None else own
-
-    def _before_streams(self, key: SinkKey) -> SinkState | None:
-        """Return the state of a sink from records of version 1, if they may belong to it and there are no
-        newer ones."""
-        old = self.sinks.get(SinkKey(key.query, None))
-        if old is None or key.sink or old.stream not in (None, key.stream):
-            return None
-        return old
+        return self.sinks.get(key, SinkState())
 
     def after(self, *records: Record) -> LedgerState:
         """Return the state after records are appended.
@@ -418,7 +406,10 @@ class LedgerState:
             count += 1
             if not isinstance(record, Snapshot):
                 incomplete = ()
-                LedgerState(sinks)._add(record, sinks)
+                if isinstance(record, Forget):
+                    sinks.pop(record.key, None)
+                else:
+                    sinks[record.key] = sinks.get(record.key, SinkState()).after(record)
                 continue
             if record.part == 0:
                 incomplete = ()
@@ -433,26 +424,6 @@ class LedgerState:
                 sinks = {key: state for part in incomplete for key, state in part.sinks.items()}
                 count, incomplete = 0, ()
         return LedgerState(sinks, count, incomplete)
-
-    def _add(self, record: _BatchRecord, sinks: dict[SinkKey, SinkState]) -> None:
-        """Update the state of one sink in ``sinks``, which are those of this state."""
-        key = record.key
-        if isinstance(record, Forget):
-            sinks.pop(key, None)
-            return
-        assert isinstance(record, Preparing | Staging | Prepared | Done)
-        state = sinks.get(key)
-        if state is None and key.stream is None and isinstance(record, Staging):
-            # An attempt of an older version of the program that has outlived its driver.
-            key = next((k for k, s in sinks.items() if k.query == key.query and s.knows(record.txn)), key)
-            state = sinks.get(key)
-        if state is None and key.stream is not None:
-            state = self._before_streams(key)
-            if state is not None:
-                # The records belonged to one sink, so they are moved to its key permanently.
-                del sinks[SinkKey(key.query, None)]
-                state = replace(state, stream=None)
-        sinks[key] = (SinkState() if state is None else state).after(record)
 
     def snapshot(self, max_bytes: int) -> list[Snapshot]:
         """Return the records of a SNAPSHOT of this state.
@@ -482,13 +453,25 @@ class LedgerState:
 
 @dataclass(frozen=True, slots=True)
 class AlreadyDone:
-    """The batch is committed: write nothing.
+    """The batch is committed: write nothing."""
 
-    :ivar last_done: the query's highest batch; it is above the requested batch if the engine's own checkpoint
-        is older than the ledger.
+
+@dataclass(frozen=True, slots=True)
+class CompareRows:
+    """The last batch that is DONE has this number: the rows decide whether it is the same batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Older:
+    """The checkpoint is older than what was written: its batch is not the one that the ledger has.
+
+    If a person decides to go on with that checkpoint, the batch begins a new generation, whose numbers have
+    nothing to do with those before: a claim names its generation, and the later ones remain in it.
+
+    :ivar why: the difference, as text.
     """
 
-    last_done: int
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -509,7 +492,7 @@ class NeverHeardOf:
     """The ledger has no record of the sink, but the batch is not the first: it may be the wrong ledger."""
 
 
-Decision: TypeAlias = AlreadyDone | Resume | WriteBatch | NeverHeardOf
+Decision: TypeAlias = AlreadyDone | CompareRows | Older | Resume | WriteBatch | NeverHeardOf
 
 
 def decide(
@@ -517,6 +500,8 @@ def decide(
     batch: int,
     checkpoint: str | None = None,
     *,
+    identity: Identity | None = None,
+    named: bool = False,
     new_ledger: bool = False,
     of: str = "this query",
 ) -> Decision:
@@ -525,6 +510,8 @@ def decide(
     :param state: the sink's state.
     :param batch: number of the batch.
     :param checkpoint: the engine's own id of the query, or None.
+    :param identity: what identifies the batch; None if only its rows can.
+    :param named: whether a person has named the batch, as for a job, so that it is the same in any case.
     :param new_ledger: whether the first batch of a sink may have any number.
     :param of: whose state it is, for messages.
     :raises InvalidArgumentError: the ledger's records of the query are from another checkpoint, in which
@@ -538,15 +525,24 @@ def decide(
             "old checkpointLocation, or, if that is lost, under a new name (query): then it writes all its "
             "input"
         )
-    if state.last_done is not None and batch <= state.last_done:
-        return AlreadyDone(state.last_done)
+    claim, last = state.claim, state.last_of_generation
+    if last is not None and batch < last:
+        return Older(f"batch {last} was already written")
+    if last == batch:
+        if named:
+            return AlreadyDone()
+        if identity is None:
+            return CompareRows()
+        why = difference(state.last_identity, identity)
+        return AlreadyDone() if why is None else Older(f"batch {batch} was already written, but {why}")
     if state.is_blank and batch > 0 and not new_ledger:
         return NeverHeardOf()
-    claim = state.claim
     if claim is None or claim.prepared is None:
         return WriteBatch()
     if claim.batch == batch:
         return Resume(claim.prepared, claim)
+    if batch < claim.batch:
+        return Older(f"batch {claim.batch} may already have been written")
     raise CorruptedStateError(
         f"the ledger has batch {claim.batch} of {of} as PREPARED and not DONE, but batch {batch} was "
         "requested",
@@ -597,7 +593,7 @@ _PHASES: dict[str, type[Preparing | Staging | Prepared | Done | Forget]] = {
 
 
 def encode_record(record: Record) -> bytes:
-    """Encode a record as a ledger event; a record from an older version stays in that version."""
+    """Encode a record as a ledger event."""
     body: dict[str, Any] = {"v": FORMAT_VERSION, "id": record.id.hex}
     match record:
         case Snapshot():
@@ -609,27 +605,25 @@ def encode_record(record: Record) -> bytes:
             body |= {
                 "phase": type(record).__name__.upper(),
                 "query": record.query,
+                "stream": record.stream,
+                "sink": record.sink,
                 "batch": record.batch,
                 "txn": record.txn.hex,
                 "session": record.session.hex,
             }
-            if record.stream is None:
-                body["v"] = 1
-            else:
-                body |= {"stream": record.stream, "sink": record.sink}
             match record:
                 case Preparing():
                     body["checkpoint"] = record.checkpoint
                     if record.began is not None:
                         body["began"] = record.began
+                    if record.generation:
+                        body["generation"] = record.generation
                 case Staging():
                     body["staging"] = record.staging.hex
                 case Prepared():
-                    if record.contents is not None:
-                        body["contents"] = dump_contents(record.contents)
-                    else:
-                        body |= {"v": min(body["v"], 2), "checksum": record.checksum}
                     body |= {
+                        "contents": dump_contents(record.contents),
+                        "identity": dump_identity(record.identity),
                         "rows": record.rows,
                         "cut": record.cut,
                         "winners": [each.hex for each in record.winners],
@@ -647,15 +641,15 @@ def encode_record(record: Record) -> bytes:
 def decode_record(data: bytes) -> Record:
     """Decode a ledger event.
 
-    :raises CorruptedStateError: the bytes are not a record of this format, or have a newer version.
+    :raises CorruptedStateError: the bytes are not a record of this format, or have another version.
     """
     try:
         body = json.loads(data)
         version = body["v"]
-        if version not in range(1, FORMAT_VERSION + 1):
+        if version != FORMAT_VERSION:
             raise CorruptedStateError(
-                f"the ledger has a record of version {version!r}; this program supports 1 to "
-                f"{FORMAT_VERSION}: use a newer spark_adapter"
+                f"the ledger has a record of version {version!r}; this program supports "
+                f"{FORMAT_VERSION}: use another version of spark_adapter"
             )
         return _load(body)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -669,9 +663,6 @@ def _load(body: Mapping[str, Any]) -> Record:
     phase = body["phase"]
     record_id = UUID(hex=body["id"])
     if phase == "SNAPSHOT":
-        if body["v"] == 1:
-            old = {SinkKey(str(name), None): _load_state(each) for name, each in body["queries"].items()}
-            return Snapshot(sinks=old, id=record_id)
         sinks = {_load_key(each): _load_state(each) for each in body["sinks"]}
         if "snapshot" not in body:
             return Snapshot(sinks=sinks, id=record_id)
@@ -682,23 +673,28 @@ def _load(body: Mapping[str, Any]) -> Record:
     common: dict[str, Any] = {
         "id": record_id,
         "query": str(body["query"]),
+        "stream": str(body["stream"]),
+        "sink": str(body["sink"]),
         "batch": int(body["batch"]),
         "txn": UUID(hex=body["txn"]),
         "session": UUID(hex=body["session"]),
     }
-    if body["v"] != 1:
-        common |= {"stream": str(body["stream"]), "sink": str(body["sink"])}
     kind = _PHASES[phase]
     if kind is Preparing:
-        return Preparing(**common, checkpoint=body["checkpoint"], began=_optional_int(body.get("began")))
+        return Preparing(
+            **common,
+            checkpoint=body["checkpoint"],
+            began=_optional_int(body.get("began")),
+            generation=int(body.get("generation", 0)),
+        )
     if kind is Staging:
         return Staging(**common, staging=UUID(hex=body["staging"]))
     if kind is Prepared:
         return Prepared(
             **common,
             rows=int(body["rows"]),
-            contents=None if body["v"] < 3 else load_contents(body["contents"]),
-            checksum=int(body["checksum"]) if body["v"] < 3 else None,
+            contents=load_contents(body["contents"]),
+            identity=load_identity(body["identity"]),
             cut=str(body["cut"]),
             winners=tuple(UUID(hex=each) for each in body["winners"]),
             timestamp=None if body["timestamp"] is None else int(body["timestamp"]),
@@ -717,14 +713,13 @@ def _hexes(ids: Iterable[UUID]) -> list[str]:
 
 
 def _load_key(body: Mapping[str, Any]) -> SinkKey:
-    stream = body["stream"]
-    return SinkKey(str(body["query"]), None if stream is None else str(stream), str(body["sink"]))
+    return SinkKey(str(body["query"]), str(body["stream"]), str(body["sink"]))
 
 
 def _dump_sink(key: SinkKey, state: SinkState) -> dict[str, Any]:
     body: dict[str, Any] = {"query": key.query, "stream": key.stream, "sink": key.sink}
     # Empty fields are left out: most sinks are jobs that are DONE.
-    return body | {name: each for name, each in _dump_state(state).items() if each not in (None, {})}
+    return body | {name: each for name, each in _dump_state(state).items() if each not in (None, {}, [])}
 
 
 def _dump_state(state: SinkState) -> dict[str, Any]:
@@ -733,10 +728,11 @@ def _dump_state(state: SinkState) -> dict[str, Any]:
         "last_done": state.last_done,
         "last_txn": None if state.last_txn is None else state.last_txn.hex,
         "last_session": None if state.last_session is None else state.last_session.hex,
+        "last_identity": dump_identity(state.last_identity),
+        "last_generation": state.last_generation or None,
         "checkpoint": state.checkpoint,
-        "old_stream": state.stream,
         "leftovers": {txn.hex: _hexes(ids) for txn, ids in state.leftovers.items()},
-        "overtaken": [each.hex for each in state.overtaken] or None,
+        "overtaken": [each.hex for each in state.overtaken],
         "claim": None
         if claim is None
         else {
@@ -746,6 +742,7 @@ def _dump_state(state: SinkState) -> dict[str, Any]:
             "staging": _hexes(claim.staging),
             "void": _hexes(claim.void),
             "began": claim.began,
+            "generation": claim.generation,
             "prepared": None if claim.prepared is None else json.loads(encode_record(claim.prepared)),
         },
     }
@@ -753,22 +750,20 @@ def _dump_state(state: SinkState) -> dict[str, Any]:
 
 def _load_state(body: Mapping[str, Any]) -> SinkState:
     claim: Claim | None = None
-    stream = body.get("old_stream")
     if body.get("claim") is not None:
         raw = body["claim"]
         prepared = None if raw["prepared"] is None else _load(raw["prepared"])
         if not isinstance(prepared, Prepared | None):
             raise CorruptedStateError("the ledger is damaged: a claim in its snapshot is invalid")
-        if prepared is not None and prepared.stream is None and "old_stream" not in body:
-            stream = _stream_of(prepared.cut)
         claim = Claim(
             int(raw["batch"]),
             UUID(hex=raw["txn"]),
             UUID(hex=raw["session"]),
             frozenset(UUID(hex=each) for each in raw["staging"]),
             prepared,
-            frozenset(UUID(hex=each) for each in raw.get("void", ())),
-            _optional_int(raw.get("began")),
+            frozenset(UUID(hex=each) for each in raw["void"]),
+            _optional_int(raw["began"]),
+            int(raw["generation"]),
         )
 
     def optional_id(key: str) -> UUID | None:
@@ -778,12 +773,13 @@ def _load_state(body: Mapping[str, Any]) -> SinkState:
         last_done=_optional_int(body.get("last_done")),
         last_txn=optional_id("last_txn"),
         last_session=optional_id("last_session"),
+        last_identity=load_identity(body.get("last_identity")),
+        last_generation=int(body.get("last_generation", 0)),
         claim=claim,
         leftovers={
             UUID(hex=txn): frozenset(UUID(hex=each) for each in ids)
             for txn, ids in body.get("leftovers", {}).items()
         },
         checkpoint=body.get("checkpoint"),
-        stream=None if stream is None else str(stream),
         overtaken=tuple(UUID(hex=each) for each in body.get("overtaken", ())),
     )

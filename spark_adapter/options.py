@@ -273,6 +273,13 @@ OPTIONS = (
         uses=WRITES,
     ),
     Option(
+        "on_older_checkpoint",
+        "`raise`",
+        "what to do if [the checkpoint is older](spark-checkpoints.md) than what was written: refuse the "
+        "batch, or `continue_at`: write it after what exists (`exactly_once`)",
+        uses=("writeStream",),
+    ),
+    Option(
         "compact_after",
         "`1000`",
         "number of records after which the ledger is compacted (`exactly_once`)",

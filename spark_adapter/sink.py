@@ -30,7 +30,14 @@ from pravega_wire.checks import check_count, check_flag, check_lease, check_text
 from pravega_wire.errors import InvalidArgumentError, NoSuchSegmentError
 from spark_adapter.catalog import quoted
 from spark_adapter.clients import HeldClient
-from spark_adapter.commit import AttemptResult, BatchCommitter, BatchReport, IfForgotten
+from spark_adapter.commit import (
+    AttemptResult,
+    BatchCommitter,
+    BatchReport,
+    IfForgotten,
+    OnOlderCheckpoint,
+)
+from spark_adapter.identity import PlannedBatch, planned_batch
 from spark_adapter.journal import Journal, open_ledger
 from spark_adapter.ledger import SinkKey, is_reserved
 from spark_adapter.tasks import RESULT_SCHEMA, Mode, PartitionWriter, decode_result
@@ -103,6 +110,10 @@ class ForeachBatchSink:
     :param read_after_write: whether a batch counts as done only when readers see it (default True).
     :param if_forgotten: what to assume about a transaction that the server has no record of; see
         :class:`~spark_adapter.commit.BatchCommitter`.
+    :param on_older_checkpoint: what to do if the ledger has another batch under the number of this one,
+        because the query's checkpoint is older than what was written: ``raise`` (default) refuses it;
+        ``continue_at`` writes it, and the next ones, after those that exist, so that rows that are in both
+        are stored twice.
     :param compact_after: number of records after which the ledger is compacted (default 1000).
     :param crash_hook: called on the driver with the name of each step of ``exactly_once``
         (:data:`~spark_adapter.commit.STEPS`), to report progress or to crash there in a test.
@@ -129,6 +140,7 @@ class ForeachBatchSink:
         lease_ms: int = 120_000,
         read_after_write: bool = True,
         if_forgotten: IfForgotten = "raise",
+        on_older_checkpoint: OnOlderCheckpoint = "raise",
         compact_after: int = 1000,
         crash_hook: Callable[[str], None] | None = None,
     ) -> None:
@@ -172,6 +184,11 @@ class ForeachBatchSink:
             raise InvalidArgumentError(
                 f"if_forgotten {if_forgotten!r} is not one of {', '.join(get_args(IfForgotten))}"
             )
+        if on_older_checkpoint not in get_args(OnOlderCheckpoint):
+            raise InvalidArgumentError(
+                f"on_older_checkpoint {on_older_checkpoint!r} is not one of "
+                f"{', '.join(get_args(OnOlderCheckpoint))}"
+            )
         check_count("compact_after", compact_after)
         check_flag("read_after_write", read_after_write)
         self._config = config
@@ -187,6 +204,7 @@ class ForeachBatchSink:
         self._lease_ms = lease_ms
         self._read_after_write = read_after_write
         self._if_forgotten: IfForgotten = if_forgotten
+        self._on_older: OnOlderCheckpoint = on_older_checkpoint
         self._compact_after = compact_after
         self._hook = crash_hook
         self._plan = PartitionWriter(
@@ -202,7 +220,7 @@ class ForeachBatchSink:
             event_time_col=event_time_col,
         )
         self._committer: BatchCommitter | None = None
-        self._committed_for: tuple[SinkKey, str | None] | None = None
+        self._committed_for: tuple[SinkKey, str | None, str] | None = None
         self._held: HeldClient | None = None
         self._session = uuid4()
         self.last_batch: BatchReport | None = None
@@ -213,6 +231,8 @@ class ForeachBatchSink:
         :param df: the rows of the batch.
         :param batch_id: Spark's number of the batch, from 0.
         :raises FencedError: another driver is running this query (``exactly_once``).
+        :raises OlderCheckpointError: the query's checkpoint is older than what was written, unless
+            ``on_older_checkpoint`` allows it (``exactly_once``).
         :raises TransactionUnknownError: the server has no record of the batch's transaction, and
             ``if_forgotten`` is ``"raise"`` (``exactly_once``).
         :raises InvalidArgumentError: a column is missing or has the wrong type. With ``exactly_once`` also:
@@ -251,7 +271,7 @@ class ForeachBatchSink:
         assert self._ledger is not None
         key = SinkKey(query, str(self._stream), self._sink_name)
         with _calls.one(self._config.controller_uri, self._ledger, key, run, batch_id):
-            committer = self._open(spark, key, checkpoint, batch_id)
+            committer = self._open(spark, key, checkpoint, run, batch_id)
 
             def write(txn: UUID) -> Sequence[AttemptResult]:
                 plan = replace(
@@ -261,11 +281,15 @@ class ForeachBatchSink:
                     txn=txn,
                     session=committer.session,
                     claimed_at=committer.revision,
+                    checksummed=committer.identity is None,
                 )
                 return _run_tasks(df, plan)
 
+            def count() -> Sequence[AttemptResult]:
+                return _run_tasks(df, replace(self._plan, counting=True))
+
             try:
-                return committer.run(batch_id, write)
+                return committer.run(batch_id, write, count)
             except NoSuchSegmentError as error:
                 if not (error.segment or "").startswith(f"{self._ledger}/"):
                     raise
@@ -278,9 +302,9 @@ class ForeachBatchSink:
                 ) from error
 
     def _open(
-        self, spark: SparkSession, key: SinkKey, checkpoint: str | None, batch_id: int
+        self, spark: SparkSession, key: SinkKey, checkpoint: str | None, run: str, batch_id: int
     ) -> BatchCommitter:
-        if self._committer is None or self._committed_for != (key, checkpoint):
+        if self._committer is None or self._committed_for != (key, checkpoint, run):
             if checkpoint is not None and _checkpoint_is_temporary(spark, checkpoint):
                 raise InvalidArgumentError(
                     "mode 'exactly_once' needs a query with a checkpointLocation: without one, a "
@@ -307,9 +331,11 @@ class ForeachBatchSink:
                 wait_visible=self._read_after_write,
                 if_forgotten=self._if_forgotten,
                 new_ledger=self._new_ledger,
+                planned=lambda batch: None if checkpoint is None else _planned(spark, checkpoint, batch),
+                on_older_checkpoint=self._on_older,
                 hook=self._hook,
             )
-            self._committed_for, self._held = (key, checkpoint), held
+            self._committed_for, self._held = (key, checkpoint, run), held
         return self._committer
 
     def _check_session(self, df: DataFrame) -> None:
@@ -475,6 +501,31 @@ def _checkpoint_root(query: Any) -> str | None:
     try:
         return None if query is None else str(query.resolvedCheckpointRoot())
     except Py4JError:
+        return None
+
+
+def _planned(spark: SparkSession, query_id: str, batch: int) -> PlannedBatch | None:
+    """Return the entry of a batch in a query's checkpoint, in whatever file system; None if it has none.
+
+    The file is read, because Spark's own objects for it differ between versions.
+    """
+    root = _checkpoint_root(_active_query(spark, query_id))
+    if root is None:
+        return None
+    hadoop, jvm = spark._jvm.org.apache.hadoop.fs, spark._jvm
+    try:
+        system = hadoop.Path(root).getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+        entry = hadoop.Path(root, f"offsets/{batch}")
+        if not system.exists(entry):
+            return None
+        file = system.open(entry)
+        try:
+            text = str(jvm.org.apache.commons.io.IOUtils.toString(file, "UTF-8"))
+        finally:
+            file.close()
+        return planned_batch(text, bool(system.exists(hadoop.Path(root, "state"))))
+    except Py4JError as error:
+        log.warning("the entry of batch %d in checkpoint %s cannot be read: %s", batch, root, error)
         return None
 
 

@@ -24,6 +24,7 @@ from pravega_wire.sync import EventWriter, PravegaClient
 from spark_adapter.clients import HeldClient
 from spark_adapter.commit import AttemptResult
 from spark_adapter.contents import Contents, dump_contents, load_contents
+from spark_adapter.identity import checksum_of
 from spark_adapter.journal import Revisioned, is_open_since
 from spark_adapter.ledger import Staging, encode_record, staging_id
 
@@ -98,6 +99,8 @@ class PartitionWriter:
     :param event_time_col: column with the event time, milliseconds or a timestamp; or None.
     :param staging_made: called when the staging segments exist (``exactly_once`` only); if it raises, they
         are deleted. For a writer that is created in the task.
+    :param checksummed: whether to report a checksum of the events, because nothing else identifies the batch.
+    :param counting: whether to write nothing, and to report only what was found in the rows.
     :param claimed_at: a revision of the ledger at which the transaction's claim was open, for a writer
         without ``staging_made``: the task reads what was recorded since.
     """
@@ -119,6 +122,8 @@ class PartitionWriter:
     event_time_col: str | None = None
     staging_made: Callable[[], None] | None = None
     claimed_at: Revision | None = None
+    checksummed: bool = False
+    counting: bool = False
 
     # --- entry points ---------------------------------------------------------------------------
 
@@ -226,6 +231,11 @@ class PartitionWriter:
     # --- writing --------------------------------------------------------------------------------
 
     def _write(self, chunks: Iterable[Chunk]) -> AttemptResult:
+        if self.counting:
+            tally = _Tally(checksum=0)
+            for chunk in chunks:
+                tally.add(chunk)
+            return tally.result(_task().partitionId())
         with HeldClient(self.config) as client:
             match self.mode:
                 case "exactly_once":
@@ -253,7 +263,7 @@ class PartitionWriter:
     def _stage(self, client: PravegaClient, chunks: Iterable[Chunk]) -> AttemptResult:
         if self.ledger is None or self.txn is None or self.session is None:
             raise InvalidArgumentError("exactly once needs a ledger, a transaction and a session")
-        task, tally = _task(), _Tally()
+        task, tally = _task(), _Tally(checksum=0 if self.checksummed else None)
         staging: UUID | None = None
         contents: Contents = {}
         with ExitStack() as stack:
@@ -374,9 +384,12 @@ class _Tally:
     nbytes: int = 0
     timestamp: int | None = None
     dropped: int = 0
+    checksum: int | None = None
 
     def add(self, chunk: Chunk) -> None:
         self.rows += len(chunk.events)
+        if self.checksum is not None:
+            self.checksum += checksum_of(*chunk.listed())
         self.nbytes += chunk.nbytes
         if chunk.timestamp is not None:
             before = self.timestamp
@@ -386,7 +399,14 @@ class _Tally:
         self, partition: int, staging: UUID | None = None, contents: Contents | None = None
     ) -> AttemptResult:
         return AttemptResult(
-            partition, staging, self.rows, self.nbytes, contents or {}, self.timestamp, self.dropped
+            partition,
+            staging,
+            self.rows,
+            self.nbytes,
+            contents or {},
+            self.timestamp,
+            self.dropped,
+            self.checksum,
         )
 
 
@@ -420,13 +440,14 @@ def _encode_result(result: AttemptResult) -> str:
             dump_contents(result.contents),
             result.timestamp,
             result.dropped,
+            result.checksum,
         ]
     )
 
 
 def decode_result(text: str) -> AttemptResult:
     """Decode the result that a task has reported."""
-    partition, staging, rows, nbytes, contents, timestamp, dropped = json.loads(text)
+    partition, staging, rows, nbytes, contents, timestamp, dropped, checksum = json.loads(text)
     return AttemptResult(
         partition,
         None if staging is None else UUID(hex=staging),
@@ -435,4 +456,5 @@ def decode_result(text: str) -> AttemptResult:
         load_contents(contents),
         timestamp,
         dropped,
+        checksum,
     )

@@ -31,7 +31,7 @@ from pravega_wire import PravegaConfig, ScopedStream
 from pravega_wire.checks import MAX_LEASE_MS, MIN_LEASE_MS
 from pravega_wire.errors import InvalidArgumentError
 from spark_adapter.choice import LEDGER_SUFFIX
-from spark_adapter.commit import IfForgotten
+from spark_adapter.commit import IfForgotten, OnOlderCheckpoint
 from spark_adapter.creating import Creation
 from spark_adapter.ledger import is_reserved
 from spark_adapter.options import Use, boolean, canonical, config_of, number, one_of, stream_of
@@ -52,6 +52,7 @@ _ONLY_EXACTLY_ONCE = (
     "job_id",
     "new_ledger",
     "if_forgotten",
+    "on_older_checkpoint",
     "compact_after",
     "event_time_col",
 )
@@ -80,6 +81,7 @@ class WriteOptions:
     :ivar job_id: name of the job in the ledger, or None.
     :ivar new_ledger: whether to accept a batch above 0 although the ledger has no record of the query.
     :ivar if_forgotten: what to assume about a transaction that the server has no record of.
+    :ivar on_older_checkpoint: what to do if the query's checkpoint is older than what was written.
     :ivar compact_after: number of records after which the ledger is compacted.
     :ivar lease_ms: lease of the transaction in milliseconds.
     :ivar read_after_write: whether a batch counts as done only when readers see it.
@@ -96,6 +98,7 @@ class WriteOptions:
     job_id: str | None = None
     new_ledger: bool = False
     if_forgotten: IfForgotten = "raise"
+    on_older_checkpoint: OnOlderCheckpoint = "raise"
     compact_after: int = 1000
     lease_ms: int = 120_000
     read_after_write: bool = True
@@ -151,6 +154,14 @@ class WriteOptions:
             if_forgotten=cast(
                 IfForgotten,
                 one_of("if_forgotten", given.get("if_forgotten", "raise"), get_args(IfForgotten)),
+            ),
+            on_older_checkpoint=cast(
+                OnOlderCheckpoint,
+                one_of(
+                    "on_older_checkpoint",
+                    given.get("on_older_checkpoint", "raise"),
+                    get_args(OnOlderCheckpoint),
+                ),
             ),
             compact_after=number("compact_after", given.get("compact_after", "1000"), 1),
             lease_ms=number(

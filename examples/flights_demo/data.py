@@ -10,15 +10,14 @@ from __future__ import annotations
 import os
 import zipfile
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 
-from spark_adapter.ledger import event_checksum
-
-__all__ = ["COLUMNS", "Delay", "Summary", "load", "split", "summarize"]
+__all__ = ["COLUMNS", "Delay", "Summary", "event_checksum", "load", "split", "summarize"]
 
 COLUMNS = (
     "seq", "year", "month", "day", "dep_time", "sched_dep_time", "dep_delay", "arr_time",
@@ -84,6 +83,11 @@ def summarize(events: Sequence[bytes]) -> Summary:
             minutes[key] += int(fields[at["dep_delay"]])
     delays = {key: Delay(flights[key], minutes[key]) for key in flights}
     return Summary(len(events), event_checksum(events), delays, dict(sequences))
+
+
+def event_checksum(events: Iterable[bytes]) -> int:
+    """Return a sum over events that does not depend on their order, modulo 2**64."""
+    return sum(int.from_bytes(blake2b(each, digest_size=8).digest(), "big") for each in events) % 2**64
 
 
 def split(events: Sequence[bytes], folder: Path, parts: int) -> Iterator[tuple[Path, int]]:

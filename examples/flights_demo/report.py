@@ -13,10 +13,9 @@ from pathlib import Path
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
-from examples.flights_demo.data import COLUMNS
+from examples.flights_demo.data import COLUMNS, event_checksum
 from pravega_wire import PravegaConfig
 from spark_adapter import read_df, read_rdd
-from spark_adapter.ledger import event_checksum
 
 
 def count_and_check(events: Iterable[bytes]) -> Iterator[tuple[int, int]]:

@@ -1290,6 +1290,8 @@ class EventWriter(RoutedWriter[Value]):
 
     Example::
 
+        from pravega_wire.serializers import JsonSerializer
+
         async with client.event_writer("demo/readings") as writer:
             await writer.write_event(b"21.5", "sensor-7")
             ack = await writer.write_events([b"21.6", b"21.8"], "sensor-7")

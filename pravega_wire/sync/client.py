@@ -1496,6 +1496,8 @@ class EventWriter(RoutedWriter[Value]):
 
     Example::
 
+        from pravega_wire.serializers import JsonSerializer
+
         with client.event_writer("demo/readings") as writer:
             writer.write_event(b"21.5", "sensor-7")
             ack = writer.write_events([b"21.6", b"21.8"], "sensor-7")

@@ -132,6 +132,7 @@ CLIENT_OPERATIONS: dict[str, Operation] = {
     "create_reader_group": lambda c: c.create_reader_group("g", ["t"]),
     "create_scope": lambda c: c.create_scope("x"),
     "create_stream": lambda c: c.create_stream("t"),
+    "cut_at": lambda c: c.cut_at("t", 1),
     "delete_key_value_table": lambda c: c.delete_key_value_table("t"),
     "delete_reader_group": lambda c: c.delete_reader_group("g"),
     "delete_scope": lambda c: c.delete_scope("x"),

@@ -683,7 +683,8 @@ def test_mistakes_say_what_to_do_and_leave_nothing_behind(wire: Wire) -> None:
     assert wire.error == f"error: stream {wire.scope}/nowhere does not exist\n"
     assert wire.json("group", "list") == []
     wire("read", "t", "--from", "0=3", code=Exit.USAGE)
-    assert "in the middle of the event" in wire.error
+    assert "no event of stream" in wire.error
+    assert "begins at offset 3 of segment 0; the nearest event begins at 0" in wire.error
     wire("txn", "abort", "t", str(UUID(int=1)), "--yes", code=Exit.NOTHING)
     wire("scope", "delete", wire.scope, "--yes", code=Exit.USAGE)
     assert wire.error == (

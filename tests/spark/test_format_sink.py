@@ -117,7 +117,7 @@ def test_batches_are_written_once_and_replays_write_nothing(
     (source.checkpoint / "commits" / ".2.crc").unlink(missing_ok=True)
     source.run(options, frame)
     assert ledger_records(client, ledger) == written
-    # a driver with an older copy of the checkpoint
+    # more of Spark's commits are lost
     for name in ("1", "2"):
         (source.checkpoint / "commits" / name).unlink()
         (source.checkpoint / "commits" / f".{name}.crc").unlink(missing_ok=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +29,7 @@ from spark_adapter.ledger import (
     Done,
     Prepared,
     Preparing,
-    Record,
     Snapshot,
-    encode_record,
-    event_checksum,
 )
 from tests.spark.helpers import (
     assert_exactly,
@@ -244,39 +240,6 @@ def test_ledger_that_is_deleted_between_two_batches(
     with pytest.raises(InvalidArgumentError, match=f"ledger spark/{ledger} does not exist.*new_ledger=True"):
         sink(frame_of(spark, 1), 1)
     exactly_once(new_ledger=True)(frame_of(spark, 1), 1)
-    assert_exactly(client, stream, [0, 1])
-
-
-def test_ledger_of_an_older_program_goes_on(
-    spark: SparkSession,
-    client: PravegaClient,
-    stream: str,
-    ledger: str,
-    exactly_once: SinkFactory,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    exactly_once()(frame_of(spark, 0), 0)
-    records: list[Record] = []
-    for each in ledger_records(client, ledger):
-        if isinstance(each, Prepared):
-            each = replace(each, contents=None, checksum=event_checksum(e.encode() for e, _ in rows_of(0)))
-        records.append(replace(each, stream=None))  # type: ignore[arg-type]  # there is no snapshot
-    old = f"{ledger}-old"
-    client.create_stream(old, 1)
-    with client.revisioned_stream(old) as revisioned:
-        for record in records:
-            revisioned.write_unconditionally(encode_record(record))
-    assert all(
-        b'"v":1' in data
-        for _, data in client.revisioned_stream(old).read_from(
-            client.revisioned_stream(old).fetch_oldest_revision()
-        )
-    )
-    sink = exactly_once(ledger_stream=old)
-    sink(frame_of(spark, 0), 0)
-    assert sink.last_batch is not None
-    assert sink.last_batch.outcome == "skipped"
-    sink(frame_of(spark, 1), 1)
     assert_exactly(client, stream, [0, 1])
 
 

@@ -45,6 +45,7 @@ VALUES: dict[str, Any] = {
     "group": "readings",
     "encoding_id": 7,
     "checkpoint": "daily",
+    "batch": 3,
     "waiting_for": {"r1": datetime(2026, 1, 2, tzinfo=UTC), "r2": None},
     "watched_since": datetime(2026, 1, 1, tzinfo=UTC),
     "withdrawn": True,

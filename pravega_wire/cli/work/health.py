@@ -329,9 +329,7 @@ async def _sink(client: PravegaClient, check: str, key: Any, sink: Any, adapter:
     claim = sink.claim
     status = None
     if claim is not None:
-        named = key.stream or sink.stream
-        if named is not None:
-            status = (await client.transaction_status(named, claim.txn)).name
+        status = (await client.transaction_status(key.stream, claim.txn)).name
     outcome = (
         adapter.TxnOutcome.of(status).name
         if status is not None and claim is not None and claim.prepared is not None

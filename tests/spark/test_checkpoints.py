@@ -1,0 +1,276 @@
+"""What an exactly-once sink does when the checkpoint of its query is restored, damaged or copied."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pravega_wire import PravegaConfig
+from pravega_wire.sync import PravegaClient
+from spark_adapter import ForeachBatchSink, register
+from spark_adapter.ledger import Done
+from spark_adapter.options import config_options
+from tests.spark.helpers import ledger_records, read_all, rows_of
+
+OLDER = r"checkpoint is older than what was written"
+
+
+class Query:
+    """A query over a folder of files, or over a stream, whose checkpoint can be saved and put back.
+
+    :param kind: which sink: ``foreachBatch`` or ``format``.
+    :param over: what it reads: ``files`` or ``stream``.
+    :param name: the option ``query``, or None.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        config: PravegaConfig,
+        client: PravegaClient,
+        folder: Path,
+        kind: str,
+        over: str,
+        name: str | None,
+    ) -> None:
+        self.spark, self.config, self.client = spark, config, client
+        self.kind, self.over, self.name = kind, over, name
+        self.stream, self.ledger, self.input = (
+            f"{each}-{uuid4().hex[:12]}" for each in ("to", "log", "from")
+        )
+        self.files, self.checkpoint = folder / "in", folder / "checkpoint"
+        self.saved = folder / "saved"
+        self.files.mkdir()
+        self.written = 0
+        self.hidden = False
+        client.create_stream(self.stream, 2)
+        client.create_stream(self.input, 1)
+        register(spark)
+
+    def add(self, *batches: int) -> None:
+        """More input: the rows of these batches."""
+        for batch in batches:
+            if self.over == "files":
+                part = self.files / f"{self.written:04}.csv"
+                part.write_text("".join(f"{event},{key}\n" for event, key in rows_of(batch)))
+            else:
+                with self.client.event_writer(self.input) as writer:
+                    writer.write_events([f"{event},{key}".encode() for event, key in rows_of(batch)])
+            self.written += 1
+
+    def frame(self) -> DataFrame:
+        if self.over == "files":
+            return self.spark.readStream.schema("event string, key string").csv(str(self.files))
+        read = self.spark.readStream.format("pravega").options(**config_options(self.config))
+        text = read.option("stream", self.input).option("start_stream_cut", "earliest").load()
+        parts = F.split(F.col("event").cast("string"), ",")
+        return text.select(parts[0].alias("event"), parts[1].alias("key"))
+
+    def run(self, checkpoint: Path | None = None, **more: Any) -> Any:
+        """Run the query on all there is, in one batch."""
+        frame = self.frame()
+        if self.kind == "format":
+            options = {
+                **config_options(self.config), "stream": self.stream, "ledger_stream": self.ledger,
+                "routing_key_col": "key", **({} if self.name is None else {"query": self.name}), **more,
+            }  # fmt: skip
+            writer = frame.writeStream.format("pravega").options(**options)
+        else:
+            sink = ForeachBatchSink(
+                self.config, self.stream, mode="exactly_once", ledger_stream=self.ledger,
+                routing_key_col="key", query=self.name, **more,
+            )  # fmt: skip
+            writer = frame.writeStream.foreachBatch(sink)
+        place = checkpoint or self.checkpoint
+        if self.hidden and self.kind == "format":
+            # Only Spark's configuration has the location, which the sink's processes do not know.
+            self.spark.conf.set("spark.sql.streaming.checkpointLocation", str(place.parent))
+            writer = writer.queryName(place.name)
+        else:
+            writer = writer.option("checkpointLocation", str(place))
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination()
+        return query
+
+    def save(self) -> None:
+        """A backup of the checkpoint."""
+        shutil.copytree(self.checkpoint, self.saved)
+
+    def restore(self) -> None:
+        """Put the backup back."""
+        shutil.rmtree(self.checkpoint)
+        shutil.copytree(self.saved, self.checkpoint)
+
+    def lose(self, batch: int, *logs: str) -> None:
+        """Delete entries of a batch in these logs."""
+        for log in logs:
+            (self.checkpoint / log / str(batch)).unlink()
+            (self.checkpoint / log / f".{batch}.crc").unlink(missing_ok=True)
+
+    def stored(self) -> list[str]:
+        """All that is in the stream, sorted."""
+        return sorted(read_all(self.client, self.stream))
+
+    def batches(self) -> list[int]:
+        """The batches that the ledger has as DONE."""
+        return [each.batch for each in ledger_records(self.client, self.ledger) if isinstance(each, Done)]
+
+
+def events(*batches: int) -> list[str]:
+    return sorted(event for batch in batches for event, _ in rows_of(batch))
+
+
+KINDS = [
+    ("foreachBatch", "files", None), ("foreachBatch", "stream", "q"),
+    ("format", "files", "q"), ("format", "stream", None),
+]  # fmt: skip
+
+
+@pytest.fixture(params=KINDS, ids=lambda kind: "-".join(map(str, kind)))
+def query(
+    request: pytest.FixtureRequest,
+    spark: SparkSession,
+    config: PravegaConfig,
+    client: PravegaClient,
+    tmp_path: Path,
+) -> Query:
+    """A query of each kind; some have a name."""
+    return Query(spark, config, client, tmp_path, *request.param)
+
+
+def refused(run: Callable[[], object]) -> str:
+    with pytest.raises(PySparkException, match=OLDER) as caught:
+        run()
+    return str(caught.value)
+
+
+def test_a_restored_checkpoint_is_refused_and_the_newer_one_goes_on(query: Query, tmp_path: Path) -> None:
+    query.add(0)
+    query.run()
+    query.save()
+    query.add(1)
+    query.run()
+    query.add(2)
+    query.run()
+    newer = tmp_path / "newer"
+    shutil.copytree(query.checkpoint, newer)
+    query.restore()
+    query.add(3)
+    said = refused(query.run)
+    assert "batch 1 was not written" in said
+    assert "batch 2 was already written" in said
+    assert "on_older_checkpoint" in said
+    assert query.stored() == events(0, 1, 2)
+    query.run(newer)
+    assert query.stored() == events(0, 1, 2, 3)
+    assert query.batches() == [0, 1, 2, 3]
+
+
+def test_a_batch_that_was_planned_again_is_refused(query: Query) -> None:
+    query.add(0)
+    query.run()
+    query.add(1)
+    query.run()
+    query.lose(1, "offsets", "commits")
+    query.add(2)
+    said = refused(query.run)
+    assert "batch 1 was already written, but" in said
+    assert query.stored() == events(0, 1)
+
+
+def test_a_batch_that_is_repeated_is_skipped(query: Query) -> None:
+    query.add(0)
+    query.run()
+    query.add(1)
+    query.run()
+    query.lose(1, "commits")
+    query.add(2)
+    query.run()
+    assert query.stored() == events(0, 1, 2)
+    assert query.batches() == [0, 1, 2]
+
+
+def test_a_person_may_go_on_with_an_older_checkpoint(query: Query, tmp_path: Path) -> None:
+    query.add(0)
+    query.run()
+    query.save()
+    query.add(1)
+    query.run()
+    newer = tmp_path / "newer"
+    shutil.copytree(query.checkpoint, newer)
+    query.restore()
+    query.add(2)
+    query.run(on_older_checkpoint="continue_at")
+    # The rows of batch 1 are there twice, as the person was told; none is missing.
+    assert query.stored() == sorted(events(0, 1, 1, 2))
+    query.lose(1, "commits")
+    query.add(3)
+    query.run()  # no option is needed any more
+    assert query.stored() == sorted(events(0, 1, 1, 2, 3))
+    # What was the newer checkpoint is another one now.
+    query.add(4)
+    refused(lambda: query.run(newer))
+    assert query.stored() == sorted(events(0, 1, 1, 2, 3))
+    query.run()
+    assert query.stored() == sorted(events(0, 1, 1, 2, 3, 4))
+
+
+def test_two_copies_of_a_checkpoint(query: Query, tmp_path: Path) -> None:
+    query.add(0)
+    query.run()
+    query.save()
+    query.add(1)
+    query.run()
+    query.add(2)
+    refused(lambda: query.run(query.saved))
+    assert query.stored() == events(0, 1)
+    query.run()
+    assert query.stored() == events(0, 1, 2)
+
+
+def test_a_checkpoint_that_has_gone_another_way_is_refused_later(query: Query, tmp_path: Path) -> None:
+    """Both go on, one without the sink: then the number alone shows nothing."""
+    query.add(0)
+    query.run()
+    query.save()
+    query.add(1)
+    query.run()
+    query.restore()
+    # Batch 1 of this checkpoint went elsewhere.
+    query.add(2)
+    elsewhere = query.frame().writeStream.foreachBatch(lambda frame, batch: None)
+    elsewhere.option("checkpointLocation", str(query.checkpoint)).trigger(
+        availableNow=True
+    ).start().awaitTermination()
+    query.add(3)
+    assert "has another batch 1" in refused(query.run)
+    assert query.stored() == events(0, 1)
+    query.run(on_older_checkpoint="continue_at")
+    assert query.stored() == events(0, 1, 3)
+
+
+def test_a_query_without_a_readable_checkpoint_is_compared_by_its_rows(
+    query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows decide: a repeated batch is skipped, another one is refused."""
+    monkeypatch.setattr("spark_adapter.sink._planned", lambda *arguments: None)
+    query.hidden = True
+    query.add(0)
+    query.run()
+    query.add(1)
+    query.run()
+    query.lose(1, "commits")
+    query.run()
+    assert query.stored() == events(0, 1)
+    query.lose(1, "offsets", "commits")
+    query.add(2)
+    assert "400 with" in refused(query.run)
+    assert query.stored() == events(0, 1)
