@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -81,10 +82,10 @@ def archive_stream(
     _check(spark)
     check_partitions(min_partitions)
     folder = _absolute(directory)
-    with (
-        HeldClient(config) as client,
-        parts.archiving(
-            client,
+    with HeldClient(config) as client, ExitStack() as held:
+        manifest = client.run(
+            parts.begin_archive,
+            held,
             stream,
             folder,
             start=start,
@@ -92,8 +93,7 @@ def archive_stream(
             on_truncated=on_truncated,
             part_bytes=part_bytes,
             observer=observer,
-        ) as manifest,
-    ):
+        )
         if manifest.complete:
             return manifest
         left = parts.left_to_write(folder, manifest)
@@ -181,18 +181,17 @@ def restore_stream(
     _check(spark)
     folder = _absolute(directory)
     written = 0
-    with (
-        HeldClient(config) as client,
-        parts.restoring_from(
-            client, folder, stream, by_key=routing_key is not None, append=append, observer=observer
-        ) as (restoring, done),
-    ):
+    by_key = routing_key is not None
+    with HeldClient(config) as client, ExitStack() as held:
+        restoring, done = client.run(
+            parts.begin_restoring, held, folder, stream, by_key=by_key, append=append, observer=observer
+        )
         for_tasks = replace(restoring, manifest=_without_files(restoring.manifest))
         write = _RestoreSegment(config, for_tasks, routing_key, observer)
         for index in range(done, len(restoring.epochs)):
-            parts.begin_epoch(client, restoring, index, observer)
+            client.run(restoring.begin_epoch, restoring.epochs[index][0].epoch, observer)
             written += sum(_run(spark, restoring.epochs[index], write, "restoring", folder))
-            parts.end_epoch(client, restoring, index, observer)
+            client.run(restoring.end_epoch, index, observer)
         return Restored(restoring.target, restoring.manifest.events, written)
 
 
@@ -208,7 +207,7 @@ class _WriteRange:
 
     def __call__(self, left: SegmentRange) -> int:
         with HeldClient(self.config) as client:
-            return parts.write_range(client, self.directory, self.manifest, left, self.observer)
+            return client.run(parts.write_range, self.directory, self.manifest, left, self.observer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +220,7 @@ class _VerifyFile:
     def __call__(self, item: tuple[int, parts.ArchivedFile]) -> None:
         segment_id, file = item
         with HeldClient(self.config) as client:
-            parts.verify_file(client, self.directory, self.manifest, segment_id, file, compare=self.compare)
+            client.run(parts.verify_file, self.directory, self.manifest, segment_id, file, self.compare)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +232,7 @@ class _RestoreSegment:
 
     def __call__(self, segment: parts.ArchivedSegment) -> int:
         with HeldClient(self.config) as client:
-            return parts.restore_segment(client, self.restoring, segment, self.routing_key, self.observer)
+            return client.run(parts.restore_segment, self.restoring, segment, self.routing_key, self.observer)
 
 
 @dataclass(frozen=True, slots=True)

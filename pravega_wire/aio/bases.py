@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable, Sequence
 from datetime import datetime
-from typing import Any, Final, Generic, Self, TypeVar, cast
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, cast
 from uuid import UUID
 
 import trio
@@ -35,6 +35,7 @@ from pravega_wire.stream.event_reader import Event, ReachedCheckpoint, SegmentEv
 from pravega_wire.stream.event_reader import EventReader as AsyncEventReader
 from pravega_wire.stream.event_writer import EventWriter as AsyncEventWriter
 from pravega_wire.stream.follow import StreamFollower as AsyncStreamFollower
+from pravega_wire.stream.inside import run_over
 from pravega_wire.stream.key_value_table import TableMapping as AsyncTableMapping
 from pravega_wire.stream.resumable import ResumableWriter as AsyncResumableWriter
 from pravega_wire.stream.revisioned import RevisionedStream as AsyncRevisionedStream
@@ -72,6 +73,7 @@ __all__ = [
     "opened_client",
 ]
 
+P = ParamSpec("P")
 T = TypeVar("T")
 K = TypeVar("K")
 V = TypeVar("V")
@@ -723,6 +725,34 @@ class PravegaClientBase(Handle):
 
     async def __aexit__(self, *exc: object) -> None:
         await self.aclose()
+
+    async def run(
+        self,
+        function: Callable[Concatenate[twin.PravegaClient, P], Awaitable[T]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """Run an async function over the trio client, and return its result.
+
+        What is written for the client of trio serves an asyncio program in this way: archives, ingestion, and
+        functions of your own. Cancelling the call cancels the function.
+
+        Example::
+
+            from pravega_wire.archive import archive_stream
+
+            manifest = await client.run(archive_stream, "demo/readings", "readings")
+
+        :param function: is called with the :class:`pravega_wire.PravegaClient` and the other arguments. It
+            runs under trio in the client's thread, which does everything else for this client, so it must not
+            block; it cannot use asyncio. What it returns must not be an object of the trio client.
+        :param args: more arguments for the function.
+        :param kwargs: more arguments for the function.
+        :raises ArgumentTypeError: it is not an async function.
+        :raises ClosedError: the client was closed before or during this call, which cancels the function.
+        """
+        return await self._call(run_over, self._twin, function, args, kwargs)
 
     def _event_writer(
         self,

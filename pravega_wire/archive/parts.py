@@ -1,6 +1,6 @@
 """Archives that several processes write and restore: what one of them does, and what begins and ends it all.
 
-:mod:`spark_adapter.archives` calls this, on the driver and in tasks. All functions block.
+:mod:`spark_adapter.archives` calls this, on the driver and in tasks.
 
 A process that writes events of an archive does so in the directory ``work``, under names that nobody else
 uses, and then writes a record of each whole file there. The process that began the archive moves the files
@@ -14,10 +14,9 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -47,8 +46,7 @@ from pravega_wire.archive.writing import DEFAULT_PART_BYTES
 from pravega_wire.checks import check_flag
 from pravega_wire.cuts import Bound, OnTruncated
 from pravega_wire.errors import ArchiveError
-from pravega_wire.stream.client import StreamName
-from pravega_wire.sync.client import PravegaClient
+from pravega_wire.stream.client import PravegaClient, StreamName
 from pravega_wire.types import SegmentRange
 
 __all__ = [
@@ -61,17 +59,15 @@ __all__ = [
     "Restored",
     "Restoring",
     "Stage",
-    "archiving",
-    "begin_epoch",
+    "begin_archive",
+    "begin_restoring",
     "check_shared",
     "collect",
     "complete_manifest",
-    "end_epoch",
     "left_to_write",
     "need_arrow",
     "nothing",
     "restore_segment",
-    "restoring_from",
     "verify_file",
     "write_range",
 ]
@@ -99,9 +95,9 @@ def check_shared(directory: Path, archive: Manifest) -> None:
 # --- archiving -----------------------------------------------------------------------------------
 
 
-@contextmanager
-def archiving(
+async def begin_archive(
     client: PravegaClient,
+    held: ExitStack,
     stream: StreamName,
     directory: Path,
     *,
@@ -110,33 +106,36 @@ def archiving(
     on_truncated: OnTruncated,
     part_bytes: int,
     observer: Observer,
-) -> Iterator[Manifest]:
-    """Begin an archive, or continue one, and hold its lock.
+) -> Manifest:
+    """Begin an archive, or continue one.
 
-    Yields the manifest; see :func:`pravega_wire.archive.archive_stream` for arguments and errors.
+    :param held: holds the archive's lock from here on. For the other parameters, and for errors, see
+        :func:`pravega_wire.archive.archive_stream`.
+    :returns: the manifest.
     """
-    with ExitStack() as held:
-        call = partial(
-            writing.begin,
-            client._twin,
-            stream,
-            directory,
-            held,
-            start=start,
-            end=end,
-            on_truncated=on_truncated,
-            part_bytes=part_bytes,
-            observer=observer,
-        )
-        archive = client._call(None, call)
-        work = directory / WORK
-        if archive.complete:
-            writing.remove_work(work)
-        else:
-            with being_written(work):
-                work.mkdir(exist_ok=True)
-                writing.clear_work(work, unfinished=True)
-        yield archive
+    archive = await writing.begin(
+        client,
+        stream,
+        directory,
+        held,
+        start=start,
+        end=end,
+        on_truncated=on_truncated,
+        part_bytes=part_bytes,
+        observer=observer,
+    )
+    work = directory / WORK
+    if archive.complete:
+        await trio.to_thread.run_sync(writing.remove_work, work)
+    else:
+        await trio.to_thread.run_sync(_prepare, work)
+    return archive
+
+
+def _prepare(work: Path) -> None:
+    with being_written(work):
+        work.mkdir(exist_ok=True)
+        writing.clear_work(work, unfinished=True)
 
 
 def left_to_write(directory: Path, archive: Manifest) -> list[SegmentRange]:
@@ -144,7 +143,7 @@ def left_to_write(directory: Path, archive: Manifest) -> list[SegmentRange]:
     return _covered(directory, archive)[1]
 
 
-def write_range(
+async def write_range(
     client: PravegaClient, directory: Path, archive: Manifest, left: SegmentRange, observer: Observer
 ) -> int:
     """Write the events of a range to files in ``work``, with a record of each. Returns the number of files.
@@ -152,7 +151,7 @@ def write_range(
     :raises ArchiveError: the directory is not shared, or the archive was completed meanwhile.
     :raises DataLossError: the range was truncated.
     """
-    check_shared(directory, archive)
+    await trio.to_thread.run_sync(check_shared, directory, archive)
     work = directory / WORK
     count = 0
 
@@ -171,9 +170,8 @@ def write_range(
         observer(Stage.RECORDED, file.name)
         count += 1
 
-    call = partial(writing.write_parts, client._twin, left, archive.part_bytes, new_part, finished, observer)
     try:
-        client._call(None, call)
+        await writing.write_parts(client, left, archive.part_bytes, new_part, finished, observer)
     except ArchiveError as error:
         if not isinstance(error.__cause__, FileNotFoundError) or work.exists():
             raise
@@ -267,61 +265,42 @@ def _is_there(directory: Path, file: ArchivedFile) -> bool:
 # --- verifying and restoring ---------------------------------------------------------------------
 
 
-def verify_file(
+async def verify_file(
     client: PravegaClient,
     directory: Path,
     archive: Manifest,
     segment_id: int,
     file: ArchivedFile,
-    *,
     compare: bool,
 ) -> None:
-    """Check one file; see :func:`pravega_wire.archive.verify_archive`."""
-    check_shared(directory, archive)
-    client._call(
-        None,
-        verifying.verify_file,
-        directory,
-        archive.stream,
-        segment_id,
-        file,
-        client._twin if compare else None,
-    )
+    """Check one file, and compare it with the stream if ``compare``; see :mod:`pravega_wire.archive`."""
+    await trio.to_thread.run_sync(check_shared, directory, archive)
+    await verifying.verify_file(directory, archive.stream, segment_id, file, client if compare else None)
 
 
-@contextmanager
-def restoring_from(
+async def begin_restoring(
     client: PravegaClient,
+    held: ExitStack,
     directory: Path,
     stream: StreamName,
     *,
     by_key: bool,
     append: bool,
     observer: Observer,
-) -> Iterator[tuple[Restoring, int]]:
-    """Begin to restore an archive, or continue, and hold its lock.
+) -> tuple[Restoring, int]:
+    """Begin to restore an archive, or continue; see :func:`pravega_wire.archive.restore_stream` for errors.
 
-    Yields what is restored, and the number of epochs that are complete. See
-    :func:`pravega_wire.archive.restore_stream` for errors.
+    :param held: holds the archive's lock from here on.
+    :returns: what is restored, and the number of epochs that are complete.
     """
     check_flag("append", append)
-    archive = complete_manifest(directory)
-    with locked(directory):
-        found = Restoring(archive, directory, client.config.resolve(stream), by_key)
-        yield found, client._call(None, found.begin, client._twin, append, observer)
+    archive = await trio.to_thread.run_sync(complete_manifest, directory)
+    held.enter_context(locked(directory))
+    found = Restoring(archive, directory, client.config.resolve(stream), by_key)
+    return found, await found.begin(client, append, observer)
 
 
-def begin_epoch(client: PravegaClient, found: Restoring, index: int, observer: Observer) -> None:
-    """See :meth:`Restoring.begin_epoch`; ``index`` counts the epochs from 0."""
-    client._call(None, found.begin_epoch, client._twin, found.epochs[index][0].epoch, observer)
-
-
-def end_epoch(client: PravegaClient, found: Restoring, index: int, observer: Observer) -> None:
-    """See :meth:`Restoring.end_epoch`."""
-    client._call(None, found.end_epoch, client._twin, index, observer)
-
-
-def restore_segment(
+async def restore_segment(
     client: PravegaClient,
     found: Restoring,
     segment: ArchivedSegment,
@@ -329,5 +308,5 @@ def restore_segment(
     observer: Observer,
 ) -> int:
     """Write the events of a segment that are not stored; return their number."""
-    check_shared(found.directory, found.manifest)
-    return int(client._call(None, found.write, client._twin, segment, routing_key, observer))
+    await trio.to_thread.run_sync(check_shared, found.directory, found.manifest)
+    return await found.write(client, segment, routing_key, observer)

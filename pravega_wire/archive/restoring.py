@@ -38,6 +38,7 @@ from pravega_wire.hashing import routing_key_position
 from pravega_wire.segment.metadata import SegmentMetadata
 from pravega_wire.segment.store import Backoff
 from pravega_wire.stream.client import PravegaClient, StreamName
+from pravega_wire.stream.inside import core_of
 from pravega_wire.stream.resumable import ResumableWriter
 from pravega_wire.types import ScopedStream
 
@@ -404,7 +405,7 @@ class Restoring:
     async def end_epoch(self, client: PravegaClient, index: int, observer: Observer) -> None:
         """Record that all events of an epoch are stored.
 
-        :param index: how manieth of :attr:`epochs`, from 0.
+        :param index: index into :attr:`epochs`.
         """
         await self._mark(client, index + 2)
         observer(Stage.RESTORED, f"epoch {self.epochs[index][0].epoch}")
@@ -418,7 +419,7 @@ class Restoring:
 
     async def _mark(self, client: PravegaClient, number: int) -> None:
         marker = _writer_id(self.manifest, self.target, self._mode)
-        core = client._core
+        core = core_of(client)
         for each in await client.active_segments(self.target):
             target = core.target(self.target, each.segment_id, Access.WRITE)
             metadata, attribute = SegmentMetadata(core.stores, target), uuid5(marker, target.name)

@@ -17,16 +17,29 @@ from pravega_wire.errors import ArchiveDamagedError, ArchiveError, ArchiveMismat
 from pravega_wire.stream.client import PravegaClient
 from pravega_wire.types import ScopedStream, SegmentRange
 
-__all__ = ["complete_manifest", "next_group", "verify_archive", "verify_file"]
+__all__ = ["compare_archive", "complete_manifest", "next_group", "verify_archive", "verify_file"]
 
 
-async def verify_archive(directory: Path | str, client: PravegaClient | None = None) -> Manifest:
-    """Check that an archive is complete and undamaged, and optionally that the stream has the same events.
+async def verify_archive(directory: Path | str) -> Manifest:
+    """Check that an archive is complete and undamaged.
 
     Each file's size, checksum, columns, number of events and offsets are compared with the manifest.
 
     :param directory: the archive's directory.
-    :param client: an open client, to read the archived part of the stream again and compare every event.
+    :returns: the manifest.
+    :raises ArchiveError: there is no archive, or it is not complete.
+    :raises ArchiveDamagedError: a file is missing or damaged; ``path`` names it.
+    :raises InvalidArgumentError: ``directory`` is not a path.
+    :raises MissingExtraError: pyarrow is not installed.
+    """
+    return await _verify(directory, None)
+
+
+async def compare_archive(client: PravegaClient, directory: Path | str) -> Manifest:
+    """Do what :func:`verify_archive` does, read the archived part of the stream, and compare each event.
+
+    :param client: an open client.
+    :param directory: the archive's directory.
     :returns: the manifest.
     :raises ArchiveError: there is no archive, or it is not complete.
     :raises ArchiveDamagedError: a file is missing or damaged; ``path`` names it.
@@ -35,6 +48,10 @@ async def verify_archive(directory: Path | str, client: PravegaClient | None = N
     :raises InvalidArgumentError: ``directory`` is not a path.
     :raises MissingExtraError: pyarrow is not installed.
     """
+    return await _verify(directory, client)
+
+
+async def _verify(directory: Path | str, client: PravegaClient | None) -> Manifest:
     need_arrow()
     directory = check_path("directory", directory)
     manifest = await trio.to_thread.run_sync(complete_manifest, directory)

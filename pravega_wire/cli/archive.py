@@ -128,10 +128,10 @@ def restore(session: Session, directory: Path, name: str, append: bool) -> None:
 @passed
 def verify(session: Session, directory: Path, compare: bool) -> None:
     """See ``help``."""
-    from pravega_wire.archive import verify_archive
+    from pravega_wire.archive import compare_archive, verify_archive
 
     if compare:
-        manifest = session.call(lambda client: verify_archive(directory, client))
+        manifest = session.call(lambda client: compare_archive(client, directory))
         text = f"{directory} and {manifest.stream} have the same {manifest.events} events"
     else:
         manifest = session.run(lambda: verify_archive(directory))

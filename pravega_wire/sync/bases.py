@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, 
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
-from typing import Any, Generic, Self, TypeVar, cast
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast
 from uuid import UUID
 from weakref import finalize
 
@@ -40,6 +40,7 @@ from pravega_wire.stream.event_reader import Event, ReachedCheckpoint, SegmentEv
 from pravega_wire.stream.event_reader import EventReader as AsyncEventReader
 from pravega_wire.stream.event_writer import EventWriter as AsyncEventWriter
 from pravega_wire.stream.follow import StreamFollower as AsyncStreamFollower
+from pravega_wire.stream.inside import run_over
 from pravega_wire.stream.resumable import ResumableWriter as AsyncResumableWriter
 from pravega_wire.stream.revisioned import RevisionedStream as AsyncRevisionedStream
 from pravega_wire.stream.revisioned import RevisionReader as AsyncRevisionReader
@@ -81,6 +82,7 @@ log = logging.getLogger(__name__)
 
 _INTERRUPTED_SECONDS = 0.5
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -825,6 +827,35 @@ class PravegaClientBase(Handle):
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+    def run(
+        self,
+        function: Callable[Concatenate[twin.PravegaClient, P], Awaitable[T]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """Run an async function over the trio client, and return its result.
+
+        What is written for the client of trio serves a blocking program in this way: archives, ingestion, and
+        functions of your own.
+
+        Example::
+
+            from pravega_wire.archive import archive_stream
+
+            manifest = client.run(archive_stream, "demo/readings", "readings")
+
+        :param function: is called with the :class:`pravega_wire.PravegaClient` and the other arguments. It
+            runs in the client's thread, which does everything else for this client, so it must not block; it
+            cannot call the blocking client. What it returns must not be an object of the trio client.
+        :param args: more arguments for the function.
+        :param kwargs: more arguments for the function.
+        :raises ArgumentTypeError: it is not an async function.
+        :raises ClosedError: the client was closed before or during this call, which cancels the function.
+        """
+        result: T = self._call(None, run_over, self._twin, function, args, kwargs)
+        return result
 
     def _event_writer(
         self,

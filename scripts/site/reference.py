@@ -88,7 +88,6 @@ MODULES: dict[str, tuple[str, str]] = {
     "telemetry": ("pravega_wire.telemetry", "OpenTelemetry"),
     "ingest": ("pravega_wire.ingest", "Ingestion"),
     "archive": ("pravega_wire.archive", "Archives"),
-    "archive-blocking": ("pravega_wire.archive.blocking", "Archives, blocking"),
     "dissect": ("pravega_wire.dissect", "Dissector"),
     "testing": ("pravega_wire.testing", "Test servers"),
     "spark": ("spark_adapter", "Spark"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import asyncio
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -10,16 +10,15 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from pravega_wire import PravegaClient, PravegaConfig, ScopedStream, StreamCut, open_client, sync
+from pravega_wire import PravegaClient, PravegaConfig, ScopedStream, StreamCut, aio, open_client, sync
 from pravega_wire.archive import (
     Manifest,
     Stage,
     archive_stream,
-    blocking,
+    compare_archive,
     restore_stream,
     verify_archive,
 )
-from pravega_wire.archive.__main__ import main
 from pravega_wire.archive.manifest import locked
 from pravega_wire.errors import (
     ArchiveDamagedError,
@@ -102,7 +101,7 @@ async def test_there_and_back_killed_at_each_point(config: PravegaConfig, tmp_pa
             await verify_archive(directory)
         assert run({**archiving, "crash": Stage.COMPLETE.name, "nth": 1}) is None
         assert run({**archiving, "crash": None, "nth": 0}) == 4 * PER_EPOCH
-        manifest = await verify_archive(directory, client)
+        manifest = await compare_archive(client, directory)
         check(manifest, directory)
 
         restoring = job(config, "restore", "restored", directory)
@@ -209,7 +208,7 @@ async def test_an_empty_stream(config: PravegaConfig, tmp_path: Path) -> None:
         await client.create_stream("source", 2)
         manifest = await archive_stream(client, "source", tmp_path)
         assert (manifest.complete, manifest.events, manifest.segments) == (True, 0, ())
-        assert await verify_archive(tmp_path, client) == manifest
+        assert await compare_archive(client, tmp_path) == manifest
         assert (await restore_stream(client, tmp_path, "restored")).events == 0
         assert (await restore_stream(client, tmp_path, "by-key", routing_key=key_of)).events == 0
 
@@ -252,41 +251,35 @@ async def test_damage_is_named(config: PravegaConfig, tmp_path: Path) -> None:
         text = (tmp_path / "manifest.json").read_text()
         (tmp_path / "manifest.json").write_text(text.replace("/source", "/twin"))
         with pytest.raises(ArchiveMismatchError, match="has other events than") as other:
-            await verify_archive(tmp_path, client)
+            await compare_archive(client, tmp_path)
         assert other.value.path == str(tmp_path / "events" / next(manifest.files())[1].name)
         (tmp_path / "manifest.json").write_text(text)
         # A stream that was deleted and made again has other segments.
         await client.delete_stream("source", seal=True)
         await fill(client, "source", (1, 2))
         with pytest.raises(DataLossError):
-            await verify_archive(tmp_path, client)
+            await compare_archive(client, tmp_path)
         with pytest.raises(ArchiveDamagedError, match=r"manifest\.json"):
             (tmp_path / "manifest.json").write_text("{}")
             await verify_archive(tmp_path)
 
 
-def test_the_blocking_client_and_the_command(
-    config: PravegaConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_from_the_other_clients(config: PravegaConfig, tmp_path: Path) -> None:
     directory = tmp_path / "archive"
     with sync.open_client(config) as client:
         client.create_stream("source", 2)
         with client.event_writer("source") as writer:
             writer.write_events([b"%d" % number for number in range(100)], [str(n % 7) for n in range(100)])
-        assert blocking.archive_stream(client, "source", directory).events == 100
-        assert blocking.verify_archive(directory, client).complete
-        restored = blocking.restore_stream(client, directory, "restored")
+        assert client.run(archive_stream, "source", directory).events == 100
+        assert client.run(compare_archive, directory).complete
+        restored = client.run(restore_stream, directory, "restored")
         assert (restored.stream, restored.written) == (
             ScopedStream(str(config.default_scope), "restored"),
             100,
         )
-    connection = ["--controller", str(config.controller_uri), "--scope", str(config.default_scope)]
-    assert main(["archive", "source", str(tmp_path / "again"), *connection]) == 0
-    assert main(["restore", str(tmp_path / "again"), "by-command", *connection]) == 0
-    assert main(["verify", str(tmp_path / "again"), "--compare", *connection]) == 0
-    output = capsys.readouterr()
-    assert "holds 100 events of" in output.out
-    assert "the same 100 events" in output.out
-    os.unlink(next((tmp_path / "again" / "events").iterdir()))
-    assert main(["verify", str(tmp_path / "again")]) == 1
-    assert "is missing" in capsys.readouterr().err
+
+    async def again() -> None:
+        async with aio.open_client(config) as client:
+            assert (await client.run(compare_archive, directory)).events == 100
+
+    asyncio.run(again())

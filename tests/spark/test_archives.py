@@ -15,8 +15,8 @@ from uuid import uuid4
 import pytest
 from pyspark.sql import SparkSession
 
-from pravega_wire import PravegaConfig
-from pravega_wire.archive import Manifest, Stage, blocking
+from pravega_wire import PravegaConfig, archive
+from pravega_wire.archive import Manifest, Stage, compare_archive
 from pravega_wire.errors import ArchiveDamagedError, ArchiveError, InvalidArgumentError, StreamNotFoundError
 from pravega_wire.sync import PravegaClient
 from spark_adapter.archives import archive_stream, restore_stream, verify_archive
@@ -87,13 +87,13 @@ def test_each_side_restores_what_the_other_wrote(
     check_files(manifest, directory)
     assert len(list(manifest.files())) > 8
     # The client finds in it what it would have written itself.
-    assert blocking.verify_archive(directory, client) == manifest
+    assert client.run(compare_archive, directory) == manifest
     assert archive_stream(spark, config, source, directory) == manifest
     assert verify_archive(spark, directory, config, compare=True) == manifest
 
     by_client = f"by-client-{source}"
-    assert blocking.restore_stream(client, directory, by_client).written == EVENTS
-    blocking.archive_stream(client, source, tmp_path / "by-client", part_bytes=PART_BYTES)
+    assert client.run(archive.restore_stream, directory, by_client).written == EVENTS
+    client.run(archive.archive_stream, source, tmp_path / "by-client", part_bytes=PART_BYTES)
     by_spark = f"by-spark-{source}"
     kill = Kill(Stage.STORED, tmp_path / "another was killed")
     restored = restore_stream(spark, config, tmp_path / "by-client", by_spark, observer=kill)
@@ -106,7 +106,7 @@ def test_each_side_restores_what_the_other_wrote(
 
     # What one side has begun, the other refuses to continue, instead of writing all of it again.
     with pytest.raises(ArchiveError, match="was begun without a key function on Spark"):
-        blocking.restore_stream(client, tmp_path / "by-client", by_spark, append=True)
+        client.run(archive.restore_stream, tmp_path / "by-client", by_spark, append=True)
     with pytest.raises(ArchiveError, match="was begun without a key function: continue"):
         restore_stream(spark, config, directory, by_client, append=True)
     with pytest.raises(ArchiveError, match="is not empty"):
@@ -116,7 +116,7 @@ def test_each_side_restores_what_the_other_wrote(
 def test_restoring_by_keys(
     spark: SparkSession, config: PravegaConfig, client: PravegaClient, source: str, tmp_path: Path
 ) -> None:
-    blocking.archive_stream(client, source, tmp_path / "archive", part_bytes=PART_BYTES)
+    client.run(archive.archive_stream, source, tmp_path / "archive", part_bytes=PART_BYTES)
     target = f"by-keys-{source}"
     kill = Kill(Stage.RESTORING, tmp_path / "a task was killed")
     restore_stream(spark, config, tmp_path / "archive", target, routing_key=key_of, observer=kill)
@@ -160,7 +160,7 @@ def test_a_driver_that_is_killed_continues(
     check_files(manifest, directory)
     # What was whole when the first driver was killed was not written again.
     assert written & {each.name for _, each in manifest.files()}
-    assert blocking.verify_archive(directory, client) == manifest
+    assert client.run(compare_archive, directory) == manifest
 
     killed(spark, {**job, "what": "restore", "stream": target}, Stage.RESTORING, tmp_path / "restoring")
     for stage in (Stage.RESTORED, Stage.SCALED):
@@ -181,7 +181,7 @@ def test_what_is_wrong_is_said(
     with pytest.raises(InvalidArgumentError, match="min_partitions"):
         archive_stream(spark, config, source, tmp_path / "none", min_partitions=0)
     directory = tmp_path / "archive"
-    manifest = blocking.archive_stream(client, source, directory, part_bytes=PART_BYTES)
+    manifest = client.run(archive.archive_stream, source, directory, part_bytes=PART_BYTES)
     *_, (_, file) = manifest.files()
     path = directory / "events" / file.name
     path.write_bytes(path.read_bytes()[:-1])

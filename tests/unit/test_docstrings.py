@@ -23,7 +23,6 @@ MODULES = (
     "pravega_wire.telemetry",
     "pravega_wire.ingest",
     "pravega_wire.archive",
-    "pravega_wire.archive.blocking",
     "pravega_wire.dissect",
     "pravega_wire.testing",
     "spark_adapter",

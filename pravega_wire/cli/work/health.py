@@ -26,6 +26,7 @@ from pravega_wire.controller.tokens import Access, expiry_of
 from pravega_wire.controller.types import TxnStatus
 from pravega_wire.errors import AuthError, PravegaError
 from pravega_wire.protocol import commands as c
+from pravega_wire.stream.inside import core_of
 from pravega_wire.types import Endpoint, ScopedStream
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ async def _servers(client: PravegaClient) -> Finding:
     # A standalone server answers this with errors, which would be retried for long.
     with trio.move_on_after(_LISTING_SECONDS):
         try:
-            servers = await client._core.controller.get_controller_server_list()
+            servers = await core_of(client).controller.get_controller_server_list()
         except PravegaError as error:
             return Finding("controllers", "unknown", error.message)
         names = ", ".join(sorted(f"{each.host}:{each.port}" for each in servers))
@@ -133,7 +134,7 @@ async def _token(client: PravegaClient, streams: Sequence[ScopedStream]) -> Asyn
         return
     stream = streams[0]
     try:
-        token = await client._core.controller.get_delegation_token(stream.scope, stream.name, Access.READ)
+        token = await core_of(client).controller.get_delegation_token(stream.scope, stream.name, Access.READ)
     except PravegaError as error:
         yield Finding("credentials", "problem", f"no token for stream {stream}: {error.message}")
         return
@@ -208,7 +209,7 @@ async def _store(client: PravegaClient, endpoint: Endpoint) -> Finding:
     started = trio.current_time()
     try:
         with trio.fail_after(_HELLO_SECONDS):
-            flow = await client._core.stores.pool.flow(endpoint, greeted)
+            flow = await core_of(client).stores.pool.flow(endpoint, greeted)
             try:
                 flow.send(
                     c.GetStreamSegmentInfo(

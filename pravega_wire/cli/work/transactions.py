@@ -30,6 +30,7 @@ from pravega_wire.protocol import commands as c
 from pravega_wire.protocol.versioned import DataReader, RevisionReader, read_record
 from pravega_wire.segment.store import SegmentStores, SegmentTarget
 from pravega_wire.segment.table import ANY_VERSION
+from pravega_wire.stream.inside import core_of
 from pravega_wire.types import Endpoint, ScopedStream
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ async def stores_of(client: PravegaClient, stream: ScopedStream | None = None) -
     name = stream or ScopedStream("_system", "_requeststream")
 
     async def ask(number: int) -> Endpoint:
-        node = await client._core.controller.get_uri(name.scope, name.name, number)
+        node = await core_of(client).controller.get_uri(name.scope, name.name, number)
         return node.host, node.port
 
     return sorted({*(await look_up_all(ask, range(_SAMPLES))).values()})
@@ -112,10 +113,10 @@ class _Tables:
     """
 
     def __init__(self, client: PravegaClient, endpoints: Sequence[Endpoint]) -> None:
-        shared = client._core.stores
+        shared = core_of(client).stores
         self._endpoints = endpoints
         # A store compares the resource of a token with the beginning of a segment's name, up to a "/".
-        self._token = client._core.tokens.source("_system", "_tables", Access.READ)
+        self._token = core_of(client).tokens.source("_system", "_tables", Access.READ)
         self._stores = SegmentStores(
             shared.pool, self._locate, operation_timeout=shared.operation_timeout, counters=shared.counters
         )
