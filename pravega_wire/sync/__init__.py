@@ -26,11 +26,11 @@ from pravega_wire.sync.client import (
     StreamFollower,
     TableFamily,
     TableIterator,
-    TableMapping,
     Transaction,
     open_client,
 )
 from pravega_wire.sync.direct import DirectReader
+from pravega_wire.sync.table_mapping import TableMapping
 
 __all__ = [
     "Ack",

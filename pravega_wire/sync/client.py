@@ -66,7 +66,6 @@ from pravega_wire.sync.bases import (
     Closable,
     EventBatchesBase,
     EventReaderBase,
-    Handle,
     KeyValueTableBase,
     PravegaClientBase,
     RangesReaderBase,
@@ -76,8 +75,8 @@ from pravega_wire.sync.bases import (
     RevisionReaderBase,
     RoutedWriterBase,
     StreamFollowerBase,
+    TableFamilyBase,
     TableIteratorBase,
-    TableMapping,
     TransactionBase,
     blocking,
     listed,
@@ -105,7 +104,6 @@ __all__ = [
     "StreamFollower",
     "TableFamily",
     "TableIterator",
-    "TableMapping",
     "Transaction",
     "open_client",
 ]
@@ -2726,7 +2724,7 @@ class StateSynchronizer(Closable, Generic[S, I, U]):
         self._end(timeout, self._twin.aclose)
 
 
-class KeyValueTable(KeyValueTableBase, Generic[P, S, V]):
+class KeyValueTable(KeyValueTableBase[P, S, V]):
     """A table of keys and values on the server. Made by :meth:`PravegaClient.key_value_table`.
 
     A key is a pair ``(primary, secondary)``, or the primary key alone in a table without secondary keys.
@@ -2962,18 +2960,6 @@ class KeyValueTable(KeyValueTableBase, Generic[P, S, V]):
         """
         return TableFamily(self._portal, self._twin.family(primary))
 
-    def mapping(self) -> TableMapping[P, V]:
-        """Return the table as a mapping from primary key to value.
-
-        :raises InvalidArgumentError: the table has secondary keys; use :meth:`mapping_of_pairs` or
-            :meth:`family`.
-        """
-        return TableMapping(self._portal, self._twin.mapping())
-
-    def mapping_of_pairs(self) -> TableMapping[TableKey[P, S], V]:
-        """Return the table as a mapping from :class:`TableKey` (or any pair) to value."""
-        return TableMapping(self._portal, self._twin.mapping_of_pairs())
-
 
 class TableIterator(TableIteratorBase[T]):
     """Iterates over a table: ``for item in iterator``.
@@ -3007,7 +2993,7 @@ class TableIterator(TableIteratorBase[T]):
         return self._call(timeout, self._twin.next_page)
 
 
-class TableFamily(Handle, Generic[P, S, V]):
+class TableFamily(TableFamilyBase[P, S, V]):
     """The entries of one primary key, by secondary key. They can be changed together, atomically.
 
     Made by :meth:`KeyValueTable.family`. Its errors are those of the table's methods.
@@ -3152,7 +3138,3 @@ class TableFamily(Handle, Generic[P, S, V]):
         return TableIterator(
             self._portal, self._twin.entries(between=between, prefix=prefix, after=after, page_size=page_size)
         )
-
-    def mapping(self) -> TableMapping[S, V]:
-        """Return the family as a mapping from secondary key to value."""
-        return TableMapping(self._portal, self._twin.mapping())
