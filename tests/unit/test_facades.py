@@ -43,6 +43,7 @@ HANDLES = [
 """The public classes whose objects do things that are awaited, found without the generator's walk."""
 
 DIFFERENT = {"ByteStreamReader", "ByteStreamWriter"}
+"""Files in the blocking client, so their methods have other names."""
 MORE = {
     # On trio, the block of open_client closes a client, and functions over it are simply called.
     "PravegaClient": {"aclose", "run"},
@@ -51,7 +52,6 @@ MORE = {
     "TableFamily": {"mapping"},
 }
 """Methods that the facades have beside those of the async classes."""
-"""Files and mappings in the blocking client, so their methods have other names."""
 
 
 def members(cls: type) -> dict[str, Any]:
