@@ -134,7 +134,7 @@ def _number(value: Any) -> float:
 def _kind(wanted: type) -> Callable[[Any], Any]:
     def check(value: Any) -> Any:
         if type(value) is not wanted:
-            raise TypeError(f"it is not of the type {wanted.__name__}")
+            raise TypeError(f"it is not a {wanted.__name__}")
         return value
 
     return check

@@ -102,8 +102,8 @@ def open_ledger(
     except StreamNotFoundError as error:
         raise InvalidArgumentError(
             f"ledger {ledger} is sealed, so batch {batch} of {key} cannot be recorded: use another "
-            f"ledger_stream. If batch {batch} is not the first, look first whether {key.stream} has its "
-            f"rows already (the sealed ledger can still be read), and set {say}"
+            f"ledger_stream. If batch {batch} is not the first, check first whether {key.stream} already has "
+            f"its rows (the sealed ledger can still be read), and set {say}"
         ) from error
 
 

@@ -118,7 +118,7 @@ def COMMAND(
     from pravega_wire.cli.work import reading
 
     if follow and end is not None:
-        raise InvalidArgumentError("--follow goes on for ever, --to ends: choose one")
+        raise InvalidArgumentError("--follow never ends, so it cannot be combined with --to: choose one")
     if group is None and reader is not None:
         raise InvalidArgumentError("--reader needs --group")
     if group is not None and (end is not None or skip_truncated):

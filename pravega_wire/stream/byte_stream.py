@@ -194,7 +194,7 @@ class ByteStreamWriter(trio.abc.SendStream):
             ) from error
         except ValueError as error:
             raise InvalidArgumentError(
-                f"data for byte stream {self.stream} must not be a memoryview that was released"
+                f"data for byte stream {self.stream} is a memoryview that has been released"
             ) from error
         total = len(view)
         while view:

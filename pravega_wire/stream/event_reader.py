@@ -205,7 +205,7 @@ class EventReader(Generic[T]):
     that the reader returned counts as read.
 
     Everything that the group requires (checkpoints, acquiring and releasing segments) happens while an event
-    is requested, as in Java. Checkpoints are not among the events: ``on_checkpoint`` is told of them. A
+    is requested, as in Java. Checkpoints are not among the events: they go to ``on_checkpoint``. A
     reader that requests nothing for a long time delays every checkpoint of the group.
 
     Use it from one task. Cancelling a call leaves the reader usable. Not every event is a trio checkpoint:

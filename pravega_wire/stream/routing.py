@@ -816,7 +816,7 @@ def as_bytes(event: object) -> bytes:
         try:
             return bytes(event)
         except ValueError as error:
-            raise InvalidArgumentError("an event must not be a memoryview that was released") from error
+            raise InvalidArgumentError("an event is a memoryview that has been released") from error
     raise InvalidArgumentError(f"an event must be bytes, not {type(event).__name__}")
 
 

@@ -1887,7 +1887,7 @@ class StreamFollower(StreamFollowerBase[T]):
     Where it starts is looked up on entering the block, or by the first request if it is not entered. Close it
     (``close`` or ``with``) when you stop; a follower that nobody refers to any more closes itself.
 
-    Use it from one thread. Cancelling a call leaves it usable. After an error, the next call goes on at the
+    Use it from one thread. Cancelling a call leaves it usable. After an error, the next call continues at the
     same position: behind what was lost after :class:`DataLossError`, and after an event that the serializer
     has rejected.
     """
@@ -2234,8 +2234,8 @@ class EventReader(EventReaderBase[T]):
     the reader returned counts as read.
 
     Everything that the group requires (checkpoints, acquiring and releasing segments) happens while an event
-    is requested, as in Java. Checkpoints are not among the events: ``on_checkpoint`` is told of them. A
-    reader that requests nothing for a long time delays every checkpoint of the group.
+    is requested, as in Java. Checkpoints are not among the events: they go to ``on_checkpoint``. A reader
+    that requests nothing for a long time delays every checkpoint of the group.
 
     Use it from one thread. Cancelling a call leaves the reader usable. Not every event is a trio checkpoint:
     each batch that arrives and each wait is. A fast caller may get up to 32 events between two looks at the
@@ -2500,7 +2500,7 @@ class RevisionReader(RevisionReaderBase[T]):
         """Return the next values with their revisions, as many as have arrived; an empty list after the last.
 
         A value that cannot be deserialized ends the list. The next call raises its error, and the call after
-        that goes on behind it.
+        that continues after it.
 
         :param timeout: the longest time that this call may take, in seconds.
         :raises ClosedError: the reader was closed before or during this call.

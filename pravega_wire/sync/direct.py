@@ -100,7 +100,7 @@ class DirectReader:
     A batch is a view of memory that is used again: **it is valid until the next one is requested**. Copy the
     data to keep (``to_list``, ``to_arrow`` and ``bytes`` do).
 
-    After Ctrl-C in a call, the next call goes on behind the last batch that was returned.
+    After Ctrl-C in a call, the next call continues after the last batch that was returned.
 
     Close the reader (``close`` or ``with``) if you stop before the end. Only one thread may read at a time;
     any thread may close it.

@@ -179,7 +179,7 @@ CALLS: dict[str, tuple[Call, str, Iterable[object]]] = {
     ),
     "memoryview": (
         lambda c, v: c.event_writer("t").write_event(v),
-        "an event must not be a memoryview that was released",
+        "an event is a memoryview that has been released",
         (_released(),),
     ),
     "partitioner": (

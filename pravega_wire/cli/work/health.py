@@ -103,7 +103,7 @@ async def examine(
     yield Finding(
         "versions",
         "unknown",
-        "controller and stores do not tell their releases, only versions of the wire protocol",
+        "controller and stores do not report their release, only versions of the wire protocol",
     )
     async for finding in _transactions(client, found, stores):
         yield finding
@@ -169,7 +169,7 @@ def judge_clock(issued: float | None, expiry: float | None, now: float) -> Findi
     :param now: the present moment by this machine's clock.
     """
     if issued is None:
-        return Finding("clock", "unknown", "the token does not tell when it was issued")
+        return Finding("clock", "unknown", "the token has no issue time")
     ahead = now - issued
     if expiry is not None and expiry <= now:
         return Finding(
