@@ -48,6 +48,7 @@ from pravega_wire.controller.refusals import (
     group_done,
     known,
     naming_stream,
+    no_group,
     no_scope,
     no_stream,
     no_table,
@@ -1228,12 +1229,16 @@ class ControllerClient:
         :raises ReaderGroupNotFoundError: the group does not exist.
         """
         check_names("reader group", scope, name)
-        reply = await self._call(
-            "getReaderGroupConfig",
-            pb.ReaderGroupInfo(scope=scope, readerGroup=name),
-            pb.ReaderGroupConfigResponse,
-            f"reader group {scope}/{name}",
-        )
+        try:
+            reply = await self._call(
+                "getReaderGroupConfig",
+                pb.ReaderGroupInfo(scope=scope, readerGroup=name),
+                pb.ReaderGroupConfigResponse,
+                f"reader group {scope}/{name}",
+            )
+        except NotFoundError as error:
+            # The scope does not exist, or has lost its table of groups.
+            raise no_group("getReaderGroupConfig", scope, name) from error
         status = status_name(pb.ReaderGroupConfigResponse.Status, reply.status)
         group_done("getReaderGroupConfig", scope, name, status)
         return group_configuration(reply.config)

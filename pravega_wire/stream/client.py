@@ -1210,6 +1210,9 @@ class PravegaClient:
     ) -> bool:
         """Create a reader group. Returns False if it already exists with the same configuration.
 
+        A creation that fails or is cancelled is undone. If that is impossible (the process dies), the next
+        creation of the group completes it or begins again, also with another configuration.
+
         :param group: ``"scope/group"``, or a name in the default scope.
         :param config: a :class:`ReaderGroupConfig`, or an iterable of streams to read from their heads and of
             :class:`StreamCut` values to read from there.
