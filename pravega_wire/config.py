@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
-from pravega_wire.checks import INT32_MAX, check_count, check_flag, check_seconds, check_text
+from pravega_wire.checks import INT32_MAX, check_count, check_flag, check_seconds, check_several, check_text
 from pravega_wire.errors import InvalidArgumentError
 from pravega_wire.naming import validate_scope_name
 from pravega_wire.types import Endpoint, ScopedStream
@@ -665,6 +665,8 @@ class PravegaConfig:
         :returns: the configuration, and the arguments that are not connection settings, in order.
         :raises InvalidArgumentError: an argument has no value, or a malformed one.
         """
+        if argv is not None:
+            check_several("argv", argv)
         parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
         cls.add_arguments(parser)
         try:

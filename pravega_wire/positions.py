@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar, Final, Self
 
-from pravega_wire.checks import check_text
+from pravega_wire.checks import check_several, check_text
 from pravega_wire.errors import InvalidArgumentError
 from pravega_wire.types import SEGMENT_READ, StreamCut
 
@@ -331,6 +331,7 @@ class Watermark:
     @classmethod
     def of(cls, lower: int, upper: int, positions: Iterable[WatermarkSegment]) -> Self:
         """Create a watermark from any iterable of segments; otherwise as the constructor."""
+        check_several("the positions of a watermark", positions)
         return cls(lower, upper, tuple(positions))
 
 

@@ -40,6 +40,7 @@ from pravega_wire.groups import (
     TimeWindow,
     listed,
 )
+from pravega_wire.groups import cuts_of as given_cuts
 from pravega_wire.naming import validate_user_name
 from pravega_wire.positions import Checkpoint, Position
 from pravega_wire.protocol.group_algorithm import (
@@ -674,7 +675,7 @@ class ReaderGroup:
 
     @limited("resetting reader group {self.name}")
     async def reset(
-        self, to: Checkpoint | ReaderGroupConfig | Iterable[StreamCut] | None = None
+        self, to: Checkpoint | ReaderGroupConfig | StreamCut | Iterable[StreamCut] | None = None
     ) -> ReaderGroupConfig:
         """Restart the group from another position, or with another configuration.
 
@@ -708,7 +709,7 @@ class ReaderGroup:
                 return self.config
 
     async def _new_config(
-        self, state: GroupState, to: Checkpoint | ReaderGroupConfig | Iterable[StreamCut] | None
+        self, state: GroupState, to: Checkpoint | ReaderGroupConfig | StreamCut | Iterable[StreamCut] | None
     ) -> ReaderGroupConfig:
         if isinstance(to, ReaderGroupConfig):
             return to
@@ -718,7 +719,7 @@ class ReaderGroup:
                 return state.config
             cuts: list[StreamCut] = await self._link.complete(cuts_of(last))
         else:
-            cuts = list(to.cuts if isinstance(to, Checkpoint) else to)
+            cuts = list(to.cuts) if isinstance(to, Checkpoint) else given_cuts("to", to)
         for cut in cuts:
             if cut.stream not in state.config.starts:
                 raise InvalidStreamCutError(
@@ -763,19 +764,20 @@ class ReaderGroup:
         return accepted
 
     @limited("updating the retention of reader group {self.name}")
-    async def update_retention_stream_cut(self, cuts: Iterable[StreamCut]) -> None:
+    async def update_retention_stream_cut(self, cuts: StreamCut | Iterable[StreamCut]) -> None:
         """Allow the streams to delete everything before these cuts.
 
         :raises ReaderGroupError: the group's retention is not ``MANUAL_RELEASE_AT_USER_STREAM_CUT``.
         :raises InvalidStreamCutError: a cut is not valid for its stream.
         """
+        given = given_cuts("cuts", cuts)
         config = self.config
         if config.retention is not RetentionType.MANUAL_RELEASE_AT_USER_STREAM_CUT:
             raise ReaderGroupError(
                 f"reader group {self.name} has retention {config.retention.name}; its cuts can be set only "
                 "with MANUAL_RELEASE_AT_USER_STREAM_CUT"
             )
-        for cut in cuts:
+        for cut in given:
             await self._link.core.controller.update_subscriber_stream_cut(
                 cut.stream.scope,
                 cut.stream.name,

@@ -1099,7 +1099,7 @@ class PravegaClient(PravegaClientBase):
     def create_reader_group(
         self,
         group: StreamName,
-        config: ReaderGroupConfig | Iterable[StreamName | StreamCut],
+        config: ReaderGroupConfig | StreamName | StreamCut | Iterable[StreamName | StreamCut],
         *,
         timeout: float | None = None,
     ) -> bool:
@@ -1109,8 +1109,8 @@ class PravegaClient(PravegaClientBase):
         creation of the group completes it or begins again, also with another configuration.
 
         :param group: ``"scope/group"``, or a name in the default scope.
-        :param config: a :class:`ReaderGroupConfig`, or an iterable of streams to read from their heads and of
-            :class:`StreamCut` values to read from there.
+        :param config: a :class:`ReaderGroupConfig`; or a stream to read from its head, or a
+            :class:`StreamCut` to read from there, or an iterable of these.
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
             None, the default, sets no limit.
         :raises ReaderGroupError: the group already exists with another configuration.
@@ -2247,7 +2247,7 @@ class ReaderGroup(ReaderGroupBase):
 
     def reset(
         self,
-        to: Checkpoint | ReaderGroupConfig | Iterable[StreamCut] | None = None,
+        to: Checkpoint | ReaderGroupConfig | StreamCut | Iterable[StreamCut] | None = None,
         *,
         timeout: float | None = None,
     ) -> ReaderGroupConfig:
@@ -2266,7 +2266,9 @@ class ReaderGroup(ReaderGroupBase):
         """
         return self._call(timeout, self._twin.reset, listed(to))
 
-    def update_retention_stream_cut(self, cuts: Iterable[StreamCut], *, timeout: float | None = None) -> None:
+    def update_retention_stream_cut(
+        self, cuts: StreamCut | Iterable[StreamCut], *, timeout: float | None = None
+    ) -> None:
         """Allow the streams to delete everything before these cuts.
 
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.

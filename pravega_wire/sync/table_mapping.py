@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import ItemsView, Iterator, MutableMapping, ValuesView
 from typing import Any, TypeVar, cast, overload
 
+from pravega_wire.checks import check_several
 from pravega_wire.stream.key_value_table import TableMapping as AsyncTableMapping
 from pravega_wire.sync.portal import Line, Portal, shown_as
 
@@ -120,6 +121,7 @@ class TableMapping(MutableMapping[K, V]):
 
     def update(self, other: Any = (), /, **items: Any) -> None:
         """Set the values of many keys, with many keys in each request. This is not atomic."""
+        check_several("items", other)
         self._portal.call(self._twin.update, {**dict(other), **items})
 
     def clear(self) -> None:
