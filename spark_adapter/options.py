@@ -587,7 +587,7 @@ def decode_ranges(stream: ScopedStream, text: str) -> tuple[SegmentRange, ...]:
     """
     try:
         return tuple(SegmentRange(stream, *(int(n) for n in each)) for each in json.loads(text))
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise InvalidArgumentError(f"option 'segment_ranges': {error}") from error
 
 

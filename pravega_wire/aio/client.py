@@ -219,6 +219,8 @@ class PravegaClient(PravegaClientBase):
     async def create_scope(self, scope: str) -> bool:
         """Create a scope. Returns False if it already exists.
 
+        :param scope: 1 to 255 letters, digits, ``.`` and ``-``. (Other methods also take the
+            names of internal scopes, which begin with ``_``.)
         :raises InvalidArgumentError: the name is not a valid scope name.
         """
         return await self._call(self._twin.create_scope, scope)

@@ -536,7 +536,7 @@ class ControllerClient:
 
     async def create_scope(self, scope: str) -> bool:
         """Create a scope; return False if it exists already."""
-        validate_scope_name(scope)
+        validate_scope_name(scope, new=True)
         reply = await self._call(
             "createScope", pb.ScopeInfo(scope=scope), pb.CreateScopeStatus, f"scope {scope}"
         )

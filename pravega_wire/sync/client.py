@@ -206,6 +206,8 @@ class PravegaClient(PravegaClientBase):
     def create_scope(self, scope: str, *, timeout: float | None = None) -> bool:
         """Create a scope. Returns False if it already exists.
 
+        :param scope: 1 to 255 letters, digits, ``.`` and ``-``. (Other methods also take the
+            names of internal scopes, which begin with ``_``.)
         :param timeout: seconds, after which the call is cancelled and raises :class:`PravegaTimeoutError`.
             None, the default, sets no limit.
         :raises InvalidArgumentError: the name is not a valid scope name.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import gzip
 from collections.abc import Awaitable, Callable, Iterable
 from io import BytesIO
 from typing import Any, cast
@@ -13,11 +15,17 @@ import pytest
 import trio
 
 from pravega_wire import (
+    BoundaryIndex,
+    Checkpoint,
+    EventPointer,
     KeyValueTableConfiguration,
+    KeyValueVersion,
+    Position,
     PravegaClient,
     PravegaConfig,
     ReaderGroupConfig,
     RetentionPolicy,
+    Revision,
     ScalingPolicy,
     ScopedStream,
     SegmentRange,
@@ -29,14 +37,17 @@ from pravega_wire import (
     open_client,
     sync,
 )
+from pravega_wire.archive import Manifest
 from pravega_wire.cdc import latest_rows
+from pravega_wire.checks import check_text
+from pravega_wire.cli.work.points import parse_point
 from pravega_wire.dissect import dissect
 from pravega_wire.errors import ArgumentTypeError, InvalidArgumentError
 from pravega_wire.ingest import FileIngester, FixedCount, SequenceSource
 from pravega_wire.serializers import BytesSerializer, Utf8Serializer
 from pravega_wire.stream.arrow import key_column
 from pravega_wire.stream.routing import check_lengths
-from spark_adapter.options import columns_of
+from spark_adapter.options import columns_of, decode_ranges
 from spark_adapter.schemas import ChangeRows
 
 S = ScopedStream("s", "t")
@@ -374,6 +385,109 @@ VALUES: dict[str, tuple[Callable[[Any], object], str, Iterable[object]]] = {
         (*COUNTS, 1),
     ),
 }
+
+
+HUGE = "9" * 5000
+"""More digits than Python converts to a number."""
+
+
+def packed(text: str) -> str:
+    return base64.b64encode(gzip.compress(text.encode())).decode()
+
+
+TEXTS: dict[str, object] = {
+    "nothing": None,
+    "number": 5,
+    "bytes": b"s/t",
+    "list": ["s/t", None],
+    "object": object(),
+    "digits": HUGE,
+    "port": f"tcp://host:{HUGE}",
+    "zeros": f"tcp://host:{'0' * 5000}",
+    "port of IPv6": f"tcp://[::1]:{HUGE}",
+    "second port": f"tcp://a:1,b:{HUGE}",
+    "port of a registry": f"http://host:{HUGE}",
+    "other digits": "tcp://host:\u0661",
+    "numbers": f"{HUGE}:1",
+    "segment": f"s/t/{HUGE}.#epoch.0",
+    "revision": f"s/t/0.#epoch.0:{HUGE}:0",
+    "array": f"[{HUGE}]",
+    "object of JSON": f'{{"version":{HUGE}}}',
+    "deep": "[" * 100_000,
+    "surrogate": "\ud800",
+    "stream with a surrogate": "s/\ud800",
+    "address with a surrogate": "tcp://\ud800:1",
+    "NUL": "\0",
+    "stream with NUL": "s/t\0",
+    "address with NUL": "tcp://a\0b:1",
+    "cut with a segment": packed(f"0:s/t:{HUGE}:0:0"),
+    "cut with an offset": packed(f"0:s/t:0:0:{HUGE}"),
+    "cut with NUL": packed("0:s/t\0:0:0:0"),
+    "equals": f"{HUGE}={HUGE}",
+}
+
+PARSERS: dict[str, Callable[[Any], object]] = {
+    "stream": ScopedStream.parse,
+    "scope": lambda v: ScopedStream(v, "t"),
+    "name": lambda v: ScopedStream("s", v),
+    "resolved": lambda v: PravegaConfig().resolve(v),
+    "cut": StreamCut.from_text,
+    "revision": Revision.from_text,
+    "pointer": EventPointer.from_text,
+    "position": Position.from_text,
+    "checkpoint": Checkpoint.from_text,
+    "version": KeyValueVersion.from_text,
+    "boundaries": BoundaryIndex.from_text,
+    "manifest": Manifest.from_json,
+    "ranges": lambda v: decode_ranges(S, v),
+    "point": lambda v: parse_point(v) if isinstance(v, str) else check_text("point", v),
+    "controllers": lambda v: PravegaConfig(controller_uri=v),
+    "several controllers": lambda v: PravegaConfig.from_defaults(controller_uri=["tcp://a:1", v]),
+    "controllers in the environment": lambda v: PravegaConfig.from_defaults(
+        env={"PRAVEGA_CONTROLLER_URI": v}
+    ),
+    "controllers in an argument": lambda v: PravegaConfig.from_arguments(["--controller", v]),
+    "connections in an argument": lambda v: PravegaConfig.from_arguments(["--max-connections-per-store", v]),
+    "seconds in an argument": lambda v: PravegaConfig.from_arguments(["--operation-timeout", v]),
+    "arguments": PravegaConfig.from_namespace,
+    "registry": lambda v: PravegaConfig(schema_registry_uri=v),
+}
+# Among what is tried, these are right.
+RIGHT = {
+    ("registry", "nothing"),
+    ("controllers in the environment", "nothing"),
+}
+
+
+@pytest.mark.parametrize("parser", PARSERS)
+def test_what_cannot_be_parsed_is_refused(parser: str) -> None:
+    for name, text in TEXTS.items():
+        if (parser, name) in RIGHT:
+            continue
+        with pytest.raises(InvalidArgumentError):
+            PARSERS[parser](text)
+            raise AssertionError(f"{name} was taken")
+
+
+def test_a_message_does_not_repeat_thousands_of_digits() -> None:
+    for parser in ("stream", "controllers", "revision", "pointer", "version", "cut", "point"):
+        for name in ("digits", "port", "second port", "numbers", "segment", "equals"):
+            with pytest.raises(InvalidArgumentError) as caught:
+                PARSERS[parser](TEXTS[name])
+            assert len(caught.value.message) < 400, f"{parser}, {name}"
+
+
+@pytest.mark.parametrize("name", ["_system2", "_abc", "_", "__", "a_b"])
+async def test_names_with_an_underscore_are_not_created(name: str) -> None:
+    config = PravegaConfig(controller_uri="tcp://127.0.0.1:1", default_scope="s", operation_timeout=1)
+    async with open_client(config) as client:
+        for create in (client.create_scope, client.create_stream):
+            with pytest.raises(InvalidArgumentError, match="illegal characters"):
+                await create(name)
+        with pytest.raises(InvalidArgumentError, match="illegal characters"):
+            await client.create_reader_group(name, "t")
+        with pytest.raises(InvalidArgumentError, match="illegal characters"):
+            await client.create_key_value_table(name, KeyValueTableConfiguration(1, 4))
 
 
 @pytest.mark.parametrize("made", VALUES)
