@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Literal, Self, TypeAlias, get_args
 
 from pravega_wire import Credentials, PravegaConfig, ScopedStream, SegmentRange
-from pravega_wire.checks import INT64_MAX, check_bytes, check_count, check_seconds
+from pravega_wire.checks import INT64_MAX, check_bytes, check_count, check_seconds, check_several
 from pravega_wire.errors import InvalidArgumentError
 from spark_adapter.choice import Bounds, StreamChoice, bounds_of, choice_of
 from spark_adapter.planning import MOST_PARTITIONS
@@ -587,7 +587,7 @@ def decode_ranges(stream: ScopedStream, text: str) -> tuple[SegmentRange, ...]:
     """
     try:
         return tuple(SegmentRange(stream, *(int(n) for n in each)) for each in json.loads(text))
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise InvalidArgumentError(f"option 'segment_ranges': {error}") from error
 
 
@@ -615,6 +615,8 @@ def columns_of(name: str, columns: str | Iterable[str] | None) -> tuple[str, ...
     """
     if columns is None:
         return COLUMNS
+    if not isinstance(columns, str):
+        check_several(name, columns)
     split = columns.split(",") if isinstance(columns, str) else columns
     found = tuple(each.strip().lower() if isinstance(each, str) else each for each in split)
     for each in found:

@@ -209,6 +209,8 @@ class PravegaClient(PravegaClientBase):
     async def create_scope(self, scope: str) -> bool:
         """Create a scope. Returns False if it already exists.
 
+        :param scope: 1 to 255 letters, digits, ``.`` and ``-``. (Other methods also take the
+            names of internal scopes, which begin with ``_``.)
         :raises InvalidArgumentError: the name is not a valid scope name.
         """
         return await self._call(self._twin.create_scope, scope)
@@ -954,13 +956,18 @@ class PravegaClient(PravegaClientBase):
         return await self._call(self._twin.fetch_event, pointer)
 
     async def create_reader_group(
-        self, group: StreamName, config: ReaderGroupConfig | Iterable[StreamName | StreamCut]
+        self,
+        group: StreamName,
+        config: ReaderGroupConfig | StreamName | StreamCut | Iterable[StreamName | StreamCut],
     ) -> bool:
         """Create a reader group. Returns False if it already exists with the same configuration.
 
+        A creation that fails or is cancelled is undone. If that is impossible (the process dies), the next
+        creation of the group completes it or begins again, also with another configuration.
+
         :param group: ``"scope/group"``, or a name in the default scope.
-        :param config: a :class:`ReaderGroupConfig`, or an iterable of streams to read from their heads and of
-            :class:`StreamCut` values to read from there.
+        :param config: a :class:`ReaderGroupConfig`; or a stream to read from its head, or a
+            :class:`StreamCut` to read from there, or an iterable of these.
         :raises ReaderGroupError: the group already exists with another configuration.
         :raises ScopeNotFoundError: the scope does not exist.
         :raises StreamNotFoundError: one of the streams does not exist.
@@ -1915,7 +1922,7 @@ class ReaderGroup(ReaderGroupBase):
         await self._call(self._twin.cancel_outstanding_checkpoints)
 
     async def reset(
-        self, to: Checkpoint | ReaderGroupConfig | Iterable[StreamCut] | None = None
+        self, to: Checkpoint | ReaderGroupConfig | StreamCut | Iterable[StreamCut] | None = None
     ) -> ReaderGroupConfig:
         """Restart the group from another position, or with another configuration.
 
@@ -1930,7 +1937,7 @@ class ReaderGroup(ReaderGroupBase):
         """
         return await self._call(self._twin.reset, listed(to))
 
-    async def update_retention_stream_cut(self, cuts: Iterable[StreamCut]) -> None:
+    async def update_retention_stream_cut(self, cuts: StreamCut | Iterable[StreamCut]) -> None:
         """Allow the streams to delete everything before these cuts.
 
         :raises ReaderGroupError: the group's retention is not ``MANUAL_RELEASE_AT_USER_STREAM_CUT``.

@@ -12,6 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from pravega_wire.checks import check_several
 from pravega_wire.dissect.capture import ACK, FIN, RST, SYN, Packet, Remark, Segment, read_packets, segment_of
 from pravega_wire.dissect.exchange import Address, Connection, Frame, Note
 from pravega_wire.dissect.reassembly import Missing, Piece, Reassembly, distance
@@ -219,6 +220,7 @@ def dissect(file: str | Path | BinaryIO, *, ports: Collection[int] = ()) -> Iter
     :raises CaptureError: the file is no capture.
     :raises OSError: the file cannot be read.
     """
+    check_several("ports", ports)
     if isinstance(file, str | Path):
         with open(file, "rb") as opened:
             try:

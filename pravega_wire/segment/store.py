@@ -102,10 +102,13 @@ class SegmentTarget:
 class Backoff:
     """Pauses between attempts, until a total time is used up.
 
+    Where a :func:`limit` ends the attempts, the pauses need no total of their own: progress and the user's
+    functions move the limit, and the pauses must go on until then.
+
     The clock starts when it is first read, or with :meth:`reset`. The first retry is made at once, because
     most failures are a stale address. Later pauses start at 5 ms and double up to ``longest``.
 
-    :param total: total time, seconds.
+    :param total: total time, seconds; by default any.
     :param longest: longest pause, seconds.
     :param clock: function that returns seconds. Outside of trio pass another one than trio's, and use
         :meth:`next_pause`.
@@ -115,7 +118,7 @@ class Backoff:
     __slots__ = ("_clock", "_longest", "_pause", "_started", "_total", "attempts")
 
     def __init__(
-        self, total: float, longest: float = 2.0, *, clock: Callable[[], float] = trio.current_time
+        self, total: float = math.inf, longest: float = 2.0, *, clock: Callable[[], float] = trio.current_time
     ) -> None:
         self._clock = clock
         self._total = total
@@ -333,7 +336,7 @@ class SegmentStores:
         :param segment: full name of the segment, for messages.
         :param doing: what is being done, for messages.
         """
-        backoff = Backoff(self.operation_timeout)
+        backoff = Backoff()
         with limit(self.operation_timeout, f"{doing} {segment}"):
             while True:
                 try:

@@ -14,7 +14,15 @@ from typing import Any, Final, Generic, NamedTuple, NoReturn, Self, TypeVar, Typ
 
 import trio
 
-from pravega_wire.checks import INT32_MAX, INT64_MAX, check_count, check_flag, check_payload, check_serializer
+from pravega_wire.checks import (
+    INT32_MAX,
+    INT64_MAX,
+    check_count,
+    check_flag,
+    check_payload,
+    check_serializer,
+    check_several,
+)
 from pravega_wire.controller.tokens import Access
 from pravega_wire.controller.types import KeyValueTableConfiguration
 from pravega_wire.errors import (
@@ -718,9 +726,12 @@ class KeyValueTable(Generic[P, S, V]):
     def _each(self, what: str, given: Iterable[T]) -> Iterator[T]:
         """The elements of an argument."""
         try:
-            return iter(given)
-        except TypeError:
-            self._wrong_type(f"{what} must be given as an iterable", given)
+            check_several(what, given)
+        except ArgumentTypeError as error:
+            raise ArgumentTypeError(
+                f"key-value table {self._name}: {error.message}", scope=self._name.scope
+            ) from None
+        return iter(given)
 
     def _pair(self, what: str, given: tuple[A1, A2]) -> tuple[A1, A2]:
         """The elements of an argument that must be a pair."""

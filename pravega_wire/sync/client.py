@@ -204,6 +204,8 @@ class PravegaClient(PravegaClientBase):
     def create_scope(self, scope: str, *, timeout: float | None = None) -> bool:
         """Create a scope. Returns False if it already exists.
 
+        :param scope: 1 to 255 letters, digits, ``.`` and ``-``. (Other methods also take the
+            names of internal scopes, which begin with ``_``.)
         :param timeout: the longest time that this call may take, in seconds.
         :raises InvalidArgumentError: the name is not a valid scope name.
         """
@@ -1059,15 +1061,18 @@ class PravegaClient(PravegaClientBase):
     def create_reader_group(
         self,
         group: StreamName,
-        config: ReaderGroupConfig | Iterable[StreamName | StreamCut],
+        config: ReaderGroupConfig | StreamName | StreamCut | Iterable[StreamName | StreamCut],
         *,
         timeout: float | None = None,
     ) -> bool:
         """Create a reader group. Returns False if it already exists with the same configuration.
 
+        A creation that fails or is cancelled is undone. If that is impossible (the process dies), the next
+        creation of the group completes it or begins again, also with another configuration.
+
         :param group: ``"scope/group"``, or a name in the default scope.
-        :param config: a :class:`ReaderGroupConfig`, or an iterable of streams to read from their heads and of
-            :class:`StreamCut` values to read from there.
+        :param config: a :class:`ReaderGroupConfig`; or a stream to read from its head, or a
+            :class:`StreamCut` to read from there, or an iterable of these.
         :param timeout: the longest time that this call may take, in seconds.
         :raises ReaderGroupError: the group already exists with another configuration.
         :raises ScopeNotFoundError: the scope does not exist.
@@ -2171,7 +2176,7 @@ class ReaderGroup(ReaderGroupBase):
 
     def reset(
         self,
-        to: Checkpoint | ReaderGroupConfig | Iterable[StreamCut] | None = None,
+        to: Checkpoint | ReaderGroupConfig | StreamCut | Iterable[StreamCut] | None = None,
         *,
         timeout: float | None = None,
     ) -> ReaderGroupConfig:
@@ -2189,7 +2194,9 @@ class ReaderGroup(ReaderGroupBase):
         """
         return self._call(timeout, self._twin.reset, listed(to))
 
-    def update_retention_stream_cut(self, cuts: Iterable[StreamCut], *, timeout: float | None = None) -> None:
+    def update_retention_stream_cut(
+        self, cuts: StreamCut | Iterable[StreamCut], *, timeout: float | None = None
+    ) -> None:
         """Allow the streams to delete everything before these cuts.
 
         :param timeout: the longest time that this call may take, in seconds.

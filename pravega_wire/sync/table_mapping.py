@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, ItemsView, Iterator, MutableMapping, ValuesView
 from typing import Any, Final, TypeVar, overload
 
+from pravega_wire.checks import check_several
 from pravega_wire.errors import TableKeyBadVersionError
 from pravega_wire.segment.table import MAX_BATCH_KEYS
 from pravega_wire.stream.key_value_table import DEFAULT_PAGE_SIZE, KeyValueTable, TableKey
@@ -171,6 +172,7 @@ class TableMapping(MutableMapping[K, V]):
 
     def update(self, other: Any = (), /, **items: Any) -> None:
         """Set the values of many keys, with many keys in each request. This is not atomic."""
+        check_several("items", other)
         new = {**dict(other), **items}
         self._call(self._table.put_many, [(self._to_key(key), value) for key, value in new.items()])
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any, cast
+
 import pytest
 import trio
 import trio.testing
 
 from pravega_wire.errors import ConnectionLostError, PravegaTimeoutError, RetriesExhaustedError
+from pravega_wire.segment.store import SegmentStores
 from pravega_wire.transport.limits import (
     Limits,
     limit,
@@ -149,5 +154,36 @@ def test_functions_of_the_user_do_not_count() -> None:
                     await trio.sleep(100.0)
                 await trio.sleep_forever()
         assert trio.current_time() == started + 104.0
+
+    run(main)
+
+
+async def _progress() -> None:
+    note_progress()
+
+
+async def _users_function() -> None:
+    with unlimited():
+        await trio.sleep(100.0)
+
+
+@pytest.mark.parametrize("move", [_progress, _users_function])
+def test_attempts_pause_as_long_as_the_limit_is_moved(move: Callable[[], Any]) -> None:
+    made: list[float] = []
+
+    async def attempt() -> None:
+        made.append(trio.current_time())
+        assert len(made) < 2000, "attempts without a pause"
+        if len(made) <= 200:
+            await move()
+        raise ConnectionLostError("again")
+
+    async def main() -> None:
+        stores = SegmentStores(cast("Any", None), cast("Any", None), operation_timeout=120.0)
+        with pytest.raises(RetriesExhaustedError, match="reading s/t/0: no success"):
+            await stores.retrying(attempt, "s/t/0", "reading")
+        # After the first pauses, which grow, an attempt every two seconds.
+        assert all(later - earlier >= 1.9 for earlier, later in pairwise(made[20:-1]))
+        assert len(made) > 60
 
     run(main)

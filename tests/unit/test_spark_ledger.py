@@ -12,7 +12,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -1196,6 +1196,7 @@ def test_records_round_trip(record: Record) -> None:
     assert decode_record(encode_record(record)) == record
 
 
+@example(b"[" * 100_000)
 @given(st.binary(max_size=60) | st.text(max_size=60).map(str.encode))
 def test_garbage_is_named(data: bytes) -> None:
     with pytest.raises(CorruptedStateError):
