@@ -7,15 +7,18 @@ import functools
 import importlib
 import logging
 import sys
+import threading
 import time
 import warnings
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import click
 from click.shell_completion import CompletionItem
 
+from pravega_wire.cli.common import warn
 from pravega_wire.cli.ending import raising, terminable
 from pravega_wire.cli.output import Output, is_terminal
 from pravega_wire.cli.settings import FILE_VARIABLE, PROFILE_VARIABLE, Resolved, resolve
@@ -48,6 +51,7 @@ __all__ = [
 T = TypeVar("T")
 
 _COMPLETION_SECONDS: Final = 3.0
+_PATIENCE_SECONDS: Final = 1.0
 
 CONNECTION: Final = "Connection"
 OUTPUT: Final = "Output"
@@ -168,10 +172,11 @@ class Named(click.ParamType):  # type: ignore[type-arg]  # not generic before 8.
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         """Return the names that begin like this; none if the server does not answer soon."""
+        # Neither warnings nor errors may be printed into the line that is being typed.
+        logging.getLogger("pravega_wire").addHandler(logging.NullHandler())
         try:
             found = _names(ctx.ensure_object(Session).resolved.config, self.name, incomplete)
         except (PravegaError, OSError, BaseExceptionGroup):
-            # Completion must not print errors into the line that is being typed.
             return []
         return [CompletionItem(each) for each in sorted(found) if each.startswith(incomplete)]
 
@@ -206,6 +211,48 @@ def _names(config: PravegaConfig, kind: str, incomplete: str) -> list[str]:
 STREAM: Final = Named("stream")
 GROUP: Final = Named("group")
 TABLE: Final = Named("table")
+
+
+# --- warnings ---------------------------------------------------------------------------------------
+
+
+class _Warnings(logging.Handler):
+    """Prints what the client warns of on standard error.
+
+    That a server is away and is tried again is printed only if the command still waits a second later: a
+    server that restarts is often back by then, and otherwise the command has ended with an error.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._waiting: list[threading.Timer] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = f"warning: {' '.join(record.getMessage().split())}"
+        if record.name != "pravega_wire.trouble":
+            warn(text)
+            return
+        timer = threading.Timer(_PATIENCE_SECONDS, warn, [text])
+        timer.daemon = True
+        self._waiting.append(timer)
+        timer.start()
+
+    def close(self) -> None:
+        for each in self._waiting:
+            each.cancel()
+        super().close()
+
+
+@contextmanager
+def warning() -> Iterator[None]:
+    """Print warnings of the client during the block."""
+    logger, handler = logging.getLogger("pravega_wire"), _Warnings()
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        handler.close()
 
 
 # --- shared options ---------------------------------------------------------------------------------
@@ -360,7 +407,11 @@ class WireCommand(_Help):
         if self._needs_client:
             importlib.import_module("pravega_wire.stream.client")
         raising()
-        return super().invoke(ctx)
+        if ctx.ensure_object(Session).flags.get("verbose"):
+            # The log is printed as it comes.
+            return super().invoke(ctx)
+        with warning():
+            return super().invoke(ctx)
 
 
 class WireGroup(_Help, click.Group):

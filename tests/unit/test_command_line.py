@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 import math
 import os
 import signal
 import subprocess
 import sys
+import threading
 from array import array
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager
@@ -27,8 +29,8 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pravega_wire import ScopedStream, StreamCut, Watermark, WatermarkSegment
-from pravega_wire.cli import read, settings
+from pravega_wire import ScopedStream, StreamCut, Watermark, WatermarkSegment, trouble
+from pravega_wire.cli import frame, read, settings
 from pravega_wire.cli.common import AbsentError, Exit, exit_code
 from pravega_wire.cli.frame import Session, SharedOption
 from pravega_wire.cli.main import main
@@ -552,6 +554,73 @@ def test_arguments_that_are_not_utf_8(capsys: pytest.CaptureFixture[str]) -> Non
     assert keys.split(b"k\xffe") == (b"e", "k")
     with pytest.raises(InvalidArgumentError, match="after a key"):
         keys.split(b"k")
+
+
+# --- warnings -------------------------------------------------------------------------------------
+
+AWAY = "no connection to 127.0.0.1:1: connection refused: nothing listens there; trying until "
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_command_that_waits_for_a_server_says_so(terminal: bool) -> None:
+    ours, theirs = os.openpty() if terminal else os.pipe()
+    asking = subprocess.Popen(
+        [sys.executable, "-m", "pravega_wire.cli", "scope", "list", "--json"],
+        cwd=ROOT,
+        env=os.environ | {"PRAVEGA_CONTROLLER_URI": "tcp://127.0.0.1:1", "PRAVEGA_OPERATION_TIMEOUT": "6"},
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    with open(ours, "rb", buffering=0) as errors:
+        # It is said before the command ends.
+        first = errors.read(1)
+        assert asking.poll() is None
+        shown = first
+        try:
+            while part := errors.read(4096):
+                shown += part
+        except OSError:
+            pass  # a terminal whose other end is closed
+    out, _ = asking.communicate()
+    warning, error = shown.decode().splitlines()
+    assert warning == (
+        f"warning: controller call listScopes for all scopes: {AWAY}6 s have passed "
+        "(operation_timeout or controller_deadline)"
+    )
+    assert error.startswith("error: ")
+    assert (out, asking.returncode) == (b"", Exit.FAILED)
+
+
+def test_a_command_that_ends_before_it_waited_for_long_says_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = threading.active_count()
+    monkeypatch.setattr(trouble, "_told", {})
+    monkeypatch.setattr(frame, "_PATIENCE_SECONDS", 1000.0)
+    words = ["scope", "list", "--controller", "tcp://127.0.0.1:1", "--operation-timeout", "0.2"]
+    assert main(words) == Exit.FAILED
+    assert len(trouble._told) == 1
+    assert capsys.readouterr().err.count("\n") == 1
+    for each in threading.enumerate():
+        if isinstance(each, threading.Timer):
+            each.join(60)
+    assert threading.active_count() <= threads
+
+
+def test_what_else_the_client_warns_of_is_printed_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    with frame.warning():
+        logging.getLogger("pravega_wire.stream.skipping").warning("%d bytes\nwere skipped", 7)
+        logging.getLogger("pravega_wire.stream.skipping").info("nothing")
+    logging.getLogger("pravega_wire.stream.skipping").warning("to nobody")
+    assert capsys.readouterr().err.splitlines()[0] == "warning: 7 bytes were skipped"
+
+
+def test_completion_warns_of_nothing() -> None:
+    words = {"COMP_WORDS": "pravega-wire stream describe ", "COMP_CWORD": "3"}
+    complete = {"_PRAVEGA_WIRE_COMPLETE": "bash_complete", "PRAVEGA_OPERATION_TIMEOUT": "0.2"}
+    code, out, error = in_shell("$w", **words, **complete)
+    assert (code, out.strip(), error) == (0, "", "")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
