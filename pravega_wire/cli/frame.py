@@ -21,8 +21,8 @@ from click.shell_completion import CompletionItem
 from pravega_wire.cli.common import warn
 from pravega_wire.cli.ending import raising, terminable
 from pravega_wire.cli.output import Output, is_terminal
-from pravega_wire.cli.settings import FILE_VARIABLE, PROFILE_VARIABLE, Resolved, resolve
-from pravega_wire.cli.values import parse_duration, parse_size, parse_time
+from pravega_wire.cli.settings import CREDENTIALS, FILE_VARIABLE, PROFILE_VARIABLE, Resolved, resolve
+from pravega_wire.cli.values import parse_duration, parse_port, parse_size, parse_time
 from pravega_wire.config import SETTINGS, PravegaConfig
 from pravega_wire.errors import InvalidArgumentError, PravegaError
 from pravega_wire.naming import validate_user_name
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DURATION",
     "GROUP",
+    "PORT",
     "SIZE",
     "STREAM",
     "TABLE",
@@ -144,6 +145,7 @@ class _Parsed(click.ParamType):  # type: ignore[type-arg]  # not generic before 
 
 
 SIZE: Final = _Parsed("size", parse_size)
+PORT: Final = _Parsed("port", parse_port)
 DURATION: Final = _Parsed("duration", parse_duration)
 TIME: Final = _Parsed("time", lambda text: parse_time(text, time.time()))
 
@@ -375,13 +377,16 @@ class _Help(click.Command):
                 sections.setdefault("Options", []).append(record)
             elif ctx.parent is None or each.section == OUTPUT or each.opts[0] in _OFTEN:
                 sections.setdefault(each.section, []).append(record)
+        if ctx.parent is None:
+            # No arguments, which every process of the machine can read.
+            sections[CONNECTION].append(("(credentials)", CREDENTIALS))
         for section in ("Options", CONNECTION, OUTPUT):
             if section in sections:
                 with formatter.section(section):
                     formatter.write_dl(sections[section])
         if ctx.parent is not None:
             formatter.write_paragraph()
-            formatter.write_text("All connection options: pravega-wire --help")
+            formatter.write_text("All connection options, and credentials: pravega-wire --help")
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples, then the epilog."""
