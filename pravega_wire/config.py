@@ -236,7 +236,7 @@ def check_registry_uri(uri: object) -> str:
     if "?" in rest or "#" in rest:
         raise InvalidArgumentError(f"{name} {shown(uri)}: it must not contain a query or a fragment")
     address = rest.partition("/")[0]
-    has_port = bool(re.search(r":[0-9]*$", address)) and not address.endswith("]")
+    has_port = ":" in address.rpartition("]")[2]
     default_port = "443" if scheme.lower() == "https" else "80"
     _endpoint(text, address if has_port else f"{address}:{default_port}", name)
     return text
@@ -772,7 +772,7 @@ class PravegaConfig:
         if self.default_scope is None:
             raise InvalidArgumentError(
                 f"stream {stream!r} has no scope: write 'scope/{stream}' or set a default scope "
-                "(PRAVEGA_SCOPE, property pravega.scope)"
+                "(PRAVEGA_SCOPE, --scope, property pravega.scope)"
             )
         return ScopedStream(self.default_scope, stream)
 
@@ -785,7 +785,8 @@ class PravegaConfig:
         chosen = scope or self.default_scope
         if chosen is None:
             raise InvalidArgumentError(
-                "no scope given: pass one or set a default scope (PRAVEGA_SCOPE, property pravega.scope)"
+                "no scope given: pass one or set a default scope (PRAVEGA_SCOPE, --scope, property "
+                "pravega.scope)"
             )
         return chosen
 

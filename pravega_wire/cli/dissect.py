@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from pravega_wire.cli.frame import Session, WireCommand, passed
+from pravega_wire.cli.frame import PORT, Session, WireCommand, passed
 from pravega_wire.cli.values import os_message
 from pravega_wire.errors import InvalidArgumentError
 
@@ -28,10 +28,10 @@ __all__ = ["COMMAND"]
 )
 @click.argument("file", required=False, metavar="[FILE]")
 @click.option(
-    "--port", multiple=True, type=click.IntRange(0, 65535), metavar="PORT",
-    help="only connections with this port of a segment store (may be repeated)",
+    "--port", multiple=True, type=PORT, metavar="PORT",
+    help="of a capture, only connections with this port of a segment store (may be repeated)",
 )  # fmt: skip
-@click.option("--follow", type=click.IntRange(0, 65535), metavar="PORT", help="be a proxy on this local port")
+@click.option("--follow", type=PORT, metavar="PORT", help="be a proxy on this local port")
 @click.option("--store", metavar="HOST:PORT", help="with --follow: the segment store to forward to")
 @click.option(
     "--write", type=click.Path(path_type=Path), metavar="FILE", help="with --follow: write a capture"
@@ -50,12 +50,12 @@ def COMMAND(
     """See ``help``."""
     from pravega_wire.dissect.__main__ import address_of, mistake_in, run
 
-    mistake = mistake_in(file, follow, store, write)
+    mistake = mistake_in(file, port, follow, store, write)
     if mistake is not None:
         raise click.UsageError(mistake)
     try:
         address = None if store is None else address_of(store)
-    except (ArgumentTypeError, ValueError) as error:
+    except ArgumentTypeError as error:
         raise click.UsageError(f"--store: {error}") from error
     try:
         run(

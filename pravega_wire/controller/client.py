@@ -376,6 +376,9 @@ class ControllerClient:
                     retry_on=lambda error: error.retriable,
                     describe=describe,
                     at_least=min(policy.attempts, len(self._channels.endpoints)),
+                    setting="operation_timeout"
+                    if policy.total == self._policy.total
+                    else "first contact with a controller",
                 )
             raise AssertionError("not reached")  # the limit raises when it ends the call
         except BaseException as error:

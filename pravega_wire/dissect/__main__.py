@@ -32,7 +32,7 @@ def command_line() -> argparse.ArgumentParser:
         type=_port,
         action="append",
         default=[],
-        help="only connections with this port of a segment store (may be repeated)",
+        help="of a capture, only connections with this port of a segment store (may be repeated)",
     )
     parser.add_argument(
         "--follow",
@@ -51,10 +51,9 @@ def command_line() -> argparse.ArgumentParser:
 
 
 def _port(text: str) -> int:
-    number = int(text)
-    if not 0 <= number <= 65535:
-        raise argparse.ArgumentTypeError(f"{number} is not a port")
-    return number
+    if not (text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= 65535):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port, which is a number from 0 to 65535")
+    return int(text)
 
 
 def address_of(text: str) -> Address:
@@ -75,7 +74,7 @@ def main(argv: list[str] | None = None) -> int:
     """
     parser = command_line()
     arguments = parser.parse_args(argv)
-    mistake = mistake_in(arguments.file, arguments.follow, arguments.store, arguments.write)
+    mistake = mistake_in(arguments.file, arguments.port, arguments.follow, arguments.store, arguments.write)
     if mistake is not None:
         parser.error(mistake)
     try:
@@ -92,7 +91,7 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def mistake_in(file: object, follow: object, store: object, write: object) -> str | None:
+def mistake_in(file: object, port: Sequence[int], follow: object, store: object, write: object) -> str | None:
     """Return what is wrong with arguments that do not go together (None: one that is not given), or None."""
     if (file is None) == (follow is None):
         return "give either a capture file or --follow PORT"
@@ -100,6 +99,8 @@ def mistake_in(file: object, follow: object, store: object, write: object) -> st
         return "--follow and --store belong together"
     if write is not None and follow is None:
         return "--write belongs to --follow"
+    if port and file is None:
+        return "--port belongs to a capture file: --follow shows the connections to --store"
     return None
 
 

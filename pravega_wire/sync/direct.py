@@ -412,6 +412,7 @@ class DirectReader:
         self._disconnect()
         check_passing(error, self.target.name, self.offset)
         self._last_failure = error
+        self._backoff.failed(error, f"reading {self.target.name}")
         pause = self._backoff.next_pause()
         if pause is None:
             raise reading_given_up(error, self.target.name, self._backoff.taken) from error

@@ -18,6 +18,7 @@ from typing import Any, ParamSpec, Protocol, Self, TypeVar, cast
 import trio
 
 from pravega_wire.errors import PravegaError, PravegaTimeoutError, RetriesExhaustedError
+from pravega_wire.trouble import Trouble
 
 __all__ = [
     "DEFAULT_LIMITS",
@@ -67,15 +68,26 @@ class Limits:
 DEFAULT_LIMITS = Limits.of(120.0)
 
 
+@dataclass(frozen=True, slots=True)
+class _Limit:
+    """One of the limits of an operation."""
+
+    scope: trio.CancelScope
+    seconds: float
+    doing: str
+    setting: str
+
+
 class _Operation:
     """An operation in progress: its limits, and how its attempts have failed."""
 
-    __slots__ = ("ended", "failures", "last", "limits")
+    __slots__ = ("ended", "failures", "last", "limits", "trouble")
 
     def __init__(self) -> None:
         # A task that was started by an operation may outlive it, and still has it in its context.
         self.ended = False
-        self.limits: list[tuple[trio.CancelScope, float]] = []
+        self.limits: list[_Limit] = []
+        self.trouble = Trouble()
         self.failures = 0
         self.last: PravegaError | None = None
 
@@ -88,12 +100,29 @@ def _current() -> _Operation | None:
     return None if operation is None or operation.ended else operation
 
 
-def note_failure(error: PravegaError) -> None:
-    """Record why an attempt failed, for the error message of its operation."""
+def note_failure(
+    error: PravegaError, *, again: bool = True, total: float = math.inf, setting: str = ""
+) -> None:
+    """Record why an attempt failed, for the error message of its operation, and log it.
+
+    :param error: why the attempt failed.
+    :param again: whether another attempt is made if the error is retriable. Otherwise nothing is logged.
+    :param total: seconds that the attempts may take, if fewer than the operation's.
+    :param setting: what ``total`` comes from, for the log.
+    """
     operation = _current()
-    if operation is not None:
-        operation.failures += 1
-        operation.last = error
+    if operation is None:
+        return
+    operation.failures += 1
+    operation.last = error
+    if not (again and error.retriable):
+        return
+    first = min(operation.limits, key=lambda each: each.scope.deadline)
+    left = first.scope.deadline - trio.current_time()
+    seconds, named = (total, setting) if total < first.seconds else (first.seconds, first.setting)
+    operation.trouble.note(
+        error, operation.limits[0].doing, seconds=seconds, setting=named, taken=first.seconds - left
+    )
 
 
 def note_progress() -> None:
@@ -101,8 +130,9 @@ def note_progress() -> None:
     operation = _current()
     if operation is not None:
         now = trio.current_time()
-        for scope, seconds in operation.limits:
-            scope.deadline = now + seconds
+        operation.trouble.reset()
+        for each in operation.limits:
+            each.scope.deadline = now + each.seconds
 
 
 @contextmanager
@@ -110,14 +140,14 @@ def unlimited() -> Iterator[None]:
     """Stop the clock of the operation while a function of the user runs."""
     operation = _current()
     limits = [] if operation is None else list(operation.limits)
-    left = [scope.deadline - trio.current_time() for scope, _ in limits]
-    for scope, _ in limits:
-        scope.deadline = math.inf
+    left = [each.scope.deadline - trio.current_time() for each in limits]
+    for each in limits:
+        each.scope.deadline = math.inf
     try:
         yield
     finally:
-        for (scope, _), seconds in zip(limits, left, strict=True):
-            scope.deadline = trio.current_time() + seconds
+        for each, seconds in zip(limits, left, strict=True):
+            each.scope.deadline = trio.current_time() + seconds
 
 
 @contextmanager
@@ -134,17 +164,17 @@ def limit(seconds: float, doing: str, *, setting: str = "operation_timeout") -> 
     operation = outer or _Operation()
     token = _operation.set(operation) if outer is None else None
     started = trio.current_time()
-    entry = trio.CancelScope(deadline=started + seconds), seconds
+    entry = _Limit(trio.CancelScope(deadline=started + seconds), seconds, doing, setting)
     operation.limits.append(entry)
     try:
-        with entry[0]:
+        with entry.scope:
             yield
     finally:
         operation.limits.remove(entry)
         if token is not None:
             operation.ended = True
             _operation.reset(token)
-    if entry[0].cancelled_caught:
+    if entry.scope.cancelled_caught:
         taken = trio.current_time() - started
         last = operation.last
         if last is None:

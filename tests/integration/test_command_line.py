@@ -612,6 +612,29 @@ def test_following_through_a_scale_until_ctrl_c(wire: Wire) -> None:
     assert found.endswith(b"merged\n")
 
 
+def test_a_member_of_a_group_says_that_it_waits_for_a_segment(wire: Wire) -> None:
+    wire("stream", "create", "t")
+    wire("append", "t", given=b"a\nb\n")
+
+    async def beside(client: PravegaClient) -> bytes:
+        await client.create_reader_group("g", ["t"])
+        async with client.reader_group("g") as group, group.reader("first") as reader:
+            assert await reader.read_event() is not None
+            waiting = started(wire, "read", "t", "--group", "g", "--follow")
+            assert waiting.stderr is not None
+            said = b""
+            with trio.move_on_after(SECONDS):
+                said = await trio.to_thread.run_sync(waiting.stderr.readline, abandon_on_cancel=True)
+            waiting.send_signal(signal.SIGINT)
+            assert await trio.to_thread.run_sync(waiting.wait) == Exit.INTERRUPTED
+            return said
+
+    assert wire.client(beside).startswith(
+        f"this reader waits for a segment of reader group {wire.scope}/g; the group's other readers: first "
+        "(remove one that has died with: ".encode()
+    )
+
+
 def test_ctrl_c_while_input_is_awaited(wire: Wire) -> None:
     wire("stream", "create", "t")
     writer = started(wire, "append", "t", stdin=subprocess.PIPE)

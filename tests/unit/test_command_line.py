@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 import math
 import os
 import signal
 import subprocess
 import sys
+import threading
 from array import array
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractContextManager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from io import BytesIO, RawIOBase
 from itertools import pairwise
 from pathlib import Path
@@ -27,8 +29,8 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pravega_wire import ScopedStream, StreamCut, Watermark, WatermarkSegment
-from pravega_wire.cli import read, settings
+from pravega_wire import PravegaConfig, ScopedStream, StreamCut, Watermark, WatermarkSegment, trouble
+from pravega_wire.cli import frame, read, server, settings
 from pravega_wire.cli.common import AbsentError, Exit, exit_code
 from pravega_wire.cli.frame import Session, SharedOption
 from pravega_wire.cli.main import main
@@ -314,6 +316,9 @@ def test_profiles_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         (["stream", "create", "s/t", "--keep-time", "soon"], "'soon' is not a length of time"),
         (["group", "describe", "s/a b"], "the group name 'a b' has illegal characters"),
         (["table", "get", "s/a_b", "k"], "the table name 'a_b' has illegal characters"),
+        (["dissect", "a.pcap", "--port", "x"], "'x' is not a port, which is a number from 0 to 65535"),
+        (["dissect", "--follow", "65536", "--store", "a:1"], "'65536' is not a port"),
+        (["dissect", "--follow", "1", "--store", "a:x"], "error: --store: 'x' is not a port"),
         (["read"], "Missing argument 'STREAM' (try: pravega-wire read --help)"),
         (["read", "s/t", "--from"], "'--from' requires an argument (try: pravega-wire read --help)"),
         (["stream", "create", "s/t", "--keep-size", "9" * 400], "is too large: the largest size is"),
@@ -343,6 +348,8 @@ def test_misuse_is_one_line(words: list[str], message: str, capsys: pytest.Captu
         (["stream", "create", "s/t", "--keep-time", "1d", "--keep-size", "1G"], "choose one"),
         (["stream", "create", "s/t", "--scale-factor", "2"], "a scale factor needs a rate"),
         (["stream", "create", "t"], "has no scope"),
+        (["stream", "create", "t"], "--scope"),
+        (["stream", "list"], "--scope"),
         (["stream", "delete", "s/t"], "add --yes"),
         (["scope", "delete", "s"], "add --yes"),
         (["stream", "seal", "s/t"], "add --yes"),
@@ -493,6 +500,100 @@ def test_a_signal_while_modules_are_imported(
     assert (done.returncode, done.stdout, done.stderr) == (code, "", message)
 
 
+def test_a_proxy_has_no_port_to_choose(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pravega_wire.dissect.__main__.run", lambda **given: None)
+    with pytest.raises(SystemExit):
+        main(["dissect", "--follow", "0", "--store", "a:2", "--port", "2"])
+    assert "--port belongs to a capture file: --follow shows" in capsys.readouterr().err
+
+
+LAST = """
+import os, signal, sys
+class Last:
+    def __del__(self, kill=os.kill, pid=os.getpid(), number=int(sys.argv.pop(1))):
+        kill(pid, number)
+last = Last()
+from pravega_wire.cli.main import main
+raise SystemExit(main())
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_after_everything_is_done(number: signal.Signals) -> None:
+    """The interpreter, which ends, would let it end the process."""
+    done = subprocess.run(
+        [sys.executable, "-c", LAST, str(int(number)), "config", "path", "--config", "x"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "x\n", "")
+
+
+def test_a_refusal_says_how_credentials_are_set(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*given: object) -> None:
+        raise AuthenticationError("authentication failed")
+
+    monkeypatch.setattr(Session, "call", refused)
+    assert main(["scope", "list"]) == Exit.USAGE
+    assert capsys.readouterr().err == (
+        "error: authentication failed. No credentials are set: set the variables pravega_client_auth_method "
+        "(Basic or Bearer) and pravega_client_auth_token, or username and password in a profile\n"
+    )
+    monkeypatch.setenv("pravega_client_auth_method", "Bearer")
+    monkeypatch.setenv("pravega_client_auth_token", "abc")
+    assert main(["scope", "list"]) == Exit.USAGE
+    assert capsys.readouterr().err == "error: authentication failed\n"
+
+
+def test_help_says_how_credentials_are_set(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "(credentials) set the variables pravega_client_auth_method (Basic or Bearer) and" in shown
+
+
+def test_a_server_with_tls_and_an_account_says_how_it_is_used(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from pravega_wire.testing import PravegaServer
+    from pravega_wire.testing import server as servers
+
+    asked = {}
+    made = PravegaServer(
+        "jars", "tls://127.0.0.1:9090", tmp_path, username="admin", password="a b",
+        trust_store=tmp_path / "the ca.pem", schema_registry_uri="http://127.0.0.1:9092",
+        processes=[SimpleNamespace(alive=False, ending=lambda: "it has ended")],  # type: ignore[list-item]
+    )  # fmt: skip
+
+    @contextmanager
+    def standalone(**given: object) -> Iterator[object]:
+        asked.update(given)
+        yield made
+
+    monkeypatch.setattr(servers, "standalone", standalone)
+    # A server that runs already cannot be asked for this.
+    monkeypatch.setenv("PRAVEGA_CONTROLLER_URI", "tcp://127.0.0.1:1")
+    assert server.main(["standalone", "--tls", "--auth", "--schema-registry"]) == 1
+    assert (asked["kind"], asked["tls"], asked["auth"]) == ("jars", True, True)
+    out, error = capsys.readouterr()
+    assert out == "tls://127.0.0.1:9090\n"
+    exported = subprocess.run(
+        ["sh", "-c", "\n".join(each for each in error.splitlines() if each.startswith("  export")) + "\nenv"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = dict(each.partition("=")[::2] for each in exported.stdout.splitlines())
+    assert PravegaConfig.from_defaults(env=found) == made.config()
+
+
 def test_more_exit_codes() -> None:
     assert exit_code(StreamNotFoundError("x")) == exit_code(AbsentError("x")) == Exit.NOTHING
     final = [MissingExtraError("x"), TableKeyBadVersionError("x"), ScopeNotEmptyError("x")]
@@ -552,6 +653,73 @@ def test_arguments_that_are_not_utf_8(capsys: pytest.CaptureFixture[str]) -> Non
     assert keys.split(b"k\xffe") == (b"e", "k")
     with pytest.raises(InvalidArgumentError, match="after a key"):
         keys.split(b"k")
+
+
+# --- warnings -------------------------------------------------------------------------------------
+
+AWAY = "no connection to 127.0.0.1:1: connection refused: nothing listens there; trying until "
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_command_that_waits_for_a_server_says_so(terminal: bool) -> None:
+    ours, theirs = os.openpty() if terminal else os.pipe()
+    asking = subprocess.Popen(
+        [sys.executable, "-m", "pravega_wire.cli", "scope", "list", "--json"],
+        cwd=ROOT,
+        env=os.environ | {"PRAVEGA_CONTROLLER_URI": "tcp://127.0.0.1:1", "PRAVEGA_OPERATION_TIMEOUT": "6"},
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    with open(ours, "rb", buffering=0) as errors:
+        # It is said before the command ends.
+        first = errors.read(1)
+        assert asking.poll() is None
+        shown = first
+        try:
+            while part := errors.read(4096):
+                shown += part
+        except OSError:
+            pass  # a terminal whose other end is closed
+    out, _ = asking.communicate()
+    warning, error = shown.decode().splitlines()
+    assert warning == (
+        f"warning: controller call listScopes for all scopes: {AWAY}6 s have passed "
+        "(operation_timeout or controller_deadline)"
+    )
+    assert error.startswith("error: ")
+    assert (out, asking.returncode) == (b"", Exit.FAILED)
+
+
+def test_a_command_that_ends_before_it_waited_for_long_says_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = threading.active_count()
+    monkeypatch.setattr(trouble, "_told", {})
+    monkeypatch.setattr(frame, "_PATIENCE_SECONDS", 1000.0)
+    words = ["scope", "list", "--controller", "tcp://127.0.0.1:1", "--operation-timeout", "0.2"]
+    assert main(words) == Exit.FAILED
+    assert len(trouble._told) == 1
+    assert capsys.readouterr().err.count("\n") == 1
+    for each in threading.enumerate():
+        if isinstance(each, threading.Timer):
+            each.join(60)
+    assert threading.active_count() <= threads
+
+
+def test_what_else_the_client_warns_of_is_printed_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    with frame.warning():
+        logging.getLogger("pravega_wire.stream.skipping").warning("%d bytes\nwere skipped", 7)
+        logging.getLogger("pravega_wire.stream.skipping").info("nothing")
+    logging.getLogger("pravega_wire.stream.skipping").warning("to nobody")
+    assert capsys.readouterr().err.splitlines()[0] == "warning: 7 bytes were skipped"
+
+
+def test_completion_warns_of_nothing() -> None:
+    words = {"COMP_WORDS": "pravega-wire stream describe ", "COMP_CWORD": "3"}
+    complete = {"_PRAVEGA_WIRE_COMPLETE": "bash_complete", "PRAVEGA_OPERATION_TIMEOUT": "0.2"}
+    code, out, error = in_shell("$w", **words, **complete)
+    assert (code, out.strip(), error) == (0, "", "")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -14,7 +14,7 @@ from uuid import UUID
 
 import trio
 
-from pravega_wire.cli.settings import Resolved
+from pravega_wire.cli.settings import Resolved, refusal
 from pravega_wire.cli.values import duration_text
 from pravega_wire.cli.work.transactions import (
     OpenTransaction,
@@ -81,7 +81,7 @@ async def examine(
         scopes = await client.list_scopes()
     except AuthError as error:
         yield Finding("controller", "ok", "answers")
-        yield Finding("credentials", "problem", error.message)
+        yield Finding("credentials", "problem", refusal(error, config))
         return
     except PravegaError as error:
         yield Finding("controller", "problem", error.message)
