@@ -31,7 +31,8 @@ from pravega_wire.errors import (
     TransactionError,
 )
 from spark_adapter import commit
-from spark_adapter.commit import AttemptResult, BatchCommitter, BatchReport, Transaction, rows_of
+from spark_adapter.commit import BatchCommitter, BatchReport, Transaction, rows_of
+from spark_adapter.contents import AttemptResult
 from spark_adapter.journal import Journal
 from spark_adapter.ledger import (
     AlreadyDone,

@@ -31,7 +31,8 @@ from pravega_wire.errors import (
 )
 from pravega_wire.sync import RevisionedStream
 from spark_adapter.clients import HeldClient, client_for
-from spark_adapter.commit import AttemptResult, BatchReport
+from spark_adapter.commit import BatchReport
+from spark_adapter.contents import AttemptResult
 from spark_adapter.creating import ensure_stream
 from spark_adapter.election import Attempted, ElectedCommitter, sweep
 from spark_adapter.identity import PlannedBatch, local_entry, newest_entry

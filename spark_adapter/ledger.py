@@ -42,7 +42,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from hashlib import blake2b
-from typing import Any, TypeAlias, assert_never
+from typing import Any, Literal, TypeAlias, assert_never
 from uuid import UUID, uuid4
 
 from pravega_wire.errors import CorruptedStateError, InvalidArgumentError
@@ -50,15 +50,18 @@ from spark_adapter.contents import Contents, dump_contents, load_contents
 from spark_adapter.identity import Identity, difference, dump_identity, load_identity
 
 __all__ = [
+    "LEDGER_SUFFIX",
     "AlreadyDone",
     "Claim",
     "CompareRows",
     "Decision",
     "Done",
     "Forget",
+    "IfForgotten",
     "LedgerState",
     "NeverHeardOf",
     "Older",
+    "OnOlderCheckpoint",
     "Prepared",
     "Preparing",
     "Record",
@@ -79,6 +82,12 @@ __all__ = [
     "unnamed_query",
     "writer_of",
 ]
+
+LEDGER_SUFFIX = "-spark-ledger"
+"""The suffix that makes the name of a sink's default ledger from the name of its stream."""
+
+IfForgotten: TypeAlias = Literal["raise", "committed", "aborted"]
+OnOlderCheckpoint: TypeAlias = Literal["raise", "continue_at"]
 
 FORMAT_VERSION = 1
 _KEPT_OVERTAKEN = 8

@@ -28,20 +28,19 @@ from pyspark.sql.types import (
 from pravega_wire import PravegaConfig, ScopedStream
 from pravega_wire.checks import check_count, check_flag, check_lease, check_text
 from pravega_wire.errors import InvalidArgumentError, NoSuchSegmentError
-from spark_adapter.catalog import quoted
 from spark_adapter.clients import HeldClient
 from spark_adapter.commit import (
-    AttemptResult,
     BatchCommitter,
     BatchReport,
-    IfForgotten,
-    OnOlderCheckpoint,
 )
+from spark_adapter.contents import AttemptResult
 from spark_adapter.identity import PlannedBatch, planned_batch
 from spark_adapter.journal import Journal, open_ledger
-from spark_adapter.ledger import SinkKey, is_reserved
-from spark_adapter.tasks import RESULT_SCHEMA, Mode, PartitionWriter, decode_result
+from spark_adapter.ledger import IfForgotten, OnOlderCheckpoint, SinkKey, is_reserved
+from spark_adapter.options import quoted
+from spark_adapter.tasks import RESULT_SCHEMA, PartitionWriter, decode_result
 from spark_adapter.versions import needs_classic
+from spark_adapter.write_options import Mode
 
 __all__ = ["ForeachBatchSink"]
 

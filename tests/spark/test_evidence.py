@@ -11,7 +11,8 @@ import pytest
 from pravega_wire import TxnStatus
 from pravega_wire.errors import TransactionUnknownError
 from pravega_wire.sync import PravegaClient
-from spark_adapter.commit import AttemptResult, BatchCommitter
+from spark_adapter.commit import BatchCommitter
+from spark_adapter.contents import AttemptResult
 from spark_adapter.journal import Journal
 from spark_adapter.ledger import SinkKey
 

@@ -10,7 +10,8 @@ from pravega_wire import PravegaConfig
 from pravega_wire.sync import PravegaClient, open_client
 from pravega_wire.testing import FaultProxy
 from spark_adapter import STEPS
-from spark_adapter.commit import AttemptResult, BatchCommitter
+from spark_adapter.commit import BatchCommitter
+from spark_adapter.contents import AttemptResult
 from spark_adapter.journal import Journal, open_ledger
 from spark_adapter.ledger import SinkKey, Staging, encode_record
 from tests.spark.helpers import ledger_records, outage, read_all, staging_left

@@ -1168,7 +1168,7 @@ def test_every_decision_of_the_adapter_has_a_text() -> None:
     from spark_adapter.ledger import TxnOutcome
 
     assert {each.name for each in TxnOutcome} == {*health._OUTCOMES}
-    assert health.LEDGER_SUFFIX == __import__("spark_adapter.choice", fromlist=["x"]).LEDGER_SUFFIX
+    assert health.LEDGER_SUFFIX == __import__("spark_adapter.ledger", fromlist=["x"]).LEDGER_SUFFIX
 
 
 def test_keys_and_values_of_tables() -> None:

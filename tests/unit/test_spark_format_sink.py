@@ -28,7 +28,7 @@ from pravega_wire.errors import (
     StreamNotFoundError,
 )
 from spark_adapter import format_sink, tasks
-from spark_adapter.commit import AttemptResult
+from spark_adapter.contents import AttemptResult
 from spark_adapter.election import Attempted
 from spark_adapter.format_sink import Attempt, Place, _patience, batch_sink
 from spark_adapter.journal import is_open_since

@@ -39,8 +39,8 @@ from pravega_wire.errors import (
     TransactionNotOpenError,
     TransactionUnknownError,
 )
-from spark_adapter.commit import STEPS, AttemptResult, BatchCommitter, BatchReport, OnOlderCheckpoint
-from spark_adapter.contents import load_contents
+from spark_adapter.commit import STEPS, BatchCommitter, BatchReport
+from spark_adapter.contents import AttemptResult, load_contents
 from spark_adapter.identity import PlannedBatch, WrittenRows, checksum_of
 from spark_adapter.journal import Journal, open_ledger
 from spark_adapter.ledger import (
@@ -52,6 +52,7 @@ from spark_adapter.ledger import (
     LedgerState,
     NeverHeardOf,
     Older,
+    OnOlderCheckpoint,
     Prepared,
     Preparing,
     Record,

@@ -16,7 +16,7 @@ from pravega_wire import Credentials, PravegaConfig, ScopedStream, SegmentRange,
 from pravega_wire.errors import InvalidArgumentError, InvalidStreamCutError
 from spark_adapter import ForeachBatchSink
 from spark_adapter.choice import Bounds, StreamChoice
-from spark_adapter.commit import AttemptResult
+from spark_adapter.contents import AttemptResult
 from spark_adapter.options import (
     COLUMNS,
     OPTIONS,
