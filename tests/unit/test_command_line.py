@@ -1165,10 +1165,12 @@ def test_what_a_sink_does_next(
 
 
 def test_every_decision_of_the_adapter_has_a_text() -> None:
-    from spark_adapter.ledger import TxnOutcome
+    from spark_adapter.exactly_once.ledger import TxnOutcome
 
     assert {each.name for each in TxnOutcome} == {*health._OUTCOMES}
-    assert health.LEDGER_SUFFIX == __import__("spark_adapter.ledger", fromlist=["x"]).LEDGER_SUFFIX
+    assert (
+        health.LEDGER_SUFFIX == __import__("spark_adapter.exactly_once.ledger", fromlist=["x"]).LEDGER_SUFFIX
+    )
 
 
 def test_keys_and_values_of_tables() -> None:

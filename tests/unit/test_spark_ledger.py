@@ -39,11 +39,11 @@ from pravega_wire.errors import (
     TransactionNotOpenError,
     TransactionUnknownError,
 )
-from spark_adapter.commit import STEPS, BatchCommitter, BatchReport
-from spark_adapter.contents import AttemptResult, load_contents
-from spark_adapter.identity import PlannedBatch, WrittenRows, checksum_of
-from spark_adapter.journal import Journal, open_ledger
-from spark_adapter.ledger import (
+from spark_adapter.exactly_once.contents import AttemptResult, load_contents
+from spark_adapter.exactly_once.driver import STEPS, BatchCommitter, BatchReport
+from spark_adapter.exactly_once.identity import PlannedBatch, WrittenRows, checksum_of
+from spark_adapter.exactly_once.journal import Journal, open_ledger
+from spark_adapter.exactly_once.ledger import (
     AlreadyDone,
     Claim,
     CompareRows,
@@ -841,7 +841,7 @@ NEVER = 10**9
 @pytest.fixture
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits long for the end of a transaction."""
-    monkeypatch.setattr("spark_adapter.commit._END_LIMIT", 0.05)
+    monkeypatch.setattr("spark_adapter.exactly_once.driver._END_LIMIT", 0.05)
 
 
 def end_aborts(server: Server) -> None:
@@ -935,7 +935,7 @@ def test_a_large_ledger_is_compacted_in_parts(monkeypatch: pytest.MonkeyPatch) -
     names = [f"job {number}" for number in range(40)]
     for name in names:
         Driver(server, name, compact_after=10**6).run(0)
-    monkeypatch.setattr("spark_adapter.journal._SNAPSHOT_BYTES", 1000)
+    monkeypatch.setattr("spark_adapter.exactly_once.journal._SNAPSHOT_BYTES", 1000)
     # a rival's record between two parts: they say nothing, and nothing is truncated
     driver = Driver(server, "a", compact_after=1)
     driver.journal.refresh()

@@ -292,7 +292,7 @@ def _adapter() -> ModuleType | None:
     """Return the adapter's module of ledgers, if the adapter can be imported."""
     try:
         # By name: this package must not depend on the adapter, which has its own requirements.
-        return importlib.import_module("spark_adapter.ledger")
+        return importlib.import_module("spark_adapter.exactly_once.ledger")
     except ImportError:
         return None
 

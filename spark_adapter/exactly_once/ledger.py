@@ -22,7 +22,7 @@ PREPARED    ``txn`` contains the whole batch and may be committed: the point of 
             ``contents`` (the data in each segment of ``txn``, as ``[segment id, bytes, crc32]``),
             ``cut`` (the tail of the stream before the commit, as text), ``winners`` (staging ids that
             were merged), ``timestamp`` (event time of the batch in ms, or null) and ``identity``
-            (:mod:`~spark_adapter.identity`, or null)
+            (:mod:`~spark_adapter.exactly_once.identity`, or null)
 DONE        ``txn`` is committed and the batch has no leftovers, unless ``tidied`` exists and is false:
             then the next batch removes them. ``rows``
 FORGET      the key belongs to a job without a name that has ended: its records are no longer needed
@@ -46,8 +46,8 @@ from typing import Any, Literal, TypeAlias, assert_never
 from uuid import UUID, uuid4
 
 from pravega_wire.errors import CorruptedStateError, InvalidArgumentError
-from spark_adapter.contents import Contents, dump_contents, load_contents
-from spark_adapter.identity import Identity, difference, dump_identity, load_identity
+from spark_adapter.exactly_once.contents import Contents, dump_contents, load_contents
+from spark_adapter.exactly_once.identity import Identity, difference, dump_identity, load_identity
 
 __all__ = [
     "LEDGER_SUFFIX",

@@ -10,7 +10,7 @@ from pravega_wire import ScopedStream, SegmentRange, StreamCut
 from pravega_wire.checks import check_count
 from pravega_wire.cuts import OnTruncated
 from pravega_wire.sync import PravegaClient
-from spark_adapter.options import MOST_PARTITIONS
+from spark_adapter.options.read import MOST_PARTITIONS
 
 __all__ = ["check_partitions", "cut_at", "divided", "pieces_for", "ranges_to_read"]
 

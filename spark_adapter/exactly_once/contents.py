@@ -47,7 +47,7 @@ class AttemptResult:
     :ivar contents: the bytes staged for each segment of the transaction.
     :ivar timestamp: largest event time in ms, or None.
     :ivar dropped: number of events that are not known to be stored (best effort only).
-    :ivar checksum: :func:`~spark_adapter.identity.checksum_of` the events, if it was asked for.
+    :ivar checksum: :func:`~spark_adapter.exactly_once.identity.checksum_of` the events, if it was asked for.
     """
 
     partition: int

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pravega_wire import PravegaConfig, ScopedStream, StreamCut, Watermark
 from pravega_wire.errors import InvalidArgumentError, InvalidStreamCutError
-from spark_adapter.ledger import LEDGER_SUFFIX
+from spark_adapter.exactly_once.ledger import LEDGER_SUFFIX
 
 if TYPE_CHECKING:
     from pravega_wire.sync import PravegaClient

@@ -16,7 +16,7 @@ from typing import Any, Literal, Self, TypeAlias, get_args
 from pravega_wire import Credentials, PravegaConfig, ScopedStream, SegmentRange
 from pravega_wire.checks import INT64_MAX, check_bytes, check_count, check_seconds
 from pravega_wire.errors import InvalidArgumentError
-from spark_adapter.choice import Bounds, StreamChoice, bounds_of, choice_of
+from spark_adapter.options.streams import Bounds, StreamChoice, bounds_of, choice_of
 
 __all__ = [
     "COLUMNS",

@@ -44,10 +44,11 @@ from pravega_wire.errors import (
     TransactionUnknownError,
 )
 from pravega_wire.naming import number_of
-from spark_adapter.contents import AttemptResult, Contents, by_number, join_contents
-from spark_adapter.identity import Identity, PlannedBatch, WrittenRows, difference
-from spark_adapter.journal import Journal
-from spark_adapter.ledger import (
+from spark_adapter.exactly_once.at_once import at_once
+from spark_adapter.exactly_once.contents import AttemptResult, Contents, by_number, join_contents
+from spark_adapter.exactly_once.identity import Identity, PlannedBatch, WrittenRows, difference
+from spark_adapter.exactly_once.journal import Journal
+from spark_adapter.exactly_once.ledger import (
     AlreadyDone,
     CompareRows,
     Decision,
@@ -65,7 +66,6 @@ from spark_adapter.ledger import (
     is_unnamed,
     writer_of,
 )
-from spark_adapter.together import at_once
 
 __all__ = ["STEPS", "BatchCommitter", "BatchReport", "Client", "Transaction"]
 
