@@ -888,7 +888,11 @@ def test_a_transaction_that_is_about_to_end_is_waited_for() -> None:
 
 
 @pytest.mark.parametrize("looks", [4, NEVER])
-def test_a_failed_batch_deletes_nothing_that_may_be_merging(short_waits: None, looks: int) -> None:
+def test_a_failed_batch_deletes_nothing_that_may_be_merging(
+    request: pytest.FixtureRequest, looks: int
+) -> None:
+    if looks == NEVER:
+        request.getfixturevalue("short_waits")
     server = Server(slow_aborts=looks)
     driver = Driver(server)
 
