@@ -375,6 +375,9 @@ class BatchCommitter:
         log.warning("%s: batch %d is written all the same, as configured: %s", self._key, batch, why)
 
     def _is_done(self) -> None:
+        if self._journal.sink_state.claim is not None:
+            # A later batch is being written: its transaction may be open, and its driver tidies.
+            return
         self._housekeep("not all of its leftovers are deleted", self._tidy)
 
     def _housekeep(self, failed: str, work: Callable[[], bool]) -> bool:

@@ -887,6 +887,22 @@ def test_a_transaction_that_is_about_to_end_is_waited_for() -> None:
     assert deleted == [0]
 
 
+def test_a_repeated_batch_deletes_nothing_of_a_prepared_one() -> None:
+    server = Server()
+    Driver(server).run(0)
+    driver = Driver(server)
+    driver.at["prepared"] = crash
+    with pytest.raises(Crash):
+        driver.run(1, [0])
+    left = set(server.staging)
+    assert len(left) == 1
+    # The transaction is open.
+    assert Driver(server).run(0).outcome == "skipped"
+    assert set(server.staging) == left
+    assert Driver(server).run(1).outcome == "recovered"
+    assert server.staging == {}
+
+
 @pytest.mark.parametrize("looks", [4, NEVER])
 def test_a_failed_batch_deletes_nothing_that_may_be_merging(
     request: pytest.FixtureRequest, looks: int
