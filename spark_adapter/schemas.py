@@ -50,7 +50,7 @@ from pravega_wire.schemas import (
 from pravega_wire.schemas.codecs import codec_name
 from pravega_wire.schemas.serializer import header_of
 from pravega_wire.serializers import Serializer
-from spark_adapter.coding import (
+from spark_adapter.columns.worker import (
     ChangePlan,
     Connection,
     Decode,

@@ -318,7 +318,7 @@ def test_transactions_and_doctor(wire: Wire) -> None:
 
 
 def test_the_ledger_of_a_sink(wire: Wire) -> None:
-    from spark_adapter.ledger import Done, Prepared, Preparing, encode_record
+    from spark_adapter.exactly_once.ledger import Done, Prepared, Preparing, encode_record
 
     wire("stream", "create", "t", "t-spark-ledger")
 

@@ -1310,33 +1310,39 @@ def test_the_verdict_about_clocks() -> None:
     assert "10m behind the controller's" in health.judge_clock(1000, 1600, 400).finding
 
 
-@pytest.mark.parametrize(
-    ("claimed", "prepared", "outcome", "state", "text"),
-    [
-        (None, False, None, "ok", "batch 3 is done, none is being written"),
-        (4, False, None, "ok", "the next run writes it again"),
-        (4, True, "COMMIT", "warning", "the next run commits it"),
-        (4, True, "WAIT", "ok", "only waits"),
-        (4, True, "REWRITE", "warning", "writes the batch again"),
-        (4, True, "EVIDENCE", "warning", "by what the stream contains"),
-        (4, True, None, "unknown", "could not be looked up"),
-    ],
-)
-def test_what_a_sink_does_next(
-    claimed: int | None, prepared: bool, outcome: str | None, state: str, text: str
-) -> None:
-    found = health.next_action(
-        last_done=3, claimed=claimed, transaction=UUID(int=1), prepared=prepared, outcome=outcome
-    )
-    assert found[0] == state
-    assert text in found[1]
+class Entries:
+    """What is installed for streams with one ending."""
+
+    def __init__(self, name: str, load: Callable[[], object]) -> None:
+        self.name = name
+        self.load = load
 
 
-def test_every_decision_of_the_adapter_has_a_text() -> None:
-    from spark_adapter.ledger import TxnOutcome
+async def test_ledgers_are_read_by_what_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def examine(client: object, ledger: ScopedStream) -> AsyncIterator[tuple[str, str]]:
+        yield "ok", f"read {ledger.name}"
 
-    assert {each.name for each in TxnOutcome} == {*health._OUTCOMES}
-    assert health.LEDGER_SUFFIX == __import__("spark_adapter.choice", fromlist=["x"]).LEDGER_SUFFIX
+    def fail() -> object:
+        raise MissingExtraError("it needs an extra")
+
+    async def found(*entries: Entries) -> list[tuple[str, str, str]]:
+        monkeypatch.setattr(health, "entry_points", lambda group: entries)
+        streams = [ScopedStream("s", each) for each in ("a", "a-log", "b-log")]
+        named = [ScopedStream("s", "b-log"), ScopedStream("s", "other")]
+        looked: Any = health._ledgers(None, streams, named)  # type: ignore[arg-type]
+        return [(each.check, each.state, each.finding) async for each in looked]
+
+    assert await found(Entries("-log", lambda: examine)) == [
+        ("ledger s/b-log", "ok", "read b-log"),
+        ("ledger s/other", "ok", "read other"),
+        ("ledger s/a-log", "ok", "read a-log"),
+    ]
+    missing = "it cannot be read here: it needs an extra"
+    assert await found(Entries("-log", fail)) == [
+        (f"ledger s/{each}", "unknown", missing) for each in ("b-log", "other", "a-log")
+    ]
+    nothing = "nothing is installed that can read it"
+    assert await found() == [(f"ledger s/{each}", "unknown", nothing) for each in ("b-log", "other")]
 
 
 def test_keys_and_values_of_tables() -> None:

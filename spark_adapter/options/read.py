@@ -16,13 +16,13 @@ from typing import Any, Literal, Self, TypeAlias, get_args
 from pravega_wire import Credentials, PravegaConfig, ScopedStream, SegmentRange
 from pravega_wire.checks import INT64_MAX, check_bytes, check_count, check_seconds, check_several
 from pravega_wire.errors import InvalidArgumentError
-from spark_adapter.choice import Bounds, StreamChoice, bounds_of, choice_of
-from spark_adapter.planning import MOST_PARTITIONS
+from spark_adapter.options.streams import Bounds, StreamChoice, bounds_of, choice_of
 
 __all__ = [
     "COLUMNS",
     "CONNECTION",
     "EVERYWHERE",
+    "MOST_PARTITIONS",
     "OPTIONS",
     "READS",
     "WRITES",
@@ -43,6 +43,7 @@ __all__ = [
     "number",
     "one_of",
     "option_table",
+    "quoted",
     "read_use",
     "schema_of",
     "stream_of",
@@ -56,6 +57,9 @@ Use: TypeAlias = Literal["read", "readStream", "write", "writeStream"]
 EVERYWHERE: tuple[Use, ...] = get_args(Use)
 READS: tuple[Use, ...] = ("read", "readStream")
 WRITES: tuple[Use, ...] = ("write", "writeStream")
+
+MOST_PARTITIONS = 1_000_000
+"""The largest ``min_partitions``. Spark's driver keeps a few kilobytes for each task of a job."""
 
 _COLUMN_TYPES = {
     "event": "binary",
@@ -653,6 +657,18 @@ def schema_of(columns: Iterable[str] = COLUMNS) -> str:
     is set.
     """
     return ", ".join(f"`{name}` {_COLUMN_TYPES[name]}" for name in columns)
+
+
+def quoted(name: str) -> str:
+    """Return a name in backticks, for SQL.
+
+    Example::
+
+        spark.sql(f"SELECT count(*) FROM {quoted('demo/readings')}")
+
+    :param name: any name.
+    """
+    return "`" + name.replace("`", "``") + "`"
 
 
 def count(name: str, text: str | None, highest: int = INT64_MAX) -> int | None:

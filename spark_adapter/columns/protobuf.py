@@ -12,7 +12,7 @@ from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescript
 from google.protobuf.message import Message
 
 from pravega_wire.errors import InvalidArgumentError
-from spark_adapter.shapes import (
+from spark_adapter.columns.shape import (
     BINARY,
     BOOLEAN,
     DOUBLE,

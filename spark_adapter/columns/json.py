@@ -14,7 +14,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from pravega_wire.errors import InvalidArgumentError
-from spark_adapter.shapes import (
+from spark_adapter.columns.shape import (
     BINARY,
     BOOLEAN,
     DATE,

@@ -33,11 +33,11 @@ from pravega_wire.schemas.json_format import JsonReader, JsonWriter
 from pravega_wire.schemas.protobuf import ProtobufReader, ProtobufWriter, message_class
 from pravega_wire.schemas.serializer import encoding_id_of
 from pravega_wire.serializers import Serializer
-from spark_adapter.avro_shape import avro_shape, check_units, without_logical_types
-from spark_adapter.json_shape import json_shape
-from spark_adapter.protobuf_shape import protobuf_shape
-from spark_adapter.shapes import Shape, column, values
-from spark_adapter.value_shape import change_shape, value_shape
+from spark_adapter.columns.avro import avro_shape, check_units, without_logical_types
+from spark_adapter.columns.json import json_shape
+from spark_adapter.columns.protobuf import protobuf_shape
+from spark_adapter.columns.shape import Shape, column, values
+from spark_adapter.columns.values import change_shape, value_shape
 
 __all__ = [
     "ChangePlan",

@@ -19,10 +19,10 @@ from pyspark.sql.streaming.datasource import (
 
 from pravega_wire import SegmentRange
 from pravega_wire.errors import InvalidArgumentError
-from spark_adapter.admission import Limit
-from spark_adapter.creating import Creation
-from spark_adapter.options import ReadOptions
-from spark_adapter.planner import StreamPlanner
+from spark_adapter.options.creating import Creation
+from spark_adapter.options.read import ReadOptions
+from spark_adapter.reading.admission import Limit
+from spark_adapter.reading.stream_planner import StreamPlanner
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -97,7 +97,7 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         # For an empty list Spark creates one partition without a value.
         if isinstance(getattr(partition, "value", None), SegmentRange):
             # Only workers import this: Spark starts a process for each plan.
-            from spark_adapter.arrow_reader import batches_of
+            from spark_adapter.reading.arrow import batches_of
 
             options = self.options
             yield from batches_of(

@@ -21,7 +21,11 @@ from pravega_wire.errors import (
 )
 from pravega_wire.naming import parse_segment_name, segment_name
 from pravega_wire.sync import PravegaClient
-from spark_adapter.admission import (
+from spark_adapter.clients import HeldClient
+from spark_adapter.options.creating import Creation, ensure_stream
+from spark_adapter.options.read import ReadOptions
+from spark_adapter.options.streams import cut_after, cut_before, for_each
+from spark_adapter.reading.admission import (
     Admitted,
     Answer,
     Follow,
@@ -32,12 +36,8 @@ from spark_adapter.admission import (
     StreamBacklog,
     admit,
 )
-from spark_adapter.choice import cut_after, cut_before, for_each
-from spark_adapter.clients import HeldClient
-from spark_adapter.creating import Creation, ensure_stream
-from spark_adapter.offsets import StreamOffset
-from spark_adapter.options import ReadOptions
-from spark_adapter.planning import divided
+from spark_adapter.reading.offsets import StreamOffset
+from spark_adapter.reading.partitions import divided
 
 __all__ = ["StreamPlanner", "batch_ranges"]
 

@@ -19,9 +19,9 @@ from pravega_wire import PravegaConfig, ScopedStream, SegmentRange
 from pravega_wire.cuts import Bound, OnTruncated
 from pravega_wire.sync import DirectReader
 from spark_adapter.clients import HeldClient
-from spark_adapter.options import check_end, columns_of, config_options, encode_ranges, schema_of
-from spark_adapter.planning import ranges_to_read
-from spark_adapter.surviving import surviving
+from spark_adapter.options.read import check_end, columns_of, config_options, encode_ranges, schema_of
+from spark_adapter.reading.partitions import ranges_to_read
+from spark_adapter.reading.skip_lost import surviving
 from spark_adapter.versions import check_context, is_connect, needs_data_sources
 
 if TYPE_CHECKING:
@@ -284,7 +284,7 @@ class _ReadBatches:
     skip_lost: bool
 
     def batches(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from spark_adapter.arrow_reader import batches_of
+        from spark_adapter.reading.arrow import batches_of
 
         for batch in numbers:
             for number in batch.column(0).to_pylist():

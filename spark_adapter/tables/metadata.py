@@ -17,7 +17,7 @@ from pravega_wire.errors import InvalidArgumentError, ReaderGroupNotFoundError
 from pravega_wire.naming import epoch_of, number_of, segment_name
 from pravega_wire.sync import PravegaClient
 from spark_adapter.clients import HeldClient
-from spark_adapter.options import CONNECTION, boolean, canonical, config_of, stream_of
+from spark_adapter.options.read import CONNECTION, boolean, canonical, config_of, stream_of
 
 __all__ = ["TABLES", "MetadataTable", "TableRead", "metadata_df"]
 

@@ -15,7 +15,7 @@ from pyarrow import types
 
 from pravega_wire.cdc import Change, ChangeKind, DebeziumSerializer
 from pravega_wire.errors import InvalidArgumentError
-from spark_adapter.shapes import (
+from spark_adapter.columns.shape import (
     BINARY,
     BOOLEAN,
     DATE,

@@ -10,11 +10,9 @@ from pravega_wire import ScopedStream, SegmentRange, StreamCut
 from pravega_wire.checks import check_count
 from pravega_wire.cuts import OnTruncated
 from pravega_wire.sync import PravegaClient
+from spark_adapter.options.read import MOST_PARTITIONS
 
-__all__ = ["MOST_PARTITIONS", "check_partitions", "cut_at", "divided", "pieces_for", "ranges_to_read"]
-
-MOST_PARTITIONS = 1_000_000
-"""The largest ``min_partitions``. Spark's driver keeps a few kilobytes for each task of a job."""
+__all__ = ["check_partitions", "cut_at", "divided", "pieces_for", "ranges_to_read"]
 
 _LEAST_EVENT_BYTES = 8
 # The header of an event, which may be empty.

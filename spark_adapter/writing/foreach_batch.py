@@ -28,20 +28,19 @@ from pyspark.sql.types import (
 from pravega_wire import PravegaConfig, ScopedStream
 from pravega_wire.checks import check_count, check_flag, check_lease, check_text
 from pravega_wire.errors import InvalidArgumentError, NoSuchSegmentError
-from spark_adapter.catalog import quoted
 from spark_adapter.clients import HeldClient
-from spark_adapter.commit import (
-    AttemptResult,
+from spark_adapter.exactly_once.contents import AttemptResult
+from spark_adapter.exactly_once.driver import (
     BatchCommitter,
     BatchReport,
-    IfForgotten,
-    OnOlderCheckpoint,
 )
-from spark_adapter.identity import PlannedBatch, planned_batch
-from spark_adapter.journal import Journal, open_ledger
-from spark_adapter.ledger import SinkKey, is_reserved
-from spark_adapter.tasks import RESULT_SCHEMA, Mode, PartitionWriter, decode_result
+from spark_adapter.exactly_once.identity import PlannedBatch, planned_batch
+from spark_adapter.exactly_once.journal import Journal, open_ledger
+from spark_adapter.exactly_once.ledger import IfForgotten, OnOlderCheckpoint, SinkKey, is_reserved
+from spark_adapter.options.read import quoted
+from spark_adapter.options.write import Mode
 from spark_adapter.versions import needs_classic
+from spark_adapter.writing.partition import RESULT_SCHEMA, PartitionWriter, decode_result
 
 __all__ = ["ForeachBatchSink"]
 
@@ -109,17 +108,17 @@ class ForeachBatchSink:
         take.
     :param read_after_write: whether a batch counts as done only when readers see it (default True).
     :param if_forgotten: what to assume about a transaction that the server has no record of; see
-        :class:`~spark_adapter.commit.BatchCommitter`.
+        :class:`~spark_adapter.exactly_once.driver.BatchCommitter`.
     :param on_older_checkpoint: what to do if the ledger has another batch under the number of this one,
         because the query's checkpoint is older than what was written: ``raise`` (default) refuses it;
         ``continue_at`` writes it, and the next ones, after those that exist, so that rows that are in both
         are stored twice.
     :param compact_after: number of records after which the ledger is compacted (default 1000).
     :param crash_hook: called on the driver with the name of each step of ``exactly_once``
-        (:data:`~spark_adapter.commit.STEPS`), to report progress or to crash there in a test.
+        (:data:`~spark_adapter.exactly_once.driver.STEPS`), to report progress or to crash there in a test.
     :raises InvalidArgumentError: arguments are missing or contradict each other; nothing was sent.
 
-    :ivar last_batch: the :class:`~spark_adapter.commit.BatchReport` of the last call, or None.
+    :ivar last_batch: the :class:`~spark_adapter.exactly_once.driver.BatchReport` of the last call, or None.
     """
 
     def __init__(

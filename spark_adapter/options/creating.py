@@ -15,7 +15,7 @@ from pravega_wire.checks import INT32_MAX, INT64_MAX, check_count
 from pravega_wire.errors import InvalidArgumentError, ScopeNotFoundError, StreamNotFoundError
 from pravega_wire.sync import PravegaClient
 from spark_adapter.clients import HeldClient
-from spark_adapter.options import WRITES, Use, boolean, canonical
+from spark_adapter.options.read import WRITES, Use, boolean, canonical
 
 __all__ = ["CREATION_OPTIONS", "Creation", "create_if_missing", "ensure_stream"]
 
@@ -57,7 +57,8 @@ class Creation:
         By default a write creates the stream and a read does not: otherwise a mistyped name would be read as
         an empty stream.
 
-        :param given: options under the names in :data:`~spark_adapter.options.OPTIONS`, from ``canonical``.
+        :param given: options under the names in :data:`~spark_adapter.options.read.OPTIONS`, from
+            ``canonical``.
         :param use: where the options were set.
         :raises InvalidArgumentError: a value is malformed, or options cannot be used together.
         """

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import compress, islice
-from typing import Any, Literal, Protocol, Self, TypeAlias
+from typing import Any, Protocol, Self
 from uuid import UUID
 
 import pyarrow as pa
@@ -22,15 +22,13 @@ from pravega_wire.errors import EventTooLargeError, FencedError, InvalidArgument
 from pravega_wire.protocol.append import MAX_EVENT_BYTES
 from pravega_wire.sync import EventWriter, PravegaClient
 from spark_adapter.clients import HeldClient
-from spark_adapter.commit import AttemptResult
-from spark_adapter.contents import Contents, dump_contents, load_contents
-from spark_adapter.identity import checksum_of
-from spark_adapter.journal import Revisioned, is_open_since
-from spark_adapter.ledger import Staging, encode_record, staging_id
+from spark_adapter.exactly_once.contents import AttemptResult, Contents, dump_contents, load_contents
+from spark_adapter.exactly_once.identity import checksum_of
+from spark_adapter.exactly_once.journal import Revisioned, is_open_since
+from spark_adapter.exactly_once.ledger import Staging, encode_record, staging_id
+from spark_adapter.options.write import Mode
 
-__all__ = ["RESULT_SCHEMA", "Chunk", "Mode", "PartitionWriter", "decode_result"]
-
-Mode: TypeAlias = Literal["best_effort", "at_least_once", "exactly_once"]
+__all__ = ["RESULT_SCHEMA", "Chunk", "PartitionWriter", "decode_result"]
 
 log = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 from pravega_wire import EventBatch, PravegaConfig, SegmentRange
 from pravega_wire.sync import DirectReader
 from spark_adapter.clients import HeldClient
-from spark_adapter.options import COLUMNS
-from spark_adapter.surviving import surviving
+from spark_adapter.options.read import COLUMNS
+from spark_adapter.reading.skip_lost import surviving
 
 __all__ = ["arrow_batches", "arrow_schema", "batches_of"]
 
@@ -38,7 +38,7 @@ def arrow_batches(
 
     :param config: connection settings.
     :param segment_range: the range.
-    :param columns: some of :data:`spark_adapter.options.COLUMNS`, in any order.
+    :param columns: some of :data:`spark_adapter.options.read.COLUMNS`, in any order.
     :raises DataLossError: bytes of the range were truncated, or the segment was deleted.
     :raises RetriesExhaustedError: the segment store could not be reached in time.
     :raises DecodeError: the range does not start or end at an event boundary.
@@ -57,7 +57,7 @@ def batches_of(
 
     :param config: connection settings.
     :param segment_range: the range.
-    :param columns: some of :data:`spark_adapter.options.COLUMNS`, in any order.
+    :param columns: some of :data:`spark_adapter.options.read.COLUMNS`, in any order.
     :param skip_lost: whether to skip data that is truncated before it is read, with a warning in the log,
         instead of raising :class:`DataLossError`.
     """

@@ -7,14 +7,24 @@ partitions. Its CRC-32 can be computed from theirs, so no byte has to be read ag
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TypeAlias
+from uuid import UUID
 
 from pravega_wire import StagedBytes
 from pravega_wire.errors import CorruptedStateError
 from pravega_wire.naming import number_of
 
-__all__ = ["Contents", "by_number", "crc32_combine", "dump_contents", "join_contents", "load_contents"]
+__all__ = [
+    "AttemptResult",
+    "Contents",
+    "by_number",
+    "crc32_combine",
+    "dump_contents",
+    "join_contents",
+    "load_contents",
+]
 
 Contents: TypeAlias = Mapping[int, StagedBytes]
 """Length and CRC-32 by the id of the transaction's segment (whose epoch is the transaction's); no empty
@@ -24,6 +34,30 @@ _POLYNOMIAL = 0xEDB88320
 # The polynomial of CRC-32 (ISO 3309), in zlib's bit order: the highest bit is the coefficient of x**0.
 
 _ONE = 1 << 31
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptResult:
+    """The report of the successful attempt of one partition to the driver.
+
+    :ivar partition: index of the partition.
+    :ivar staging: id of its staging segments, or None if it had no rows.
+    :ivar rows: number of events written.
+    :ivar nbytes: number of their payload bytes.
+    :ivar contents: the bytes staged for each segment of the transaction.
+    :ivar timestamp: largest event time in ms, or None.
+    :ivar dropped: number of events that are not known to be stored (best effort only).
+    :ivar checksum: :func:`~spark_adapter.exactly_once.identity.checksum_of` the events, if it was asked for.
+    """
+
+    partition: int
+    staging: UUID | None
+    rows: int
+    nbytes: int
+    contents: Contents = field(default_factory=dict)
+    timestamp: int | None = None
+    dropped: int = 0
+    checksum: int | None = None
 
 
 def _multiply(left: int, right: int) -> int:

@@ -31,14 +31,15 @@ from pravega_wire.errors import (
 )
 from pravega_wire.sync import RevisionedStream
 from spark_adapter.clients import HeldClient, client_for
-from spark_adapter.commit import AttemptResult, BatchReport
-from spark_adapter.creating import ensure_stream
-from spark_adapter.election import Attempted, ElectedCommitter, sweep
-from spark_adapter.identity import PlannedBatch, local_entry, newest_entry
-from spark_adapter.journal import Journal, open_ledger
-from spark_adapter.ledger import SinkKey, job_query, unnamed_query
-from spark_adapter.tasks import PartitionWriter, decode_result
-from spark_adapter.write_options import EVENT, KEY, TIME, WriteOptions
+from spark_adapter.exactly_once.contents import AttemptResult
+from spark_adapter.exactly_once.driver import BatchReport
+from spark_adapter.exactly_once.election import Attempted, ElectedCommitter, sweep
+from spark_adapter.exactly_once.identity import PlannedBatch, local_entry, newest_entry
+from spark_adapter.exactly_once.journal import Journal, open_ledger
+from spark_adapter.exactly_once.ledger import SinkKey, job_query, unnamed_query
+from spark_adapter.options.creating import ensure_stream
+from spark_adapter.options.write import EVENT, KEY, TIME, WriteOptions
+from spark_adapter.writing.partition import PartitionWriter, decode_result
 
 try:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter

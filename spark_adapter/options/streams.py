@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pravega_wire import PravegaConfig, ScopedStream, StreamCut, Watermark
 from pravega_wire.errors import InvalidArgumentError, InvalidStreamCutError
+from spark_adapter.exactly_once.ledger import LEDGER_SUFFIX
 
 if TYPE_CHECKING:
     from pravega_wire.sync import PravegaClient
 
 __all__ = [
-    "LEDGER_SUFFIX",
     "Bounds",
     "StreamChoice",
     "bounds_of",
@@ -29,9 +29,6 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-
-LEDGER_SUFFIX = "-spark-ledger"
-"""The suffix that makes the name of a sink's default ledger from the name of its stream."""
 
 _AT_ONCE = 8
 

@@ -22,7 +22,7 @@ PREPARED    ``txn`` contains the whole batch and may be committed: the point of 
             ``contents`` (the data in each segment of ``txn``, as ``[segment id, bytes, crc32]``),
             ``cut`` (the tail of the stream before the commit, as text), ``winners`` (staging ids that
             were merged), ``timestamp`` (event time of the batch in ms, or null) and ``identity``
-            (:mod:`~spark_adapter.identity`, or null)
+            (:mod:`~spark_adapter.exactly_once.identity`, or null)
 DONE        ``txn`` is committed and the batch has no leftovers, unless ``tidied`` exists and is false:
             then the next batch removes them. ``rows``
 FORGET      the key belongs to a job without a name that has ended: its records are no longer needed
@@ -42,23 +42,26 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from hashlib import blake2b
-from typing import Any, TypeAlias, assert_never
+from typing import Any, Literal, TypeAlias, assert_never
 from uuid import UUID, uuid4
 
 from pravega_wire.errors import CorruptedStateError, InvalidArgumentError
-from spark_adapter.contents import Contents, dump_contents, load_contents
-from spark_adapter.identity import Identity, difference, dump_identity, load_identity
+from spark_adapter.exactly_once.contents import Contents, dump_contents, load_contents
+from spark_adapter.exactly_once.identity import Identity, difference, dump_identity, load_identity
 
 __all__ = [
+    "LEDGER_SUFFIX",
     "AlreadyDone",
     "Claim",
     "CompareRows",
     "Decision",
     "Done",
     "Forget",
+    "IfForgotten",
     "LedgerState",
     "NeverHeardOf",
     "Older",
+    "OnOlderCheckpoint",
     "Prepared",
     "Preparing",
     "Record",
@@ -79,6 +82,12 @@ __all__ = [
     "unnamed_query",
     "writer_of",
 ]
+
+LEDGER_SUFFIX = "-spark-ledger"
+"""The suffix that makes the name of a sink's default ledger from the name of its stream."""
+
+IfForgotten: TypeAlias = Literal["raise", "committed", "aborted"]
+OnOlderCheckpoint: TypeAlias = Literal["raise", "continue_at"]
 
 FORMAT_VERSION = 1
 _KEPT_OVERTAKEN = 8

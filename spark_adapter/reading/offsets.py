@@ -24,7 +24,7 @@ from typing import Any, Self
 
 from pravega_wire import ScopedStream, StreamCut
 from pravega_wire.errors import CorruptedStateError, InvalidArgumentError, PravegaError
-from spark_adapter.choice import StreamChoice
+from spark_adapter.options.streams import StreamChoice
 
 __all__ = ["StreamOffset"]
 

@@ -19,7 +19,7 @@ from pravega_wire.errors import (
     StreamNotFoundError,
 )
 from pravega_wire.sync import PravegaClient, RevisionedStream
-from spark_adapter.ledger import (
+from spark_adapter.exactly_once.ledger import (
     Done,
     Forget,
     LedgerState,

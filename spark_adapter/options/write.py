@@ -30,16 +30,14 @@ from pyspark.sql.types import (
 from pravega_wire import PravegaConfig, ScopedStream
 from pravega_wire.checks import MAX_LEASE_MS, MIN_LEASE_MS
 from pravega_wire.errors import InvalidArgumentError
-from spark_adapter.choice import LEDGER_SUFFIX
-from spark_adapter.commit import IfForgotten, OnOlderCheckpoint
-from spark_adapter.creating import Creation
-from spark_adapter.ledger import is_reserved
-from spark_adapter.options import Use, boolean, canonical, config_of, number, one_of, stream_of
-from spark_adapter.rows_json import column_to_json, rows_to_json
-from spark_adapter.tasks import Mode
+from spark_adapter.columns.rows_json import column_to_json, rows_to_json
+from spark_adapter.exactly_once.ledger import LEDGER_SUFFIX, IfForgotten, OnOlderCheckpoint, is_reserved
+from spark_adapter.options.creating import Creation
+from spark_adapter.options.read import Use, boolean, canonical, config_of, number, one_of, stream_of
 
-__all__ = ["Columns", "ValueFormat", "WriteOptions", "default_ledger"]
+__all__ = ["Columns", "Mode", "ValueFormat", "WriteOptions", "default_ledger"]
 
+Mode: TypeAlias = Literal["best_effort", "at_least_once", "exactly_once"]
 ValueFormat: TypeAlias = Literal["binary", "string", "json"]
 
 EVENT, KEY, TIME = "event", "routing_key", "event_time_ms"

@@ -2,8 +2,9 @@
 
 A PySpark data source runs no code on the driver that knows the batch before its tasks start. So the first
 task attempt claims the batch for its driver, through the ledger, and the others use the transaction of that
-claim. The driver continues after ``staged`` (:data:`~spark_adapter.commit.STEPS`), when Spark passes it the
-reports of the attempts. The records are those of :class:`~spark_adapter.commit.BatchCommitter`.
+claim. The driver continues after ``staged`` (:data:`~spark_adapter.exactly_once.driver.STEPS`), when Spark
+passes it the reports of the attempts. The records are those of
+:class:`~spark_adapter.exactly_once.driver.BatchCommitter`.
 
 All attempts of one run of a query have the same session. If an attempt finds its session among those whose
 claim is void, another driver has taken over from its driver, and the attempt is rejected. Safety does not
@@ -30,10 +31,11 @@ from pravega_wire.errors import (
     TransactionAbortedError,
     TransactionError,
 )
-from spark_adapter import commit
-from spark_adapter.commit import AttemptResult, BatchCommitter, BatchReport, Transaction, rows_of
-from spark_adapter.journal import Journal
-from spark_adapter.ledger import (
+from spark_adapter.exactly_once import driver
+from spark_adapter.exactly_once.contents import AttemptResult
+from spark_adapter.exactly_once.driver import BatchCommitter, BatchReport, Transaction, rows_of
+from spark_adapter.exactly_once.journal import Journal
+from spark_adapter.exactly_once.ledger import (
     AlreadyDone,
     Claim,
     CompareRows,
@@ -56,7 +58,7 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 
-class Client(commit.Client, Protocol):
+class Client(driver.Client, Protocol):
     """The part of ``pravega_wire.sync.PravegaClient`` that is used here."""
 
     def ping_transaction(self, stream: Any, txn_id: UUID, /, *, lease_ms: int) -> bool: ...
@@ -436,7 +438,7 @@ class ElectedCommitter(BatchCommitter):
             return False
         if (held.txn, held.session) != (txn_id, self._session):
             return False
-        if self._end(txn_id, time.monotonic() + commit._END_LIMIT) and held.staging:
+        if self._end(txn_id, time.monotonic() + driver._END_LIMIT) and held.staging:
             self._client.delete_staging(self._stream, txn_id, sorted(held.staging))
         return True
 

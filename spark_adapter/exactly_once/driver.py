@@ -24,10 +24,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from html import escape
 from itertools import accumulate
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol
 from uuid import UUID, uuid4
 
 from pravega_wire.errors import (
@@ -44,16 +44,19 @@ from pravega_wire.errors import (
     TransactionUnknownError,
 )
 from pravega_wire.naming import number_of
-from spark_adapter.contents import Contents, by_number, join_contents
-from spark_adapter.identity import Identity, PlannedBatch, WrittenRows, difference
-from spark_adapter.journal import Journal
-from spark_adapter.ledger import (
+from spark_adapter.exactly_once.at_once import at_once
+from spark_adapter.exactly_once.contents import AttemptResult, Contents, by_number, join_contents
+from spark_adapter.exactly_once.identity import Identity, PlannedBatch, WrittenRows, difference
+from spark_adapter.exactly_once.journal import Journal
+from spark_adapter.exactly_once.ledger import (
     AlreadyDone,
     CompareRows,
     Decision,
     Done,
+    IfForgotten,
     NeverHeardOf,
     Older,
+    OnOlderCheckpoint,
     Prepared,
     Preparing,
     Resume,
@@ -63,12 +66,8 @@ from spark_adapter.ledger import (
     is_unnamed,
     writer_of,
 )
-from spark_adapter.together import at_once
 
-__all__ = ["STEPS", "AttemptResult", "BatchCommitter", "BatchReport", "Client", "Transaction"]
-
-IfForgotten: TypeAlias = Literal["raise", "committed", "aborted"]
-OnOlderCheckpoint: TypeAlias = Literal["raise", "continue_at"]
+__all__ = ["STEPS", "BatchCommitter", "BatchReport", "Client", "Transaction"]
 
 log = logging.getLogger(__name__)
 
@@ -135,30 +134,6 @@ class Client(Protocol):
     def segment_ranges(self, stream: Any, /, start: Any = ..., end: Any = ...) -> Sequence[Any]: ...
 
     def range_crc32(self, segment_range: Any, /) -> int: ...
-
-
-@dataclass(frozen=True, slots=True)
-class AttemptResult:
-    """The report of the successful attempt of one partition to the driver.
-
-    :ivar partition: index of the partition.
-    :ivar staging: id of its staging segments, or None if it had no rows.
-    :ivar rows: number of events written.
-    :ivar nbytes: number of their payload bytes.
-    :ivar contents: the bytes staged for each segment of the transaction.
-    :ivar timestamp: largest event time in ms, or None.
-    :ivar dropped: number of events that are not known to be stored (best effort only).
-    :ivar checksum: :func:`~spark_adapter.identity.checksum_of` the events, if it was asked for.
-    """
-
-    partition: int
-    staging: UUID | None
-    rows: int
-    nbytes: int
-    contents: Contents = field(default_factory=dict)
-    timestamp: int | None = None
-    dropped: int = 0
-    checksum: int | None = None
 
 
 def rows_of(results: Iterable[AttemptResult]) -> WrittenRows:
@@ -400,6 +375,9 @@ class BatchCommitter:
         log.warning("%s: batch %d is written all the same, as configured: %s", self._key, batch, why)
 
     def _is_done(self) -> None:
+        if self._journal.sink_state.claim is not None:
+            # A later batch is being written: its transaction may be open, and its driver tidies.
+            return
         self._housekeep("not all of its leftovers are deleted", self._tidy)
 
     def _housekeep(self, failed: str, work: Callable[[], bool]) -> bool:

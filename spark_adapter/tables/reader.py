@@ -12,7 +12,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from pravega_wire.errors import InvalidArgumentError
-from spark_adapter.tables import TableRead
+from spark_adapter.tables.metadata import TableRead
 
 __all__ = ["TableReader"]
 
