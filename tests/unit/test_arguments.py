@@ -47,7 +47,7 @@ from pravega_wire.ingest import FileIngester, FixedCount, SequenceSource
 from pravega_wire.serializers import BytesSerializer, Utf8Serializer
 from pravega_wire.stream.arrow import key_column
 from pravega_wire.stream.routing import check_lengths
-from spark_adapter.options import columns_of, decode_ranges
+from spark_adapter.options.read import columns_of, decode_ranges
 from spark_adapter.schemas import ChangeRows
 
 S = ScopedStream("s", "t")
