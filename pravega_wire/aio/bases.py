@@ -45,6 +45,7 @@ from pravega_wire.stream.transaction import Transaction as AsyncTransaction
 from pravega_wire.sync.bases import listed
 from pravega_wire.sync.feeding import Feed, Placing, is_plain, plain_keys
 from pravega_wire.sync.portal import Held, shown_as
+from pravega_wire.transport.limits import is_hurried
 from pravega_wire.types import Revision
 
 __all__ = [
@@ -591,10 +592,13 @@ class EventReaderBase(Handle, Generic[T]):
         self._held = await self._portal.crossing.enter(self._twin)
         return self
 
-    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._held is None:
             raise InvalidArgumentError(f"reader {self._twin.reader_id} was not entered")
-        await self._portal.crossing.leave(self._held, failed=error is not None)
+        if is_hurried(error):
+            await self._portal.crossing.break_off(self._held)
+        else:
+            await self._portal.crossing.leave(self._held, failed=error is not None)
 
     async def _end(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
         [position] = args

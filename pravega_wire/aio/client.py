@@ -2005,6 +2005,9 @@ class EventReader(EventReaderBase[T]):
     async def aclose(self, position: Position | None = None) -> None:
         """Leave the group now; otherwise the end of the ``async with`` block does it.
 
+        It takes ``operation_timeout`` at most, together with whatever else of the client is left at the same
+        time, and a second after a cancellation. A reader that could not leave by then counts as dead.
+
         :param position: the position up to which events count as read; default: that of an earlier call that
             was cancelled or failed, else everything that the reader returned.
         """

@@ -97,6 +97,7 @@ from pravega_wire.grpc.call import CallResult
 from pravega_wire.grpc.status import StatusCode, error_for_status, is_retried
 from pravega_wire.metrics import Counters
 from pravega_wire.naming import validate_scope_name, validate_user_name
+from pravega_wire.nurseries import open_lasting_nursery
 from pravega_wire.policies import (
     StreamConfiguration,
 )
@@ -116,6 +117,7 @@ M = TypeVar("M", bound=Message)
 _SERVICE = "/io.pravega.controller.stream.api.grpc.v1.ControllerService/"
 _DISCOVERY_SECONDS = 120.0
 _FIRST_CONTACT_SECONDS = 10.0
+_SETTING = "operation_timeout or controller_deadline"
 
 log = logging.getLogger(__name__)
 
@@ -152,7 +154,7 @@ async def open_controller(
     """
     if not endpoints:
         raise InvalidArgumentError("no controller address was given; pass at least one (host, port)")
-    async with trio.open_nursery() as nursery:
+    async with open_lasting_nursery() as nursery:
         limits = Limits.of(deadline) if limits is None else limits
         channels = _Channels(nursery, endpoints, tls, limits)
         client = ControllerClient(
@@ -167,7 +169,6 @@ async def open_controller(
             yield client
         finally:
             channels.closed = True
-            nursery.cancel_scope.cancel()
 
 
 class _Channels:
@@ -363,7 +364,7 @@ class ControllerClient:
         started = time.perf_counter()
         failure: str | None = None
         try:
-            with limit(self._deadline, describe, setting="operation_timeout or controller_deadline"):
+            with limit(self._deadline, describe, setting=_SETTING):
                 if self._discovery:
                     await self._discover()
                     started = time.perf_counter()
@@ -878,7 +879,8 @@ class ControllerClient:
                 attempts=attempts,
             )
 
-        with naming_stream(scope, stream):
+        about = f"finding the segments between two cuts of stream {scope}/{stream}"
+        with naming_stream(scope, stream), limit(self._deadline, about, setting=_SETTING):
             try:
                 reply = await ask(unknown_attempts)
             except RetriesExhaustedError as error:

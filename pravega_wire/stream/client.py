@@ -50,7 +50,7 @@ from pravega_wire.groups import ReaderGroupConfig, starts_of
 from pravega_wire.hashing import routing_key_position
 from pravega_wire.metrics import ClientClosed, ClientMetrics, ClientOpened, Counters, Observer
 from pravega_wire.naming import generalized_segment_id
-from pravega_wire.nurseries import lone_errors
+from pravega_wire.nurseries import lone_errors, open_lasting_nursery
 from pravega_wire.policies import ScalingPolicy, StreamConfiguration
 from pravega_wire.positions import EventPointer, Watermark
 from pravega_wire.segment.metadata import SegmentMetadata
@@ -226,7 +226,7 @@ async def _opened(
                     ),
                     counters=counters,
                 ) as controller,
-                trio.open_nursery() as nursery,
+                open_lasting_nursery() as nursery,
             ):
                 pool = ConnectionPool(
                     nursery,
@@ -255,7 +255,6 @@ async def _opened(
                 finally:
                     core.closed = True
                     pool.close()
-                    nursery.cancel_scope.cancel()
     finally:
         counters.tell(ClientClosed(counters.metrics))
 
@@ -934,6 +933,7 @@ class PravegaClient:
         segments = await self._transaction_segments(name, txn_id)
         return await StagingWriter(self._core, name, segments, staging_id).open()
 
+    @limited("merging staged events into a transaction on stream {}")
     async def merge_staging(
         self, stream: StreamName, txn_id: UUID, staging_ids: Sequence[UUID]
     ) -> dict[int, tuple[int, ...]]:
@@ -953,6 +953,7 @@ class PravegaClient:
         segments = await self._transaction_segments(name, txn_id)
         return await transaction.merge_staging(self._core, name, txn_id, segments, staging_ids)
 
+    @limited("deleting staged events of stream {}")
     async def delete_staging(self, stream: StreamName, txn_id: UUID, staging_ids: Sequence[UUID]) -> None:
         """Delete staged events that were not merged. Ids that do not exist are ignored."""
         check_several("staging_ids", staging_ids)
@@ -990,10 +991,16 @@ class PravegaClient:
         """
         if max_range_bytes is not None:
             check_bytes("max_range_bytes", max_range_bytes)
-        ranges = await batch.segment_ranges(self._core, self._resolve(stream), start, end, on_truncated)
+        ranges = await self._ranges(self._resolve(stream), start, end, on_truncated)
         if max_range_bytes is None:
             return ranges
         return await splitting.split_ranges(self._core, ranges, max_range_bytes)
+
+    @limited("finding the data between two cuts of stream {}")
+    async def _ranges(
+        self, stream: ScopedStream, start: Bound, end: Bound, on_truncated: OnTruncated
+    ) -> list[SegmentRange]:
+        return await batch.segment_ranges(self._core, stream, start, end, on_truncated)
 
     async def split_range(
         self,

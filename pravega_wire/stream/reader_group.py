@@ -81,7 +81,7 @@ from pravega_wire.stream.group_link import (
 )
 from pravega_wire.stream.revisioned import RevisionedStream
 from pravega_wire.stream.synchronizer import StateSynchronizer
-from pravega_wire.transport.limits import limited
+from pravega_wire.transport.limits import AFTER_CANCELLATION, is_hurried, limited
 from pravega_wire.types import ScopedStream, StreamCut
 
 __all__ = ["ReaderGroup"]
@@ -91,6 +91,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 _WITHDRAW_SECONDS: Final = 10.0
+"""How long a checkpoint that has failed or timed out is tried to be withdrawn."""
 _UNDO_SECONDS: Final = 2.0
 _FINISH_SECONDS: Final = 5.0
 """After which a group without a state counts as left by a process that has died."""
@@ -563,9 +564,10 @@ class ReaderGroup:
             except CheckpointError:
                 # It was refused, or another process cancelled it: it is not outstanding.
                 raise
-            except BaseException:
+            except BaseException as error:
                 if asked and name not in found:
-                    await self._withdraw(name, begun=begun)
+                    seconds = AFTER_CANCELLATION if is_hurried(error) else _WITHDRAW_SECONDS
+                    await self._withdraw(name, begun=begun, seconds=seconds)
                 raise
             if name not in found:
                 assert timeout is not None
@@ -601,10 +603,11 @@ class ReaderGroup:
             withdrawn=withdrawn.sure,
         )
 
-    async def _withdraw(self, name: str, *, begun: bool) -> _Withdrawn:
+    async def _withdraw(self, name: str, *, begun: bool, seconds: float = _WITHDRAW_SECONDS) -> _Withdrawn:
         """Withdraw a checkpoint of this object, even if the caller was cancelled.
 
         :param begun: whether the checkpoint is known to be in the state.
+        :param seconds: how long to try.
         """
         waiting: tuple[OnlineReader, ...] = ()
         withdraw = withdraw_checkpoint(name)
@@ -615,8 +618,8 @@ class ReaderGroup:
             waiting = found[0].waiting_for if found else waiting
             return withdraw(state)
 
-        reason: object = f"no answer within {_WITHDRAW_SECONDS:g} s"
-        with trio.move_on_after(_WITHDRAW_SECONDS, shield=True):
+        reason: object = f"no answer within {seconds:g} s"
+        with trio.move_on_after(seconds, shield=True):
             try:
                 if not begun:
                     # The checkpoint's record may be stored, or not, or be stored after the state was fetched

@@ -9,7 +9,6 @@ result, after the portal. A class that is defined here (or imported) under its p
 from __future__ import annotations
 
 import inspect
-import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -55,6 +54,7 @@ from pravega_wire.sync.feeding import Feed, Placing, is_plain, plain_keys
 from pravega_wire.sync.outbox import Outbox, Promise
 from pravega_wire.sync.portal import Held, Line, Named, Opened, Portal, shown_as
 from pravega_wire.sync.table_mapping import TableMapping
+from pravega_wire.transport.limits import is_hurried
 from pravega_wire.types import Revision
 
 __all__ = [
@@ -81,10 +81,6 @@ __all__ = [
     "listed",
     "opened_client",
 ]
-
-log = logging.getLogger(__name__)
-
-_INTERRUPTED_SECONDS = 0.5
 
 A = ParamSpec("A")
 T = TypeVar("T")
@@ -523,14 +519,7 @@ class TransactionBase(WriterBase):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
-        if kind is None or issubclass(kind, Exception):
-            self._leave(None, kind, error, trace)
-            return
-        # After Ctrl-C do not wait for a server that does not answer. The lease ends the transaction anyway.
-        try:
-            self._leave(_INTERRUPTED_SECONDS, kind, error, trace)
-        except PravegaError as failure:
-            log.info("%s was not aborted: %s", self._twin.txn_id, failure)
+        self._leave(None, kind, error, trace)
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -781,10 +770,13 @@ class EventReaderBase(Handle, Generic[T]):
         self._held = self._portal.enter(self._twin)
         return self
 
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._held is None:
             raise InvalidArgumentError(f"reader {self._twin.reader_id} was not entered")
-        self._held.leave(failed=error is not None)
+        if is_hurried(error):
+            self._held.break_off()
+        else:
+            self._held.leave(failed=error is not None)
 
     def _end(self, timeout: float | None, function: Callable[..., Awaitable[None]], *args: Any) -> None:
         [position] = args

@@ -13,16 +13,21 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, ParamSpec, Protocol, Self, TypeVar, cast
+from typing import Any, Final, ParamSpec, Protocol, Self, TypeVar, cast
 
 import trio
 
 from pravega_wire.errors import PravegaError, PravegaTimeoutError, RetriesExhaustedError
+from pravega_wire.nurseries import lone_errors
 from pravega_wire.trouble import Trouble
 
 __all__ = [
+    "AFTER_CANCELLATION",
     "DEFAULT_LIMITS",
+    "NO_TIME",
+    "Leaving",
     "Limits",
+    "is_hurried",
     "limit",
     "limited",
     "note_failure",
@@ -188,6 +193,124 @@ def limit(seconds: float, doing: str, *, setting: str = "operation_timeout") -> 
             transaction=last.transaction,
             host=last.host,
         ) from last
+
+
+AFTER_CANCELLATION: Final = 1.0
+"""Seconds for which what was cancelled may still be brought to an orderly end."""
+
+NO_TIME: Final = "it was interrupted, and got no answer within a second"
+"""Why something was not done on leaving, for messages."""
+
+_LATE: Final = 0.5
+"""Seconds that leaving may take at least, if the time that it shares is over: its peer may be another one."""
+
+_TOGETHER: Final = 1.0
+"""Seconds after a failed leaving within which another one still belongs to it."""
+
+
+def is_hurried(error: BaseException | None) -> bool:
+    """Return whether ``error`` demands to leave a block fast: it was cancelled or interrupted."""
+    return error is not None and not isinstance(error, Exception | GeneratorExit | SystemExit)
+
+
+class _Shared:
+    """A time that is shared by all that begin together: while others are at it, or after one that failed.
+
+    :param seconds: the time.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._inside = 0
+        self._end: float | None = None
+        self._failed = -math.inf
+
+    def begin(self) -> float:
+        """Return when the time is over for one that begins now."""
+        now = trio.current_time()
+        alone = not self._inside and now > self._failed + _TOGETHER
+        if self._end is None or alone:
+            self._end = now + self._seconds
+        self._inside += 1
+        return max(self._end, now + _LATE)
+
+    def end(self, *, done: bool) -> None:
+        """One has ended; after a success the next one has all the time."""
+        self._inside -= 1
+        if done:
+            self._end = None
+        else:
+            self._failed = trio.current_time()
+
+
+class Leaving:
+    """The time for leaving: a client's objects that are left together have one limit, not one each.
+
+    :param seconds: the limit.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._whole = _Shared(seconds)
+        self._cancelled = _Shared(AFTER_CANCELLATION)
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Surrounds a part of leaving that has a limit of its own, for what is left together with it."""
+        self._whole.begin()
+        done = False
+        try:
+            yield
+            done = True
+        finally:
+            self._whole.end(done=done)
+
+    async def run(self, work: Callable[[], Awaitable[None]], doing: str, *, hurried: bool = False) -> bool:
+        """Do what has to be done on leaving. It goes on for a second after a cancellation.
+
+        This raises no cancellation: it may be called while another exception is on its way.
+
+        :param work: what has to be done.
+        :param doing: the same in words, for messages.
+        :param hurried: whether it was cancelled before, and has only that second.
+        :returns: False if it was not done within the second.
+        :raises RetriesExhaustedError: as for :func:`limit`.
+        :raises PravegaTimeoutError: as for :func:`limit`.
+        """
+        scope = trio.CancelScope(shield=True)
+        hurrying = ended = done = False
+
+        def hurry() -> None:
+            nonlocal hurrying
+            hurrying = True
+            scope.deadline = min(scope.deadline, self._cancelled.begin())
+
+        async def watch() -> None:
+            try:
+                await trio.sleep_forever()
+            except trio.Cancelled:
+                if not (hurrying or ended):
+                    hurry()
+
+        seconds = self._whole.begin() - trio.current_time()
+        if hurried:
+            hurry()
+        try:
+            with lone_errors():
+                async with trio.open_nursery() as nursery:
+                    # Outside of the shield, to notice a cancellation.
+                    nursery.start_soon(watch)
+                    try:
+                        with scope, limit(seconds, doing):
+                            await work()
+                            done = True
+                    finally:
+                        ended = True
+                        nursery.cancel_scope.cancel()
+        finally:
+            self._whole.end(done=done)
+            if hurrying:
+                self._cancelled.end(done=done)
+        return done
 
 
 class HasLimit(Protocol):

@@ -618,11 +618,8 @@ async def test_a_checkpoint_withdrawn_without_a_server(
     config: PravegaConfig,
     fault_proxy: FaultProxy,
     caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A call that is cancelled ends, and says what may be left."""
-    monkeypatch.setattr(reader_group, "_WITHDRAW_SECONDS", 0.5)
-
     async with open_client(config) as client:
         await client.create_stream("s", 1)
         async with group_of(client, "s", automatic_checkpoint_ms=-1) as group, group.reader("a"):
