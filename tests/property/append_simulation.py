@@ -45,6 +45,7 @@ from pravega_wire.stream import routing as routing_module
 from pravega_wire.stream.event_writer import EventWriter
 from pravega_wire.stream.resumable import ResumableWriter
 from pravega_wire.transport.connection import Flow, FlowHandler
+from pravega_wire.transport.limits import Leaving
 from pravega_wire.types import ScopedStream
 
 STREAM = ScopedStream("s", "t")
@@ -490,6 +491,8 @@ class Process:
             nursery=nursery,
             counters=Counters(),
             check_open=lambda: None,
+            config=SimpleNamespace(operation_timeout=_TIMEOUT),
+            leaving=Leaving(_TIMEOUT),
             target=lambda stream, segment_id, access: SegmentTarget.of(segment_name("s", "t", segment_id)),
         )
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -159,6 +160,10 @@ class FakeTransaction:
 
     async def aclose(self) -> None:
         await trio.lowlevel.checkpoint()
+
+    async def __aexit__(self, *exc: object) -> None:
+        with trio.CancelScope(shield=True), suppress(PravegaError):
+            await self.abort()
 
 
 STREAM = ScopedStream("scope", "data")

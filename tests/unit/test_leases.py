@@ -21,6 +21,7 @@ from pravega_wire.errors import (
     TransactionUnknownError,
 )
 from pravega_wire.stream.transaction import Transaction
+from pravega_wire.transport.limits import Leaving
 
 
 class Controller:
@@ -97,6 +98,7 @@ def test_leaving_the_block_says_that_the_abort_was_not_answered(failed: bool) ->
                 controller=SilentController(PingStatus.OK),
                 check_open=lambda: None,
                 config=SimpleNamespace(operation_timeout=120.0),
+                leaving=Leaving(120.0),
             )
             async with Transaction(core, ScopedStream("s", "t"), uuid4(), (), 16_000):
                 if failed:
