@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, TypeVar, get_args
 
@@ -29,6 +29,7 @@ from pravega_wire.errors import (
     DecodeError,
     EncodeError,
     InvalidArgumentError,
+    PravegaError,
     TruncatedInputError,
 )
 
@@ -95,6 +96,11 @@ _JAVA_BOXES: Final[dict[str, tuple[bytes, struct.Struct]]] = {
 
 class Serializer(Protocol[T]):
     """The interface of serializers; any object with these two methods can be used.
+
+    A serializer that has to fetch something before it can read an event may have a third method,
+    ``async def prepare_payloads(self, payloads)``. The readers of groups and the followers of streams await
+    it with the payloads that have arrived (a list of bytes), in trio, before they hand out any of these
+    events. If it raises an error, the reader raises it, and tries again when it is asked for the next event.
 
     Example::
 
@@ -446,5 +452,27 @@ def total(function: Callable[[V], T]) -> Callable[[V], T]:
             return function(value)
         except StopIteration as error:
             raise RuntimeError("the serializer raised StopIteration") from error
+
+    return call
+
+
+def preparing(serializer: object) -> Callable[[list[bytes]], Awaitable[None]] | None:
+    """Return what readers await before a serializer reads payloads; None if it needs nothing.
+
+    Not public.
+    """
+    prepare = getattr(serializer, "prepare_payloads", None)
+    if prepare is None:
+        return None
+
+    async def call(payloads: list[bytes]) -> None:
+        try:
+            await prepare(payloads)
+        except PravegaError:
+            raise
+        except Exception as error:
+            raise DecodeError(
+                f"the serializer's prepare_payloads failed: {type(error).__name__}: {error}"
+            ) from error
 
     return call

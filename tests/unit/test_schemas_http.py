@@ -409,6 +409,43 @@ async def test_encodings_are_prepared_without_blocking() -> None:
                 await registry.prepare(reader, b"12345")
 
 
+async def test_readers_prepare_the_payloads_that_they_hand_out() -> None:
+    with fake(reply(200, GROUP), reply(404), reply(200, ENCODING), reply(404)) as server:
+        async with SchemaRegistry(server.uri) as registry:
+            reader = await registry.deserializer("g")
+        event, foreign, other = header_of(7) + b"{}", header_of(900) + b"{}", header_of(901) + b"{}"
+        await reader.prepare_payloads(
+            [b"", other, foreign, event, event, b"no header", b"\1\xff\xff\xff\xff"]
+        )
+        # Once for each encoding. Registries give ids in order: 901 cannot be there if 900 is not.
+        asked = [line.split()[1].rpartition(b"/")[2] for line in server.requests[2:]]
+        assert asked == [b"7", b"900"]
+        assert reader.deserialize(event) == {}
+        for absent in (foreign, other):
+            with pytest.raises(UnknownEncodingError, match="which group g does not have"):
+                reader.deserialize(absent)
+        await reader.prepare_payloads([event])
+        assert len(server.requests) == 4
+        # It may have been added since.
+        server.answers = [reply(200, ENCODING)]
+        await reader.prepare_payloads([foreign])
+        assert reader.deserialize(foreign) == {}
+        server.answers = [reply(500)]
+        with pytest.raises(SchemaRegistryReplyError):
+            await reader.prepare_payloads([header_of(10)])
+
+
+async def test_nothing_is_prepared_where_nothing_shall_be_asked() -> None:
+    with fake(reply(200, GROUP), reply(404), reply(200, GROUP)) as server:
+        async with SchemaRegistry(server.uri) as registry:
+            careful = await registry.deserializer("g", on_unknown="raise")
+            plain = await registry.deserializer("g", header=False)
+        asked = len(server.requests)
+        await careful.prepare_payloads([header_of(7)])
+        await plain.prepare_payloads([header_of(7)])
+        assert len(server.requests) == asked
+
+
 async def test_a_cancelled_call_ends_at_once() -> None:
     with fake(None) as server:
         async with SchemaRegistry(server.uri) as registry:
