@@ -24,7 +24,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, TypeVar, get_args
 
-from pravega_wire.checks import check_buffer
+from pravega_wire.checks import check_buffer, read_json
 from pravega_wire.errors import (
     DecodeError,
     EncodeError,
@@ -403,11 +403,11 @@ class JsonSerializer:
     def deserialize(self, payload: bytes) -> Any:
         """Return the value of a JSON text.
 
-        :raises DecodeError: the payload is not JSON.
+        :raises DecodeError: the payload is not JSON, or has a number that is too large for a float.
         """
         data = check_buffer(payload)
         try:
-            return json.loads(data)
+            return read_json(data.decode(json.detect_encoding(data), "surrogatepass"))
         except (ValueError, RecursionError) as error:
             raise DecodeError(f"the payload is not JSON: {error}") from error
 
