@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import MAX_PREC
 from typing import Any, Final
 
+from pravega_wire.checks import shown
 from pravega_wire.errors import (
     DecodeError,
     EncodeError,
@@ -280,6 +281,14 @@ class AvroWriter:
             if self._shape is not None:
                 # What is written here can be read here.
                 self._shape.check(out.getvalue())
+        except self._fastavro.validation.ValidationError as error:
+            # Its own text has the whole schema and value.
+            wrong = "; ".join(
+                f"{each.field or 'the value'} is {'missing or ' * bool(each.field) * (each.datum is None)}"
+                f"{shown(each.datum)}, not of the type {_type_of(each.schema)}"
+                for each in error.errors
+            )
+            raise EncodeError(f"the value does not fit the Avro schema {self._type}: {wrong}") from error
         except Exception as error:
             # fastavro raises the errors of whatever it did with the value.
             raise EncodeError(

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Self
 
-from pravega_wire.checks import check_count
+from pravega_wire.checks import check_buffer, check_count, shown
 from pravega_wire.config import Credentials, PravegaConfig
-from pravega_wire.errors import SchemaIncompatibleError, SchemaNotFoundError
+from pravega_wire.errors import ArgumentTypeError, SchemaIncompatibleError, SchemaNotFoundError
 from pravega_wire.schemas import calls
 from pravega_wire.schemas.codecs import Codec, codec_name
 from pravega_wire.schemas.model import (
@@ -477,10 +477,14 @@ class BlockingSchemaRegistry:
 
         :param serializer: the serializer.
         :param payloads: the events.
+        :raises ArgumentTypeError: something is not a serializer of a group, or an event is not bytes.
         :raises UnknownEncodingError: the group has no such encoding.
         :raises DecodeError: an event has no header.
         """
-        for payload in payloads:
+        if not isinstance(serializer, SchemaSerializer):
+            raise ArgumentTypeError(f"prepare needs a SchemaSerializer, not {shown(serializer)}")
+        for given in payloads:
+            payload = check_buffer(given, "an event")
             if serializer.knows_header(payload):
                 continue
             id = encoding_id_of(payload)

@@ -252,6 +252,21 @@ def multi_of(
     return combined(serializer_of(None), writers, types)
 
 
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (None, "Reading: the value is None, not of the type Reading"),
+        ("x", "Reading: the value is 'x', not of the type Reading"),
+        ({"device": 1}, "Reading: Reading.note is missing or None, not of the type string"),
+        ({"device": "x", "note": ""}, "Reading: Reading.device is 'x', not of the type int"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_named_without_the_whole_schema(value: object, message: str) -> None:
+    with pytest.raises(EncodeError) as caught:
+        serializer_of(READING).serialize(value)
+    assert caught.value.message == f"the value does not fit the Avro schema {message}"
+
+
 def event_of(schema: AvroSchema, data: bytes) -> Any:
     """Return the value of an event of a schema."""
     serializer = serializer_of(None, encodings={0: encoding_of(schema)})

@@ -446,6 +446,46 @@ async def test_nothing_is_prepared_where_nothing_shall_be_asked() -> None:
         assert len(server.requests) == asked
 
 
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("create_group", ("g", "Avro"), "the properties of group g must be a GroupProperties, not 'Avro'"),
+        ("add_codec", ("g", "gzip"), "a codec of group g must be a CodecType, not 'gzip'"),
+        ("encoding_id", ("g", 0), "the version of a schema in group g must be a VersionInfo, not 0"),
+        ("prepare", ("g", b""), "prepare needs a SchemaSerializer, not 'g'"),
+    ],
+)
+@pytest.mark.parametrize("ask", WAYS)
+def test_arguments_of_another_type_are_named(
+    ask: Ask, name: str, arguments: tuple[Any, ...], message: str
+) -> None:
+    with fake(reply(500)) as server:
+        with pytest.raises(ArgumentTypeError, match=message):
+            ask(server.uri, name, *arguments)
+        assert server.requests == []
+
+
+def test_events_to_prepare_must_be_bytes() -> None:
+    with fake(reply(200, GROUP), reply(404)) as server, BlockingSchemaRegistry(server.uri) as registry:
+        with pytest.raises(ArgumentTypeError, match="an event must be bytes, not list"):
+            registry.prepare(registry.deserializer("g"), [b"x"])  # type: ignore[arg-type]
+    with pytest.raises(ArgumentTypeError, match="must be a SerializationFormat, not 'avro'"):
+        GroupProperties("avro")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("ask", WAYS)
+def test_what_is_missing_is_said_with_what_adds_it(ask: Ask) -> None:
+    message = r"schema thing in group g.*register_schema=True"
+    with fake(reply(404)) as server:
+        with pytest.raises(SchemaNotFoundError, match=message) as caught:
+            ask(server.uri, "serializer", "g", OBJECT)
+        assert (caught.value.group, caught.value.status) == ("g", 404)
+    version = VersionInfo("thing", 0, 0, "Json")
+    with fake(reply(412)) as server:
+        with pytest.raises(CodecNotRegisteredError, match=r"group g: .*add_codec registers it"):
+            ask(server.uri, "encoding_id", "g", version, "gzip")
+
+
 async def test_a_cancelled_call_ends_at_once() -> None:
     with fake(None) as server:
         async with SchemaRegistry(server.uri) as registry:
