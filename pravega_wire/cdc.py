@@ -115,6 +115,8 @@ def _whole(bits: int) -> Callable[[Any], int]:
 
 
 def _read_number(value: Any) -> float:
+    if isinstance(value, Decimal):
+        raise OverflowError(f"it is {value}, which is too large for a float")
     # Kafka's JSON converter writes what JSON has no number for as a text.
     return float(value) if isinstance(value, str) and value in _NOT_FINITE else _number(value)
 
@@ -413,17 +415,25 @@ def _exact_decimals(row: Mapping[str, Any], types: Mapping[str, str], exact: Cal
     return {**row, **{name: found[name] for name in rounded}}
 
 
-def _exact_number(text: str) -> Decimal | float:
+def _exact_number(text: str) -> Decimal:
     try:
         return Decimal(text)
-    except InvalidOperation:
-        # Its exponent is beyond those of decimals. No column of decimals has such a number.
-        return float(text)
+    except InvalidOperation as error:
+        raise ValueError(f"the number {text[:40]} has an exponent that no decimal has") from error
+
+
+def _float_or_exact(text: str) -> float | Decimal:
+    found = float(text)
+    return _exact_number(text) if math.isinf(found) else found
+
+
+_NUMBERS: Final = json.JSONDecoder(parse_float=_float_or_exact)
+_EXACT_NUMBERS: Final = json.JSONDecoder(parse_float=_exact_number)
 
 
 def _object(payload: bytes, *, exact: bool = False) -> dict[str, Any]:
     try:
-        found = json.loads(payload.decode(), parse_float=_exact_number if exact else None)
+        found = (_EXACT_NUMBERS if exact else _NUMBERS).decode(payload.decode())
     except (ValueError, RecursionError) as error:
         raise DecodeError(f"the event is not JSON: {error}") from error
     if not isinstance(found, dict):

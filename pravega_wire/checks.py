@@ -7,6 +7,7 @@ Not public.
 
 from __future__ import annotations
 
+import json
 import math
 import operator
 import os
@@ -35,6 +36,7 @@ __all__ = [
     "check_several",
     "check_text",
     "check_uuid",
+    "read_json",
     "shown",
 ]
 
@@ -240,3 +242,23 @@ def check_lease(lease_ms: int) -> None:
         raise InvalidArgumentError(
             f"lease_ms must be between {MIN_LEASE_MS} and {MAX_LEASE_MS} milliseconds, not {lease_ms}"
         )
+
+
+def _finite(text: str) -> float:
+    found = float(text)
+    if math.isinf(found):
+        short = text if len(text) <= 40 else f"{text[:40]}..."
+        raise ValueError(f"the number {short} is too large for a float")
+    return found
+
+
+_JSON: Final = json.JSONDecoder(parse_float=_finite)
+
+
+def read_json(text: str) -> Any:
+    """Return the value of a JSON text; a number that is too large for a float does not become infinity.
+
+    :raises ValueError: the text is not JSON, or has such a number.
+    :raises RecursionError: the value is nested too deeply.
+    """
+    return _JSON.decode(text)

@@ -20,15 +20,16 @@ from __future__ import annotations
 import json
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, TypeVar, get_args
 
-from pravega_wire.checks import check_buffer
+from pravega_wire.checks import check_buffer, read_json
 from pravega_wire.errors import (
     DecodeError,
     EncodeError,
     InvalidArgumentError,
+    PravegaError,
     TruncatedInputError,
 )
 
@@ -95,6 +96,11 @@ _JAVA_BOXES: Final[dict[str, tuple[bytes, struct.Struct]]] = {
 
 class Serializer(Protocol[T]):
     """The interface of serializers; any object with these two methods can be used.
+
+    A serializer that has to fetch something before it can read an event may have a third method,
+    ``async def prepare_payloads(self, payloads)``. The readers of groups and the followers of streams await
+    it with the payloads that have arrived (a list of bytes), in trio, before they hand out any of these
+    events. If it raises an error, the reader raises it, and tries again when it is asked for the next event.
 
     Example::
 
@@ -397,11 +403,11 @@ class JsonSerializer:
     def deserialize(self, payload: bytes) -> Any:
         """Return the value of a JSON text.
 
-        :raises DecodeError: the payload is not JSON.
+        :raises DecodeError: the payload is not JSON, or has a number that is too large for a float.
         """
         data = check_buffer(payload)
         try:
-            return json.loads(data)
+            return read_json(data.decode(json.detect_encoding(data), "surrogatepass"))
         except (ValueError, RecursionError) as error:
             raise DecodeError(f"the payload is not JSON: {error}") from error
 
@@ -446,5 +452,27 @@ def total(function: Callable[[V], T]) -> Callable[[V], T]:
             return function(value)
         except StopIteration as error:
             raise RuntimeError("the serializer raised StopIteration") from error
+
+    return call
+
+
+def preparing(serializer: object) -> Callable[[list[bytes]], Awaitable[None]] | None:
+    """Return what readers await before a serializer reads payloads; None if it needs nothing.
+
+    Not public.
+    """
+    prepare = getattr(serializer, "prepare_payloads", None)
+    if prepare is None:
+        return None
+
+    async def call(payloads: list[bytes]) -> None:
+        try:
+            await prepare(payloads)
+        except PravegaError:
+            raise
+        except Exception as error:
+            raise DecodeError(
+                f"the serializer's prepare_payloads failed: {type(error).__name__}: {error}"
+            ) from error
 
     return call

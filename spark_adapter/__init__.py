@@ -6,7 +6,19 @@ stream cuts.
 :class:`ForeachBatchSink` writes the micro-batches of a streaming query, optionally exactly once.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from pravega_wire.errors import MissingExtraError
+
+try:
+    for _package in ("pyarrow", "pyspark.sql"):
+        import_module(_package)
+except ImportError as error:
+    raise MissingExtraError(
+        f"spark_adapter needs PySpark and pyarrow, and one of them cannot be imported ({error}): "
+        "pip install 'pravega-wire[spark]'"
+    ) from error
 
 from spark_adapter.bounded import EVENT_SCHEMA, read_df, read_rdd, register
 from spark_adapter.exactly_once.driver import STEPS, BatchReport

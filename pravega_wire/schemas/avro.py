@@ -3,7 +3,9 @@
 ``fastavro`` follows nested data with the machine's stack, and makes lists as long as the data says. Data of a
 schema that permits unlimited nesting, or list items without bytes, is therefore checked first
 (:class:`_Shape`), and so are values before they are written. It gives defaults as they are in the schema's
-JSON, so they are converted when a schema is parsed (:class:`_Defaults`).
+JSON, so they are converted when a schema is parsed (:class:`_Defaults`). It rounds stored decimals to the
+precision of the schema, and takes a negative number of an enum's symbol for one counted from the end, so
+schemas are changed before they read (:func:`_exact`).
 
 Not public.
 """
@@ -13,8 +15,10 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from decimal import MAX_PREC
 from typing import Any, Final
 
+from pravega_wire.checks import shown
 from pravega_wire.errors import (
     DecodeError,
     EncodeError,
@@ -34,6 +38,7 @@ _OF_JSON: Final[Mapping[str, Any]] = {
     "bytes": str, "string": str, "fixed": str, "enum": str,
     "array": list, "map": dict, "record": dict, "error": dict,
 }  # fmt: skip
+_VALUE: Final = "pravega_wire_value"
 _MARKS: Final = ("__fastavro_parsed", "__named_schemas")
 
 
@@ -176,7 +181,10 @@ class _Defaults:
             }
         logical = schema.get("logicalType") if isinstance(schema, dict) else None
         convert = self._logical.get(f"{kind}-{logical}")
-        return default if convert is None else convert(default, schema, None)
+        if convert is None:
+            return default
+        # With its own precision it would be rounded.
+        return convert(default, {**schema, "precision": MAX_PREC} if logical == "decimal" else schema, None)
 
 
 def _inner(schema: Any) -> Iterator[dict[str, Any]]:
@@ -190,6 +198,32 @@ def _inner(schema: Any) -> Iterator[dict[str, Any]]:
             yield from _inner(schema.get(name))
         for each in schema.get("fields", ()):
             yield from _inner(each["type"])
+
+
+def _is_decimal(schema: Mapping[str, Any]) -> bool:
+    return schema.get("logicalType") == "decimal" and "precision" in schema
+
+
+def _exact(schema: Any) -> None:
+    """Change a parsed schema so that it reads what is stored, or fails."""
+    for each in _inner(schema):
+        if each["type"] == "enum":
+            each["symbols"] = _Symbols(enumerate(each["symbols"]))
+        elif _is_decimal(each):
+            each["precision"] = MAX_PREC
+
+
+def _wrapped(schema: Any) -> Any:
+    """Return a record whose only field has a schema: its values are the same bytes."""
+    field = {"name": _VALUE, "type": _unmarked(schema)}
+    return _fastavro().parse_schema({"type": "record", "name": _VALUE, "fields": [field]})
+
+
+class _Symbols(dict[int, str]):
+    """The symbols of an enum; a list has negative indexes too."""
+
+    def __missing__(self, index: int) -> str:
+        raise LookupError(f"an enum of {len(self)} symbols has none with the number {index}")
 
 
 def _unshared(value: Any) -> Any:
@@ -247,6 +281,14 @@ class AvroWriter:
             if self._shape is not None:
                 # What is written here can be read here.
                 self._shape.check(out.getvalue())
+        except self._fastavro.validation.ValidationError as error:
+            # Its own text has the whole schema and value.
+            wrong = "; ".join(
+                f"{each.field or 'the value'} is {'missing or ' * bool(each.field) * (each.datum is None)}"
+                f"{shown(each.datum)}, not of the type {_type_of(each.schema)}"
+                for each in error.errors
+            )
+            raise EncodeError(f"the value does not fit the Avro schema {self._type}: {wrong}") from error
         except Exception as error:
             # fastavro raises the errors of whatever it did with the value.
             raise EncodeError(
@@ -263,9 +305,17 @@ class AvroReader:
         self._type = writer.type
         self._writer = _parsed_info(writer)
         self._reader = None if reader is None or reader.data == writer.data else _parsed_info(reader)
+        self._shape = _shape_of(writer, self._writer)
+        # fastavro parses other schemas than records for each value, and would undo or refuse the changes.
+        self._is_wrapped = _MARKS[0] not in self._writer and any(
+            each["type"] == "enum" or _is_decimal(each) for each in _inner(self._writer)
+        )
+        if self._is_wrapped:
+            self._writer = _wrapped(self._writer)
+            self._reader = None if self._reader is None else _wrapped(self._reader)
         # Every value that lacks a field would have the same list or dictionary.
         self._shares = self._reader is not None and _Defaults(self._reader).convert()
-        self._shape = _shape_of(writer, self._writer)
+        _exact(self._writer)
 
     def decode(self, data: bytes, *, padded: bool) -> Any:
         """Return the value.
@@ -286,6 +336,8 @@ class AvroReader:
             raise DecodeError(
                 f"the event is not an Avro value {self._type}: {type(error).__name__}: {error}"
             ) from error
+        if self._is_wrapped:
+            value = value[_VALUE]
         rest = data[source.tell() :]
         if rest and not (padded and not rest.strip(b"\0")):
             raise DecodeError(f"{len(rest)} bytes follow the Avro value {self._type} in its event")
@@ -352,27 +404,32 @@ class _Shape:
         :raises DecodeError: it is nested too deeply, or has too many items without bytes.
         :raises TruncatedInputError: the data ends within it.
         """
-        self._follow(self._schema, data, 0, 0)
+        self._follow(self._schema, data, 0, 0, [_MOST_EMPTY_ITEMS])
 
-    def _follow(self, schema: Any, data: bytes, at: int, depth: int) -> int:
+    def _follow(self, schema: Any, data: bytes, at: int, depth: int, left: list[int]) -> int:
+        """Follow a part of it.
+
+        :param left: how many items without bytes may follow, in all its arrays together.
+        :returns: where the part ends.
+        """
         if depth > _MOST_NESTED:
             raise DecodeError(f"the event's Avro value is nested more than {_MOST_NESTED} levels deep")
         if isinstance(schema, list):
             branch, at = _long(data, at)
             if not 0 <= branch < len(schema):
                 raise DecodeError(f"the event's Avro value has branch {branch} of a union of {len(schema)}")
-            return self._follow(schema[branch], data, at, depth + 1)
+            return self._follow(schema[branch], data, at, depth + 1, left)
         kind = schema if isinstance(schema, str) else schema["type"]
         if isinstance(kind, dict | list):
-            return self._follow(kind, data, at, depth)
+            return self._follow(kind, data, at, depth, left)
         if kind in self._named and isinstance(schema, str):
-            return self._follow(self._named[kind], data, at, depth + 1)
+            return self._follow(self._named[kind], data, at, depth + 1, left)
         if kind in ("record", "error"):
             for each in schema["fields"]:
-                at = self._follow(each["type"], data, at, depth + 1)
+                at = self._follow(each["type"], data, at, depth + 1, left)
             return at
         if kind in ("array", "map"):
-            return self._follow_blocks(schema, kind, data, at, depth)
+            return self._follow_blocks(schema, kind, data, at, depth, left)
         if kind in ("bytes", "string"):
             size, at = _long(data, at)
             return _skip(data, at, size)
@@ -381,9 +438,10 @@ class _Shape:
         sizes = {"null": 0, "boolean": 1, "float": 4, "double": 8}
         return _skip(data, at, schema["size"] if kind == "fixed" else sizes[kind])
 
-    def _follow_blocks(self, schema: Any, kind: str, data: bytes, at: int, depth: int) -> int:
+    def _follow_blocks(
+        self, schema: Any, kind: str, data: bytes, at: int, depth: int, left: list[int]
+    ) -> int:
         items = schema["items"] if kind == "array" else schema["values"]
-        empty = 0
         while True:
             count, at = _long(data, at)
             if count == 0:
@@ -396,9 +454,9 @@ class _Shape:
                 if kind == "map":
                     size, at = _long(data, at)
                     at = _skip(data, at, size)
-                at = self._follow(items, data, at, depth + 1)
-                empty += at == before
-                if empty > _MOST_EMPTY_ITEMS:
+                at = self._follow(items, data, at, depth + 1, left)
+                left[0] -= at == before
+                if left[0] < 0:
                     raise DecodeError(
                         f"the event's Avro value has more than {_MOST_EMPTY_ITEMS} items without bytes"
                     )

@@ -7,12 +7,12 @@ Not public: :mod:`pravega_wire.schemas` exports the names that users need.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Self
 
-from pravega_wire.checks import check_count
+from pravega_wire.checks import check_buffer, check_count, shown
 from pravega_wire.config import Credentials, PravegaConfig
-from pravega_wire.errors import SchemaIncompatibleError, SchemaNotFoundError
+from pravega_wire.errors import ArgumentTypeError, SchemaIncompatibleError, SchemaNotFoundError
 from pravega_wire.schemas import calls
 from pravega_wire.schemas.codecs import Codec, codec_name
 from pravega_wire.schemas.model import (
@@ -29,6 +29,7 @@ from pravega_wire.schemas.model import (
 )
 from pravega_wire.schemas.serializer import (
     EventSchema,
+    LookUp,
     MultiFormatSerializer,
     Prepared,
     SchemaSerializer,
@@ -113,7 +114,7 @@ class BlockingSchemaRegistry:
         """Close the connections; serializers remain usable."""
         self._transport.close()
 
-    def _fetch(self, group: str, on_unknown: OnUnknown) -> Callable[[int], EncodingInfo] | None:
+    def _fetch(self, group: str, on_unknown: OnUnknown) -> LookUp | None:
         return look_up(self._transport.settings, group, on_unknown)
 
     def list_groups(self) -> dict[str, GroupProperties | None]:
@@ -351,8 +352,9 @@ class BlockingSchemaRegistry:
         :param create_group: properties with which to create the group if it does not exist.
         :param header: whether events begin with the encoding id. Without it, readers must know the schema,
             there is no codec, and Avro is not possible.
-        :param on_unknown: what reading an event does whose encoding is not known: ask the registry, which
-            blocks the thread (``fetch``), or ``raise``.
+        :param on_unknown: what is done about an event to read whose encoding is not known: ask the registry
+            (``fetch``), or ``raise``. Readers of groups and followers ask without blocking; a call of
+            ``deserialize`` blocks the thread.
         :param max_decoded_bytes: largest accepted size of a decompressed event.
         :raises SchemaNotFoundError: the group does not exist, or does not have the schema.
         :raises SchemaIncompatibleError: the group's policy does not permit the schema.
@@ -475,10 +477,14 @@ class BlockingSchemaRegistry:
 
         :param serializer: the serializer.
         :param payloads: the events.
+        :raises ArgumentTypeError: something is not a serializer of a group, or an event is not bytes.
         :raises UnknownEncodingError: the group has no such encoding.
         :raises DecodeError: an event has no header.
         """
-        for payload in payloads:
+        if not isinstance(serializer, SchemaSerializer):
+            raise ArgumentTypeError(f"prepare needs a SchemaSerializer, not {shown(serializer)}")
+        for given in payloads:
+            payload = check_buffer(given, "an event")
             if serializer.knows_header(payload):
                 continue
             id = encoding_id_of(payload)

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
-from pravega_wire.checks import check_text
+from pravega_wire.checks import check_text, shown
 from pravega_wire.errors import (
+    ArgumentTypeError,
     AuthenticationError,
     CodecNotRegisteredError,
     InvalidArgumentError,
@@ -106,7 +107,9 @@ _MEANINGS: Final[Mapping[type[PravegaError], str]] = {
     SchemaIncompatibleError: "the group's compatibility policy does not permit it",
     SchemaFormatError: "the group does not accept this format or type",
     SchemaMalformedError: "the registry cannot use it",
-    CodecNotRegisteredError: "the codec is not registered in the group",
+    CodecNotRegisteredError: (
+        "the codec is not registered in the group; add_codec registers it, or register_codec=True"
+    ),
 }
 
 
@@ -130,6 +133,11 @@ def _path(group: str, *rest: object) -> str:
         # As parts of a path they would lead elsewhere, also when they are quoted.
         raise InvalidArgumentError("the name of a group, and the type of a schema, cannot be '.' or '..'")
     return "/".join(["/v1/groups", *(quote(each, safe="") for each in parts)])
+
+
+def _check_type(name: str, value: object, kind: type) -> None:
+    if not isinstance(value, kind):
+        raise ArgumentTypeError(f"{name} must be a {kind.__name__}, not {shown(value)}")
 
 
 def _asked(
@@ -188,6 +196,7 @@ def list_groups() -> Steps[dict[str, GroupProperties | None]]:
 
 def create_group(group: str, properties: GroupProperties) -> Steps[bool]:
     _path(group)  # it could be created, but not be reached
+    _check_type(f"the properties of group {group}", properties, GroupProperties)
     body = {"groupName": group, "groupProperties": properties.to_json()}
     reply = yield Request("POST", "/v1/groups", body, repeatable=False)
     if reply.status == 409:
@@ -292,7 +301,16 @@ def schema_by_version(group: str, format: str, type: str, version: int) -> Steps
 def version_of(group: str, schema: SchemaInfo) -> Steps[VersionInfo]:
     request = Request("POST", _path(group, "schemas", "versions", "find"), schema.to_json())
     what = f"the version of schema {schema.type} in group {group}"
-    return VersionInfo.from_json((yield from _asked(request, what, group, 200, _SCHEMA_ERRORS)))
+    try:
+        return VersionInfo.from_json((yield from _asked(request, what, group, 200, _SCHEMA_ERRORS)))
+    except SchemaNotFoundError as error:
+        raise SchemaNotFoundError(
+            f"{error.message}. Either the group does not exist, or it does not have the schema: create_group "
+            "and add_schema add them, or for a serializer create_group=GroupProperties() and "
+            "register_schema=True",
+            group=group,
+            status=error.status,
+        ) from None
 
 
 def delete_schema(group: str, id: int) -> Steps[None]:
@@ -338,12 +356,14 @@ def codecs(group: str) -> Steps[list[CodecType]]:
 
 
 def add_codec(group: str, codec: CodecType) -> Steps[None]:
+    _check_type(f"a codec of group {group}", codec, CodecType)
     what = f"adding codec {codec.name!r} to group {group}"
     request = Request("POST", _path(group, "codecTypes"), codec.to_json())
     yield from _asked(request, what, group, 201)
 
 
 def encoding_id(group: str, version: VersionInfo, codec: str) -> Steps[int]:
+    _check_type(f"the version of a schema in group {group}", version, VersionInfo)
     what = f"the encoding id of schema {version.type} with codec {codec!r} in group {group}"
     body = {"codecType": codec, "versionInfo": version.to_json()}
     request = Request("PUT", _path(group, "encodings"), body)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pravega_wire.checks import check_text
+from pravega_wire.checks import check_text, read_json
 from pravega_wire.errors import DecodeError, EncodeError, InvalidArgumentError
 from pravega_wire.schemas.model import SchemaInfo, SerializationFormat
 
@@ -83,9 +83,9 @@ class JsonReader:
         """Return the value.
 
         :param padded: whether zero bytes may follow it.
-        :raises DecodeError: the bytes are not JSON in UTF-8.
+        :raises DecodeError: the bytes are not JSON in UTF-8, or have a number that is too large for a float.
         """
         try:
-            return json.loads((data.rstrip(b"\0") if padded else data).decode())
+            return read_json((data.rstrip(b"\0") if padded else data).decode())
         except (ValueError, RecursionError) as error:
             raise DecodeError(f"the event is not JSON: {error}") from error

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final, Literal
 
+from pravega_wire.checks import shown
 from pravega_wire.errors import ArgumentTypeError, InvalidArgumentError, SchemaRegistryReplyError
 
 __all__ = [
@@ -209,6 +210,10 @@ class GroupProperties:
     custom_format: str = ""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.format, SerializationFormat):
+            raise ArgumentTypeError(
+                f"the format of a group must be a SerializationFormat, not {shown(self.format)}"
+            )
         object.__setattr__(self, "compatibility", compatibility_of(self.compatibility))
 
     def to_json(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ Not public: :mod:`pravega_wire.schemas` exports the names that users need.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -28,19 +28,30 @@ from pravega_wire.schemas.model import EncodingInfo, SchemaInfo, SerializationFo
 from pravega_wire.schemas.protobuf import ProtobufReader, ProtobufSchema, ProtobufWriter
 
 __all__ = [
-    "DecodedEvent", "EventSchema", "MultiFormatSerializer", "SchemaSerializer", "WithSchema", "combined",
-    "encoding_id_of",
+    "DecodedEvent", "EventSchema", "LookUp", "MultiFormatSerializer", "SchemaSerializer", "WithSchema",
+    "combined", "encoding_id_of",
 ]  # fmt: skip
 
 _PROTOCOL: Final = 1
 _HEADER_BYTES: Final = 5
 _MOST_KEPT: Final = 1000
+_NO_ID: Final = -1
 
 EventSchema = AvroSchema | JsonSchema | ProtobufSchema
 
 
 class _Reader(Protocol):
     def decode(self, data: bytes, *, padded: bool) -> Any: ...
+
+
+class LookUp(Protocol):
+    """Asks the registry for an encoding of a group; it can be pickled."""
+
+    def __call__(self, id: int) -> EncodingInfo:
+        """Return it, and block the thread until it is there."""
+
+    async def fetch(self, id: int) -> EncodingInfo:
+        """Return it, for a program on trio or asyncio."""
 
 
 class _Writer(Protocol):
@@ -80,6 +91,13 @@ def encoding_id_of(payload: bytes) -> int:
     return found
 
 
+def _id_in(payload: bytes) -> int:
+    """Return the encoding id in an event's header, or ``_NO_ID``."""
+    if len(payload) < _HEADER_BYTES or payload[0] != _PROTOCOL:
+        return _NO_ID
+    return max(_NO_ID, int.from_bytes(payload[1:_HEADER_BYTES], "big", signed=True))
+
+
 def header_of(encoding_id: int) -> bytes:
     """Return the header of events with an encoding id."""
     return bytes([_PROTOCOL]) + encoding_id.to_bytes(4, "big")
@@ -113,21 +131,25 @@ class SchemaSerializer:
     """Writes events of one schema, and reads events of all schemas of a group.
 
     :meth:`SchemaRegistry.serializer` and :meth:`SchemaRegistry.deserializer` create one. It knows the header
-    of the events that it writes, so writing never waits. Reading an event whose encoding id is not known yet
-    asks the registry once, which blocks the calling thread for as long as that takes; ``on_unknown="raise"``
-    raises :class:`~pravega_wire.errors.UnknownEncodingError` instead. :meth:`SchemaRegistry.prepare` fetches
-    the encodings of events without blocking.
+    of the events that it writes, so writing never waits. The readers of groups and the followers of streams
+    fetch encodings that it does not know before they hand out the events (:meth:`prepare_payloads`). Where
+    nobody has done that, :meth:`deserialize` asks the registry once, which blocks the calling thread for as
+    long as that takes; :meth:`SchemaRegistry.prepare` fetches the encodings of events without blocking. With
+    ``on_unknown="raise"`` nothing is fetched, and
+    :class:`~pravega_wire.errors.UnknownEncodingError` is raised.
 
     It can be pickled.
 
     :ivar group: name of the group.
     """
 
-    def __init__(self, prepared: Prepared, fetch: Callable[[int], EncodingInfo] | None) -> None:
+    def __init__(self, prepared: Prepared, fetch: LookUp | None) -> None:
         self.group = prepared.group
         self._prepared = prepared
         self._fetch = fetch
         self._encodings = dict(prepared.encodings)
+        # Ids of prepared events that the group does not have.
+        self._absent: set[int] = set()
         self._readers: dict[int, _Reader] = {}
         self._writer: _Writer | None = None
         self._plain: _Reader | None = None
@@ -171,6 +193,30 @@ class SchemaSerializer:
         """
         return DecodedEvent(*self._decoded(check_buffer(payload)))
 
+    async def prepare_payloads(self, payloads: Iterable[bytes]) -> None:
+        """Fetch the encodings of events that are not known yet; on trio or asyncio, without blocking.
+
+        Readers await it before they hand out these events. An event without a header, or with an id that the
+        group does not have, is left to :meth:`deserialize`.
+
+        :param payloads: the events.
+        :raises SchemaRegistryError: the registry could not be asked.
+        """
+        if self._fetch is None or self._plain is not None:
+            return
+        ids = set(map(_id_in, payloads)) - self._encodings.keys()
+        ids.discard(_NO_ID)
+        self._absent -= ids
+        for id in sorted(ids):
+            try:
+                self.learn(id, await self._fetch.fetch(id))
+            except SchemaNotFoundError:
+                # A registry gives its ids in order: it does not have the higher ones either.
+                if len(self._absent) >= _MOST_KEPT:
+                    self._absent = set()
+                self._absent.update(each for each in ids if each >= id)
+                return
+
     def _decoded(self, payload: bytes) -> tuple[Any, EncodingInfo | None]:
         if self._plain is not None:
             return self._plain.decode(payload, padded=False), None
@@ -191,6 +237,8 @@ class SchemaSerializer:
                 "serializer, event) before this event is read",
                 encoding_id=id,
             )
+        if id in self._absent:
+            raise self.no_such(id)
         try:
             found = self._fetch(id)
         except SchemaNotFoundError as error:
@@ -257,7 +305,7 @@ class MultiFormatSerializer(SchemaSerializer):
     def __init__(
         self,
         prepared: Prepared,
-        fetch: Callable[[int], EncodingInfo] | None,
+        fetch: LookUp | None,
         writers: Sequence[Prepared],
         types: Mapping[type, int],
     ) -> None:

@@ -5,7 +5,7 @@ Not public: :mod:`pravega_wire.schemas` exports the names that users need.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -17,8 +17,8 @@ from pravega_wire.schemas.codecs import codec_name
 from pravega_wire.schemas.json_format import JsonSchema
 from pravega_wire.schemas.model import EncodingInfo, SchemaInfo, VersionInfo
 from pravega_wire.schemas.protobuf import ProtobufSchema
-from pravega_wire.schemas.serializer import EventSchema
-from pravega_wire.schemas.transport import BlockingTransport, Settings
+from pravega_wire.schemas.serializer import EventSchema, LookUp
+from pravega_wire.schemas.transport import AsyncTransport, BlockingTransport, Settings
 
 __all__ = [
     "DEFAULT_DECODED_BYTES",
@@ -131,7 +131,7 @@ class Ids:
 
 @dataclass(frozen=True, slots=True)
 class _LookUp:
-    """Asks for an encoding, and blocks the thread until the answer is there; it can be pickled."""
+    """Asks for an encoding; it can be pickled."""
 
     settings: Settings
     group: str
@@ -144,8 +144,16 @@ class _LookUp:
         finally:
             transport.close()
 
+    async def fetch(self, id: int) -> EncodingInfo:
+        # A transport belongs to one event loop, and readers call this in the one of the client's thread.
+        transport = AsyncTransport(self.settings)
+        try:
+            return await transport.run(calls.encoding(self.group, id))
+        finally:
+            await transport.aclose()
 
-def look_up(settings: Settings, group: str, on_unknown: object) -> Callable[[int], EncodingInfo] | None:
+
+def look_up(settings: Settings, group: str, on_unknown: object) -> LookUp | None:
     """Return what a serializer of a group calls for an encoding that it does not know."""
     check_text("group", group)
     if on_unknown not in ("fetch", "raise"):

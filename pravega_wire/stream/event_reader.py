@@ -38,7 +38,7 @@ from pravega_wire.protocol.group_algorithm import GroupMember
 from pravega_wire.protocol.group_state import NO_END, segment_id_of, stream_of
 from pravega_wire.segment.following import FollowingReader
 from pravega_wire.segment.reader import CHUNK_BYTES, SMALLEST_CHUNK_BYTES, EventRangeReader
-from pravega_wire.serializers import Serializer, total
+from pravega_wire.serializers import Serializer, preparing, total
 from pravega_wire.stream.callers import in_caller
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.group_link import GroupLink
@@ -247,6 +247,7 @@ class EventReader(Generic[T]):
         self.group = group
         self._core = core
         self._deserialize = None if serializer is None else total(serializer.deserialize)
+        self._prepare = preparing(serializer)
         self._skip_truncated = on_truncated == "skip_to_head"
         self._on_checkpoint = on_checkpoint
         self._budget = max_buffered_bytes
@@ -786,6 +787,8 @@ class EventReader(Generic[T]):
                 while not feed.ended and feed.failure is None:
                     try:
                         batch = await events.next_batch()
+                        if batch is not None and self._prepare is not None:
+                            await self._prepare(batch.to_list())
                     except PravegaError as error:
                         feed.failure = error
                     else:

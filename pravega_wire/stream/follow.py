@@ -26,7 +26,7 @@ from pravega_wire.protocol.events import EventBatch, EventRows
 from pravega_wire.segment.following import FollowingReader
 from pravega_wire.segment.handles import OneAtATime
 from pravega_wire.segment.reader import CHUNK_BYTES, SMALLEST_CHUNK_BYTES, EventRangeReader
-from pravega_wire.serializers import Serializer, total
+from pravega_wire.serializers import Serializer, preparing, total
 from pravega_wire.stream.batch import segment_infos
 from pravega_wire.stream.core import ClientCore
 from pravega_wire.stream.event_reader import DEFAULT_BUFFERED_BYTES, BareEvent, Event, SegmentEvents
@@ -87,17 +87,24 @@ class _Segments:
     """The tasks that read segments. They do not refer to the follower, which may be dropped without closing.
 
     :param first: the segments of the cut to begin with.
+    :param prepare: awaited with the payloads of each batch, before the caller gets it.
     :ivar running: segments whose end the caller has not been told.
     """
 
     def __init__(
-        self, core: ClientCore, stream: ScopedStream, first: Iterable[int], max_buffered_bytes: int
+        self,
+        core: ClientCore,
+        stream: ScopedStream,
+        first: Iterable[int],
+        max_buffered_bytes: int,
+        prepare: Callable[[list[bytes]], Awaitable[None]] | None,
     ) -> None:
         self._core = core
         self._stream = stream
         self._first = frozenset(first)
         self._newest_epoch = max(map(epoch_of, self._first), default=0)
         self._budget = max_buffered_bytes
+        self._prepare = prepare
         self._passed: dict[int, bool] = {}
         self._todo: dict[int, int] = {}
         self._nursery: trio.Nursery | None = None
@@ -149,6 +156,8 @@ class _Segments:
             try:
                 async with EventRangeReader(reader) as events:
                     while (batch := await events.next_batch()) is not None:
+                        if self._prepare is not None:
+                            await self._prepare(batch.to_list())
                         item = _Batch(segment_id, target.name, batch)
                         await self._send.send(item)
                         # The caller finds the events while it uses them; to parse more, they would be needed
@@ -281,6 +290,7 @@ class StreamFollower(Generic[T]):
         self._core = core
         self._find = find
         self._deserialize = None if serializer is None else total(serializer.deserialize)
+        self._prepare = preparing(serializer)
         self._skip_truncated = on_truncated == "skip_to_head"
         self._budget = max_buffered_bytes
         self._alone = OneAtATime(f"another task is reading with this follower of stream {stream}")
@@ -428,7 +438,7 @@ class StreamFollower(Generic[T]):
             cut = await self._find()
             await self._check(cut)
             self._check_open()
-            segments = _Segments(self._core, self.stream, cut.positions, self._budget)
+            segments = _Segments(self._core, self.stream, cut.positions, self._budget, self._prepare)
             self._offsets = dict(cut.positions)
             for segment_id, offset in cut.positions.items():
                 segments.begin(segment_id, offset)

@@ -102,7 +102,8 @@ class ForeachBatchSink:
         or a null) are spread over all segments and have no order.
     :param router: function from a row to the routing key or None, instead of ``routing_key_col``.
     :param event_time_col: column with the event time, a timestamp or integer milliseconds; the largest value
-        of a batch is noted with its commit (``exactly_once`` only).
+        of a batch is noted with its commit (``exactly_once`` only). A ``timestamp_ntz`` is in the session's
+        time zone.
     :param lease_ms: lease of a batch's transaction (10 000 to 600 000 ms, default 120 000). It is renewed
         while the batch is written, so it limits how long the driver may stall, not how long the batch may
         take.
@@ -395,6 +396,14 @@ def _run_tasks(df: DataFrame, plan: PartitionWriter) -> list[AttemptResult]:
     Rows are sent to Python as Arrow batches unless they are needed as ``Row`` objects. PySpark requires
     pandas for that, although it does not use it.
     """
+    event_time = None
+    if plan.event_time_col is not None:
+        event_time = F.col(quoted(plan.event_time_col))
+        if not isinstance(df.schema[plan.event_time_col].dataType, IntegralType):
+            # By Spark, in the session's time zone: that of a worker may be another one.
+            event_time = F.unix_millis(event_time.cast("timestamp"))
+        event_time = event_time.alias("event_time_ms")
+        plan = replace(plan, event_time_col="event_time_ms")
     if plan.serializer is None and plan.router is None and find_spec("pandas") is not None:
         # mapInArrow looks columns up by names that it does not quote, so they get plain ones.
         columns = [F.col(quoted(plan.event_col)).alias("event")]
@@ -402,16 +411,15 @@ def _run_tasks(df: DataFrame, plan: PartitionWriter) -> list[AttemptResult]:
         if plan.routing_key_col is not None:
             columns.append(F.col(quoted(plan.routing_key_col)).alias("routing_key"))
             names["routing_key_col"] = "routing_key"
-        if plan.event_time_col is not None:
-            time_column = F.col(quoted(plan.event_time_col))
-            if not isinstance(df.schema[plan.event_time_col].dataType, IntegralType):
-                time_column = F.unix_millis(time_column.cast("timestamp"))
-            columns.append(time_column.alias("event_time_ms"))
-            names["event_time_col"] = "event_time_ms"
+        if event_time is not None:
+            columns.append(event_time)
         plan = replace(plan, **names)
         rows = df.select(*columns).mapInArrow(plan.write_arrow, RESULT_SCHEMA).collect()
         results = [decode_result(row[0]) for row in rows]
     else:
+        if event_time is not None:
+            # The serializer and the router get the rows as they are.
+            df = df.select(F.struct("*").alias("row"), event_time)
         results = [decode_result(text) for text in df.rdd.mapPartitions(plan.write_rows).collect()]
     return results
 

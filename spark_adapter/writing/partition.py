@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import datetime
 from itertools import compress, islice
 from typing import Any, Protocol, Self
 from uuid import UUID
@@ -94,7 +93,7 @@ class PartitionWriter:
     :param serializer: function from a row to the event's bytes, or None.
     :param routing_key_col: column with the routing key, or None.
     :param router: function from a row to the routing key, or None.
-    :param event_time_col: column with the event time, milliseconds or a timestamp; or None.
+    :param event_time_col: column with the event time in milliseconds, or None.
     :param staging_made: called when the staging segments exist (``exactly_once`` only); if it raises, they
         are deleted. For a writer that is created in the task.
     :param checksummed: whether to report a checksum of the events, because nothing else identifies the batch.
@@ -134,7 +133,10 @@ class PartitionWriter:
         yield pa.RecordBatch.from_pydict({"result": [_encode_result(result)]})
 
     def write_rows(self, rows: Iterator[Row]) -> Iterator[str]:
-        """Write a partition for ``RDD.mapPartitions``; return one element, the result."""
+        """Write a partition for ``RDD.mapPartitions``; return one element, the result.
+
+        :param rows: the rows; if there is an event time, each is the column ``row`` of another one.
+        """
         yield _encode_result(self._write(self._chunks_of_rows(rows)))
 
     # --- rows to events -------------------------------------------------------------------------
@@ -160,6 +162,11 @@ class PartitionWriter:
         serialize = self.serializer
         before = 0
         while some := list(islice(rows, _ROWS_PER_CHUNK)):
+            timestamp = None
+            if self.event_time_col is not None:
+                known = [each[self.event_time_col] for each in some]
+                timestamp = _given(max((time for time in known if time is not None), default=None))
+                some = [each["row"] for each in some]
             if serialize is None:
                 events = [self._event(row[self.event_col], number) for number, row in enumerate(some, before)]
             else:
@@ -169,10 +176,6 @@ class PartitionWriter:
                 keys = [self._routed(self.router(row)) for row in some]
             elif self.routing_key_col is not None:
                 keys = [row[self.routing_key_col] for row in some]
-            timestamp = None
-            if self.event_time_col is not None:
-                known = [row[self.event_time_col] for row in some]
-                timestamp = _given(max((_milliseconds(t) for t in known if t is not None), default=None))
             yield Chunk(events, keys, sum(map(len, events)), timestamp)
             before += len(some)
 
@@ -413,10 +416,6 @@ def _task() -> TaskContext:
     if task is None:
         raise InvalidArgumentError("a partition can be written only inside a Spark task")
     return task
-
-
-def _milliseconds(time: Any) -> int:
-    return int(time.timestamp() * 1000) if isinstance(time, datetime) else int(time)
 
 
 def _given(time: int | None) -> int | None:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import threading
 from collections.abc import Iterator
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 from uuid import uuid4
 
 import pytest
+import trio
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from pravega_wire import Credentials, Event, PravegaConfig, open_client
+from pravega_wire import Credentials, Event, PravegaConfig, aio, open_client
 from pravega_wire.errors import (
     AuthenticationError,
     CodecNotRegisteredError,
@@ -20,6 +26,7 @@ from pravega_wire.errors import (
     SchemaIncompatibleError,
     SchemaMalformedError,
     SchemaNotFoundError,
+    SchemaRegistryReplyError,
 )
 from pravega_wire.schemas import (
     AvroSchema,
@@ -35,6 +42,7 @@ from pravega_wire.schemas import (
     SchemaInfo,
     SchemaRegistry,
     SerializationFormat,
+    VersionInfo,
 )
 from pravega_wire.testing import SchemaRegistryServer, schema_registry
 
@@ -225,6 +233,156 @@ async def test_events_of_all_formats_on_a_stream(
             for payload in batch:
                 await registry.prepare(careful, payload)
                 careful.deserialize(payload)
+
+
+class Gate:
+    """A registry with one JSON schema that was added after readers began: its encoding waits at the gate."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+        self.open = threading.Event()
+        self.away = False
+        gate = self
+        encoding = {
+            "schemaInfo": OBJECT.info.to_json(),
+            "versionInfo": VersionInfo("thing", 0, 0, "Json").to_json(),
+            "codecType": {"name": "", "properties": {}},
+        }
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                status, body = 200, GroupProperties().to_json()
+                if self.path.endswith("/encodings/0"):
+                    status, body = 404, {}
+                elif self.path.endswith("/encodings/1"):
+                    gate.asked.set()
+                    assert gate.open.wait(60)
+                    status, body = (500, {}) if gate.away else (200, encoding)
+                data = json.dumps(body).encode()
+                self.send_response(status)
+                self.send_header("content-length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.uri = f"http://127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        self.open.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    found = Gate()
+    yield found
+    found.close()
+
+
+NEW = [b'\1\0\0\0\1{"a":%d}' % number for number in range(3)]
+
+
+@pytest.mark.parametrize("kind", ["group", "follower"])
+async def test_the_loop_goes_on_while_an_encoding_is_fetched(
+    config: PravegaConfig, gate: Gate, kind: str
+) -> None:
+    async def open_gate() -> None:
+        # Only a loop that goes on can open it.
+        await trio.to_thread.run_sync(gate.asked.wait, 60)
+        gate.open.set()
+
+    async with SchemaRegistry(gate.uri) as registry, open_client(config) as client:
+        await client.create_stream("events")
+        serializer = await registry.deserializer("events")
+        async with client.event_writer("events") as writer:
+            await writer.write_events(NEW, routing_keys="key")
+        async with AsyncExitStack() as stack:
+            nursery = await stack.enter_async_context(trio.open_nursery())
+            nursery.start_soon(open_gate)
+            reader: Any
+            if kind == "group":
+                await client.create_reader_group("group", ["events"])
+                group = await stack.enter_async_context(client.reader_group("group"))
+                reader = await stack.enter_async_context(group.reader("one", serializer))
+            else:
+                reader = await stack.enter_async_context(
+                    client.follow_events("events", serializer=serializer)
+                )
+            for number in range(len(NEW)):
+                event = await reader.read_event(timeout=30)
+                assert event is not None
+                assert event.value == {"a": number}
+
+
+@pytest.mark.parametrize("kind", ["group", "follower"])
+def test_the_asyncio_loop_goes_on_while_an_encoding_is_fetched(
+    config: PravegaConfig, gate: Gate, kind: str
+) -> None:
+    async def open_gate() -> None:
+        await asyncio.to_thread(gate.asked.wait, 60)
+        gate.open.set()
+
+    async def main() -> None:
+        async with SchemaRegistry(gate.uri) as registry, aio.open_client(config) as client:
+            await client.create_stream("events")
+            serializer = await registry.deserializer("events")
+            async with client.event_writer("events") as writer:
+                await writer.write_events(NEW, routing_keys="key")
+            opening = asyncio.create_task(open_gate())
+            async with AsyncExitStack() as stack:
+                reader: Any
+                if kind == "group":
+                    await client.create_reader_group("group", ["events"])
+                    group = await stack.enter_async_context(client.reader_group("group"))
+                    reader = await stack.enter_async_context(group.reader("one", serializer))
+                else:
+                    reader = await stack.enter_async_context(
+                        client.follow_events("events", serializer=serializer)
+                    )
+                event = await reader.read_event(timeout=30)
+                assert event is not None
+                assert event.value == {"a": 0}
+            await opening
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("kind", ["group", "follower"])
+async def test_no_event_is_skipped_while_the_registry_is_away(
+    config: PravegaConfig, gate: Gate, kind: str
+) -> None:
+    gate.away = True
+    gate.open.set()
+    async with SchemaRegistry(gate.uri) as registry, open_client(config) as client:
+        await client.create_stream("events")
+        serializer = await registry.deserializer("events")
+        async with client.event_writer("events") as writer:
+            await writer.write_events(NEW, routing_keys="key")
+        async with AsyncExitStack() as stack:
+            reader: Any
+            if kind == "group":
+                await client.create_reader_group("group", ["events"])
+                group = await stack.enter_async_context(client.reader_group("group"))
+                reader = await stack.enter_async_context(group.reader("one", serializer))
+            else:
+                reader = await stack.enter_async_context(
+                    client.follow_events("events", serializer=serializer)
+                )
+            for _ in range(2):
+                with pytest.raises(SchemaRegistryReplyError):
+                    await reader.read_event(timeout=30)
+            gate.away = False
+            # The read ahead may have failed once more before.
+            event = None
+            while event is None:
+                with suppress(SchemaRegistryReplyError):
+                    event = await reader.read_event(timeout=30)
+            assert event.value == {"a": 0}
 
 
 def test_asyncio(pravega_schema_registry: SchemaRegistryServer, group: str) -> None:

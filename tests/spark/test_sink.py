@@ -420,6 +420,50 @@ def test_event_time_is_noted_with_the_commit(
     assert times[0] <= marks[0].lower <= marks[0].upper <= times[-1]
 
 
+@pytest.mark.parametrize(
+    ("made", "kind"),
+    [
+        ("columns", "timestamp_ntz"),
+        ("serializer", "timestamp_ntz"),
+        ("router", "timestamp_ntz"),
+        ("serializer", "timestamp"),
+        ("serializer", "bigint"),
+    ],
+)
+def test_event_time_is_in_the_zone_of_the_session(
+    spark: SparkSession,
+    client: PravegaClient,
+    stream: str,
+    ledger: str,
+    exactly_once: SinkFactory,
+    made: str,
+    kind: str,
+) -> None:
+    def plain(row: Row) -> bytes:
+        assert set(row.asDict()) == {"event", "key", "at"}
+        return str(row.event).encode()
+
+    more: dict[str, Any] = {}
+    if made == "serializer":
+        more["serializer"] = plain
+    elif made == "router":
+        more |= {"router": lambda row: str(row.key), "routing_key_col": None}
+    # Before 1970, and 60 microseconds before a whole millisecond.
+    whole = -1_000_000_001
+    before = spark.conf.get("spark.sql.session.timeZone")
+    # Ahead of the zones of the workers, whichever these are.
+    spark.conf.set("spark.sql.session.timeZone", "+17:30")
+    try:
+        at = F.timestamp_micros(F.lit(whole * 1000 + 940))
+        given = F.lit(whole) if kind == "bigint" else at.cast(kind)
+        exactly_once(event_time_col="at", **more)(frame_of(spark, 0).withColumn("at", given), 0)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+    [prepared] = [each for each in ledger_records(client, ledger) if isinstance(each, Prepared)]
+    assert prepared.timestamp == whole
+    assert_exactly(client, stream, [0])
+
+
 # --- under a streaming query ----------------------------------------------------------------------
 
 

@@ -974,6 +974,7 @@ def test_keys() -> None:
         (writing.Keys(field="a"), b"[1]", "has no field 'a'"),
         (writing.Keys(field="a"), b"{", "is not JSON"),
         (writing.Keys(field="a"), b"[" * 100_000, "is not JSON"),
+        (writing.Keys(field="a"), b'{"a":1e400}', "is not JSON.*the number 1e400 is too large"),
         (writing.Keys(delimiter=b":"), b"x", "no ':' after a key"),
         (writing.Keys(delimiter=b":"), b"\xff:x", "the key is not UTF-8"),
     ):

@@ -252,6 +252,73 @@ def multi_of(
     return combined(serializer_of(None), writers, types)
 
 
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (None, "Reading: the value is None, not of the type Reading"),
+        ("x", "Reading: the value is 'x', not of the type Reading"),
+        ({"device": 1}, "Reading: Reading.note is missing or None, not of the type string"),
+        ({"device": "x", "note": ""}, "Reading: Reading.device is 'x', not of the type int"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_named_without_the_whole_schema(value: object, message: str) -> None:
+    with pytest.raises(EncodeError) as caught:
+        serializer_of(READING).serialize(value)
+    assert caught.value.message == f"the value does not fit the Avro schema {message}"
+
+
+def event_of(schema: AvroSchema, data: bytes) -> Any:
+    """Return the value of an event of a schema."""
+    serializer = serializer_of(None, encodings={0: encoding_of(schema)})
+    return serializer.deserialize(header_of(0) + data)
+
+
+@pytest.mark.parametrize("fixed", [True, False])
+def test_a_stored_decimal_is_not_rounded_to_the_precision_of_its_schema(fixed: bool) -> None:
+    kind: dict[str, Any] = {"type": "fixed", "name": "d", "size": 4} if fixed else {"type": "bytes"}
+    decimal = {**kind, "logicalType": "decimal", "precision": 4, "scale": 2}
+    data = (123_456_789).to_bytes(4, "big")
+    assert event_of(AvroSchema(decimal), data if fixed else b"\x08" + data) == Decimal("1234567.89")
+    # A default is not rounded either, nor written with more digits than the schema has.
+    text = data.decode("iso-8859-1")
+    newer = reading_with({"name": "d", "type": decimal, "default": text})
+    old = serializer_of(None, reader=newer, encodings={0: encoding_of(reading_with())})
+    assert old.deserialize(header_of(0) + b"\x02") == {"device": 1, "d": Decimal("1234567.89")}
+    with pytest.raises(EncodeError, match="precision"):
+        serializer_of(newer).serialize({"device": 1})
+
+
+def reading_with(*more: object) -> AvroSchema:
+    fields = [{"name": "device", "type": "int"}, *more]
+    return AvroSchema({"type": "record", "name": "Reading", "fields": fields})
+
+
+@pytest.mark.parametrize("optional", [True, False])
+@pytest.mark.parametrize(("data", "index"), [(b"\x01", -1), (b"\x03", -2), (b"\x04", 2)])
+def test_a_number_that_no_symbol_of_an_enum_has(optional: bool, data: bytes, index: int) -> None:
+    enum = {"type": "enum", "name": "e", "symbols": ["A", "B"]}
+    schema = AvroSchema(["null", enum] if optional else enum)
+    start = b"\x02" if optional else b""
+    assert event_of(schema, start + b"\x02") == "B"
+    with pytest.raises(DecodeError, match=f"an enum of 2 symbols has none with the number {index}"):
+        event_of(schema, start + data)
+
+
+def test_items_without_bytes_are_counted_in_all_arrays_together() -> None:
+    nulls = AvroSchema({"type": "array", "items": {"type": "array", "items": "null"}})
+    # Arrays of 60 000 nulls, each in 4 bytes.
+    one = b"\xc0\xa9\x07\x00"
+    assert len(event_of(nulls, b"\x02" + one + b"\x00")[0]) == 60_000
+    with pytest.raises(DecodeError, match="more than 100000 items without bytes"):
+        event_of(nulls, b"\x04" + one * 2 + b"\x00")
+
+
+def test_a_number_of_json_that_is_too_large_does_not_become_infinity() -> None:
+    serializer = serializer_of(OBJECT)
+    with pytest.raises(DecodeError, match="the number 1e400 is too large for a float"):
+        serializer.deserialize(header_of(0) + b'{"a":1e400}')
+
+
 @pytest.mark.parametrize("codec", ["", GZIP, SNAPPY])
 @pytest.mark.parametrize("pickled", [False, True])
 def test_the_schema_of_a_value_is_found(codec: str, pickled: bool) -> None:

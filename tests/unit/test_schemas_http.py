@@ -423,6 +423,83 @@ async def test_encodings_are_prepared_without_blocking() -> None:
                 await registry.prepare(reader, b"12345")
 
 
+async def test_readers_prepare_the_payloads_that_they_hand_out() -> None:
+    with fake(reply(200, GROUP), reply(404), reply(200, ENCODING), reply(404)) as server:
+        async with SchemaRegistry(server.uri) as registry:
+            reader = await registry.deserializer("g")
+        event, foreign, other = header_of(7) + b"{}", header_of(900) + b"{}", header_of(901) + b"{}"
+        await reader.prepare_payloads(
+            [b"", other, foreign, event, event, b"no header", b"\1\xff\xff\xff\xff"]
+        )
+        # Once for each encoding. Registries give ids in order: 901 cannot be there if 900 is not.
+        asked = [line.split()[1].rpartition(b"/")[2] for line in server.requests[2:]]
+        assert asked == [b"7", b"900"]
+        assert reader.deserialize(event) == {}
+        for absent in (foreign, other):
+            with pytest.raises(UnknownEncodingError, match="which group g does not have"):
+                reader.deserialize(absent)
+        await reader.prepare_payloads([event])
+        assert len(server.requests) == 4
+        # It may have been added since.
+        server.answers = [reply(200, ENCODING)]
+        await reader.prepare_payloads([foreign])
+        assert reader.deserialize(foreign) == {}
+        server.answers = [reply(500)]
+        with pytest.raises(SchemaRegistryReplyError):
+            await reader.prepare_payloads([header_of(10)])
+
+
+async def test_nothing_is_prepared_where_nothing_shall_be_asked() -> None:
+    with fake(reply(200, GROUP), reply(404), reply(200, GROUP)) as server:
+        async with SchemaRegistry(server.uri) as registry:
+            careful = await registry.deserializer("g", on_unknown="raise")
+            plain = await registry.deserializer("g", header=False)
+        asked = len(server.requests)
+        await careful.prepare_payloads([header_of(7)])
+        await plain.prepare_payloads([header_of(7)])
+        assert len(server.requests) == asked
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("create_group", ("g", "Avro"), "the properties of group g must be a GroupProperties, not 'Avro'"),
+        ("add_codec", ("g", "gzip"), "a codec of group g must be a CodecType, not 'gzip'"),
+        ("encoding_id", ("g", 0), "the version of a schema in group g must be a VersionInfo, not 0"),
+        ("prepare", ("g", b""), "prepare needs a SchemaSerializer, not 'g'"),
+    ],
+)
+@pytest.mark.parametrize("ask", WAYS)
+def test_arguments_of_another_type_are_named(
+    ask: Ask, name: str, arguments: tuple[Any, ...], message: str
+) -> None:
+    with fake(reply(500)) as server:
+        with pytest.raises(ArgumentTypeError, match=message):
+            ask(server.uri, name, *arguments)
+        assert server.requests == []
+
+
+def test_events_to_prepare_must_be_bytes() -> None:
+    with fake(reply(200, GROUP), reply(404)) as server, BlockingSchemaRegistry(server.uri) as registry:
+        with pytest.raises(ArgumentTypeError, match="an event must be bytes, not list"):
+            registry.prepare(registry.deserializer("g"), [b"x"])  # type: ignore[arg-type]
+    with pytest.raises(ArgumentTypeError, match="must be a SerializationFormat, not 'avro'"):
+        GroupProperties("avro")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("ask", WAYS)
+def test_what_is_missing_is_said_with_what_adds_it(ask: Ask) -> None:
+    message = r"schema thing in group g.*register_schema=True"
+    with fake(reply(404)) as server:
+        with pytest.raises(SchemaNotFoundError, match=message) as caught:
+            ask(server.uri, "serializer", "g", OBJECT)
+        assert (caught.value.group, caught.value.status) == ("g", 404)
+    version = VersionInfo("thing", 0, 0, "Json")
+    with fake(reply(412)) as server:
+        with pytest.raises(CodecNotRegisteredError, match=r"group g: .*add_codec registers it"):
+            ask(server.uri, "encoding_id", "g", version, "gzip")
+
+
 async def test_a_cancelled_call_ends_at_once() -> None:
     with fake(None) as server:
         async with SchemaRegistry(server.uri) as registry:

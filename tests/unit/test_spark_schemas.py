@@ -528,3 +528,14 @@ def test_an_old_pyspark_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for function in (from_pravega, to_pravega):
         with pytest.raises(MissingExtraError, match=rf"{function.__name__} needs PySpark 4\.1 or newer"):
             function("event", source)
+
+
+@pytest.mark.parametrize("schema", [{}, {"type": "number"}, {"type": "array", "items": {"type": "number"}}])
+@pytest.mark.parametrize("number", [b"1e400", b"-1e400"])
+def test_a_number_of_json_that_is_too_large_does_not_become_infinity(
+    schema: dict[str, object], number: bytes
+) -> None:
+    plan = SchemaPlan(JsonSchema("thing", schema).info)
+    event = b"[" + number + b"]" if schema.get("type") == "array" else number
+    with pytest.raises(DecodeError, match=r"event 0 .*1e400 is too large for a float"):
+        Decode(plan, "event", False)(pa.array([event], pa.binary()))

@@ -102,7 +102,7 @@ def test_a_time_that_no_commit_can_have_counts_as_none(times: list[int | None], 
     writer = writer_of(event_time_col="at")
     batch = batch_of(event=pa.array([b"a", b"b"]), at=pa.array(times, pa.int64()))
     assert [chunk.timestamp for chunk in writer._chunks_of_batches([batch])] == [greatest]
-    rows = iter([Row(event="a", at=each) for each in times])
+    rows = iter([Row(row=Row(event="a"), at=each) for each in times])
     assert [chunk.timestamp for chunk in writer._chunks_of_rows(rows)] == [greatest]
 
 

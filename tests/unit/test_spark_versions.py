@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -26,6 +28,23 @@ def test_without_data_sources_it_is_said_what_to_use(monkeypatch: pytest.MonkeyP
         spark_adapter.__getattr__("PravegaDataSource")
     with pytest.raises(AttributeError, match="no attribute 'Pravega'"):
         spark_adapter.__getattr__("Pravega")
+
+
+@pytest.mark.parametrize("missing", ["pyspark", "py4j", "pyarrow"])
+@pytest.mark.parametrize("module", ["", ".archives", ".catalog", ".schemas", ".telemetry"])
+def test_a_missing_package_names_the_extra(module: str, missing: str) -> None:
+    program = f"""
+import sys
+sys.modules[{missing!r}] = None
+from pravega_wire.errors import MissingExtraError
+try:
+    import spark_adapter{module}
+except MissingExtraError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout.endswith("pip install 'pravega-wire[spark]'\n"), done.stderr
+    assert missing in done.stdout
 
 
 def test_a_session_is_not_taken_for_a_context() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from pravega_wire.checks import read_json
 from pravega_wire.config import PravegaConfig
 from pravega_wire.errors import EncodeError, InvalidArgumentError
 
@@ -89,7 +90,7 @@ def encoder(config: PravegaConfig, group: str, type: str | None) -> Encoder:
 
     def encode(data: bytes) -> bytes:
         try:
-            value = json.loads(data)
+            value = read_json(data.decode())
         except (ValueError, RecursionError) as error:
             raise InvalidArgumentError(f"it is not JSON ({error})") from None
         try:

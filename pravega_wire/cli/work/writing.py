@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, Protocol, TextIO, cast
 
 import trio
 
+from pravega_wire.checks import read_json
 from pravega_wire.cli.values import counted, os_message
 from pravega_wire.errors import InvalidArgumentError
 from pravega_wire.protocol.append import MAX_EVENT_BYTES, too_large
@@ -97,7 +98,7 @@ def _is_text(argument: str) -> bool:
 
 def _field(data: bytes, path: str) -> str:
     try:
-        value = json.loads(data)
+        value = read_json(data.decode())
     except (ValueError, RecursionError) as error:
         raise InvalidArgumentError(
             f"it is not JSON, so it has no field {path!r} for the key ({error})"
