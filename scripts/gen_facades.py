@@ -484,8 +484,6 @@ BLOCKING_WORDS = (
     (r"\basync\s+(with|for|def)\b", r"\1"),
     (r"\bawait\s+", ""),
     (r"\baclose\b", "close"),
-    (r"\btasks\b", "threads"),
-    (r"\btask\b", "thread"),
     (r"\bAsync\b", "Blocking"),
 )
 

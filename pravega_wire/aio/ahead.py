@@ -48,7 +48,7 @@ class ReadAhead:
     def __init__(self, line: Line, batches: Batches) -> None:
         self._line = line
         self._batches = batches
-        self._alone = OneAtATime("another task is reading with this reader")
+        self._alone = OneAtATime("another call is reading with this reader")
         self._call: Call[None] | None = None
         # One thread appends, the other removes.
         self._ready: deque[EventBatch] = deque()
@@ -74,7 +74,7 @@ class ReadAhead:
         If this is cancelled, the next call returns the batch.
 
         :raises ClosedError: the client is closed, or the reader was closed during this call.
-        :raises ConcurrentUseError: another task is reading.
+        :raises ConcurrentUseError: another call is reading.
         """
         with self._alone:
             if (self._ready or self._ended) and monotonic() >= self._give_way:
@@ -121,7 +121,7 @@ class ReadAhead:
             self._give_way = monotonic() + _UNINTERRUPTED_SECONDS
 
     def drop(self) -> None:
-        """Discard batches, after the reader was closed. A task that waits gets :class:`ClosedError`.
+        """Discard batches, after the reader was closed. A call that waits gets :class:`ClosedError`.
 
         A later call uses the closed reader, which raises its own error.
         """

@@ -1220,9 +1220,8 @@ class RoutedWriter(RoutedWriterBase, Generic[Value]):
     ) -> Ack:
         """Append many events in one call, in order. Much faster than one call for each event.
 
-        While a slow iterable is being read, other tasks run after every few items. An iterable that blocks
-        the thread blocks them as well. If the iterable raises, the events it returned before are written and
-        will be stored, and this call raises the same exception.
+        Other work goes on between the items of a slow iterable. If the iterable raises, the events it
+        returned before are written and will be stored, and this call raises the same exception.
 
         Lists and Arrow arrays are handed to the client's thread as they are. Other iterables are read in
         the event loop, for 5 ms at a time, and the events read are written before more are read.
@@ -1587,13 +1586,13 @@ class EventBatches(EventBatchesBase):
             for payload in batch:
                 ...
 
-    One task may use it at a time. Close it (``aclose`` or ``async with``) if it is not read to the end.
+    It is for one caller at a time. Close it (``aclose`` or ``async with``) if it is not read to the end.
     """
 
     _twin: AsyncEventRangeReader | AsyncStreamReader
 
     async def aclose(self) -> None:
-        """Release the connection. A task that waits for a batch gets :class:`ClosedError`."""
+        """Release the connection. A call that waits for a batch gets :class:`ClosedError`."""
         await self._end(self._twin.aclose)
 
     async def next_batch(self) -> EventBatch | None:
@@ -1605,7 +1604,7 @@ class EventBatches(EventBatchesBase):
         :raises DecodeError: the bytes are not events.
         :raises DataLossError: the bytes were truncated or the segment deleted.
         :raises RetriesExhaustedError: the store could not be reached within ``operation_timeout``.
-        :raises ConcurrentUseError: another task is receiving.
+        :raises ConcurrentUseError: another call is receiving.
         :raises ClosedError: the reader is closed, or was closed during the call.
         """
         return await self._next_batch()
@@ -1615,8 +1614,7 @@ class RangesReader(RangesReaderBase):
     """The events of several ranges, in batches of one segment each: ``async for batch in reader``.
 
     Made by :meth:`PravegaClient.read_ranges`. Close it (``aclose`` or ``async with``) if you stop before the
-    end. Only one task may use it at a time. From the first request for a batch on, it reads ahead in tasks of
-    the client.
+    end. It is for one caller at a time. From the first request for a batch on, the client reads ahead.
 
     Example::
 
@@ -1636,12 +1634,12 @@ class RangesReader(RangesReaderBase):
         :raises DataLossError: a range was truncated before it was read.
         :raises DecodeError: a range does not contain events.
         :raises ClosedError: the reader was closed before or during this call.
-        :raises ConcurrentUseError: another task is reading.
+        :raises ConcurrentUseError: another call is reading.
         """
         return await self._next_batch()
 
     async def aclose(self) -> None:
-        """Release the connections. A task that is reading gets :class:`ClosedError`."""
+        """Release the connections. A call that is reading gets :class:`ClosedError`."""
         await self._end(self._twin.aclose)
 
 
@@ -1662,9 +1660,9 @@ class StreamFollower(StreamFollowerBase[T]):
     Where it starts is looked up on entering the block, or by the first request if it is not entered. Close it
     (``aclose`` or ``async with``) when you stop; a follower that nobody refers to any more closes itself.
 
-    Use it from one task. Cancelling a call leaves it usable. After an error, the next call continues at the
-    same position: behind what was lost after :class:`DataLossError`, and after an event that the serializer
-    has rejected.
+    It is for one caller at a time. Cancelling a call leaves it usable. After an error, the next call
+    continues at the same position: behind what was lost after :class:`DataLossError`, and after an event that
+    the serializer has rejected.
     """
 
     _twin: AsyncStreamFollower[T]
@@ -1694,7 +1692,7 @@ class StreamFollower(StreamFollowerBase[T]):
             the end of a segment.
         :raises StreamNotFoundError: the stream does not exist.
         :raises ClosedError: the follower was closed before or during this call.
-        :raises ConcurrentUseError: another task is reading.
+        :raises ConcurrentUseError: another call is reading.
         """
         return await self._read_event(timeout)
 
@@ -1725,7 +1723,7 @@ class StreamFollower(StreamFollowerBase[T]):
         return self._batches()
 
     async def aclose(self) -> None:
-        """Release the connections. A task that is reading gets :class:`ClosedError`."""
+        """Release the connections. A call that is reading gets :class:`ClosedError`."""
         await self._end(self._twin.aclose)
 
 
@@ -1980,9 +1978,9 @@ class EventReader(EventReaderBase[T]):
     is requested, as in Java. Checkpoints are not among the events: they go to ``on_checkpoint``. A reader
     that requests nothing for a long time delays every checkpoint of the group.
 
-    Use it from one task. Cancelling a call leaves the reader usable. Not every event is a trio checkpoint:
-    each batch that arrives and each wait is. A fast caller may get up to 32 events between two looks at the
-    clock, so 32 slow events in a row without a checkpoint can delay the group.
+    It is for one caller at a time. Cancelling a call leaves the reader usable. Other work gets its turn with
+    each batch that arrives and each wait, not with each event. A fast caller may get up to 32 events between
+    two looks at the clock, so 32 slow events in a row can delay the group.
 
     :param group: name of the group.
     :param reader_id: name of the reader, unique in the group.
@@ -2100,8 +2098,8 @@ class RevisionedStream(RevisionedStreamBase[T]):
     Made by :meth:`PravegaClient.revisioned_stream`. A :class:`Revision` is the offset after the value that
     produced it. The format is that of the Java class of the same name.
 
-    Any number of tasks may share an object. Once it is closed, every method raises :class:`ClosedError`, also
-    in tasks that are waiting at that time. A value that was being written then may or may not be stored.
+    Any number of callers may share an object. Once it is closed, every method raises :class:`ClosedError`,
+    also calls that are waiting at that time. A value that was being written then may or may not be stored.
 
     Example::
 
@@ -2229,8 +2227,8 @@ class ByteStreamWriter(ByteStreamWriterBase):
     Bytes are stored in order and exactly once, through lost connections and failing stores. They have no
     event headers, so only a :class:`ByteStreamReader` (here or in Java) can read such a stream.
 
-    Only one task may write at a time: a second one gets :class:`ConcurrentUseError`, and none of its bytes
-    are accepted. Other tasks may call :meth:`flush` and :meth:`aclose` at any time.
+    It is for one caller at a time: another one gets :class:`ConcurrentUseError`, and none of its bytes
+    are accepted. Others may call :meth:`flush` and :meth:`aclose` at any time.
 
     Example::
 
@@ -2249,18 +2247,18 @@ class ByteStreamWriter(ByteStreamWriterBase):
 
         :raises StreamSealedError: the stream is sealed.
         :raises PravegaError: the writer has failed, for the reason given in the error.
-        :raises ConcurrentUseError: another task is writing.
+        :raises ConcurrentUseError: another call is writing.
         :raises ClosedError: the writer was closed before or during this call.
         """
         return await self._call(self._twin.write, data)
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Append bytes like :meth:`write`, with the errors of :class:`trio.abc.SendStream`.
+        """Append bytes, as :meth:`write` does: the name that writers to streams share.
 
-        :raises BrokenStreamError: the writer has failed (also a :class:`trio.BrokenResourceError`). Its
-            ``__cause__`` is the error that :meth:`write` would raise.
-        :raises ConcurrentUseError: another task is writing (also a :class:`trio.BusyResourceError`).
-        :raises ClosedError: the writer is closed (also a :class:`trio.ClosedResourceError`).
+        :raises BrokenStreamError: the writer has failed. Its ``__cause__`` is the error that :meth:`write`
+            would raise.
+        :raises ConcurrentUseError: another call is writing.
+        :raises ClosedError: the writer is closed.
         """
         await self._call(self._twin.send_all, data)
 
@@ -2280,12 +2278,12 @@ class ByteStreamWriter(ByteStreamWriterBase):
     async def seal(self) -> None:
         """Flush and seal the stream. It takes no more bytes, and its readers reach an end.
 
-        :raises ConcurrentUseError: another task is writing, and would be interrupted.
+        :raises ConcurrentUseError: another call is writing, and would be interrupted.
         """
         await self._call(self._twin.seal)
 
     async def send_eof(self) -> None:
-        """Seal the stream and close the writer, for :class:`trio.StapledStream`, with trio's errors.
+        """Seal the stream and close the writer: the name that streams with two directions share.
 
         Closing alone does not end the stream for its readers, because other writers may continue. Repeating
         the call does nothing.
@@ -2311,7 +2309,7 @@ class ByteStreamWriter(ByteStreamWriterBase):
     async def aclose(self) -> None:
         """Flush and close. If this is cancelled, the writer closes without flushing.
 
-        Nothing is accepted from the start of this call: a task that waits in :meth:`write` gets
+        Nothing is accepted from the start of this call: a call that waits in :meth:`write` gets
         :class:`ClosedError`. The bytes it had accepted by then are flushed.
 
         :raises PravegaError: some accepted bytes were not stored, and no earlier call has reported that.
@@ -2326,7 +2324,7 @@ class ByteStreamWriter(ByteStreamWriterBase):
 class ByteStreamReader(ByteStreamReaderBase):
     """Reads the bytes of a stream of one segment. Made by :meth:`PravegaClient.byte_stream_reader`.
 
-    Only one task may receive or seek at a time: a second one gets :class:`ConcurrentUseError`.
+    It is for one caller at a time: another one gets :class:`ConcurrentUseError`.
 
     Example::
 
@@ -2351,10 +2349,8 @@ class ByteStreamReader(ByteStreamReaderBase):
         :param max_bytes: the most bytes to return, at least 1. The default is 64 KiB.
         :raises DataLossError: the bytes at this offset were truncated. Continue with :meth:`seek` to
             :meth:`fetch_head`.
-        :raises ConcurrentUseError: another task is receiving or seeking (also a
-            :class:`trio.BusyResourceError`).
-        :raises ClosedError: the reader was closed before or during this call (also a
-            :class:`trio.ClosedResourceError`).
+        :raises ConcurrentUseError: another call is receiving or seeking.
+        :raises ClosedError: the reader was closed before or during this call.
         """
         return await self._receive_some(max_bytes)
 
@@ -2362,7 +2358,7 @@ class ByteStreamReader(ByteStreamReaderBase):
         """Continue reading at ``offset``, in bytes from the stream's beginning (truncated bytes included).
 
         :raises InvalidArgumentError: the offset is negative or beyond the end.
-        :raises ConcurrentUseError: another task is receiving or seeking.
+        :raises ConcurrentUseError: another call is receiving or seeking.
         """
         return await self._seek(offset)
 
@@ -2375,7 +2371,7 @@ class ByteStreamReader(ByteStreamReaderBase):
         return await self._call(self._twin.fetch_tail)
 
     async def aclose(self) -> None:
-        """Release the connection. A task that waits for bytes gets :class:`ClosedError`."""
+        """Release the connection. A call that waits for bytes gets :class:`ClosedError`."""
         await self._end(self._twin.aclose)
 
 
@@ -2386,8 +2382,8 @@ class StateSynchronizer(Closable, Generic[S, I, U]):
     condition that its writer had seen all earlier ones, so all processes apply the same updates in the same
     order. The format and the algorithm are those of the Java class of the same name.
 
-    Several tasks may share an object; each record is applied once. Once it is closed, every method raises
-    :class:`ClosedError`, also in tasks that are waiting at that time.
+    Several callers may share an object; each record is applied once. Once it is closed, every method raises
+    :class:`ClosedError`, also calls that are waiting at that time.
 
     Example::
 
@@ -2682,7 +2678,7 @@ class TableIterator(TableIteratorBase[T]):
     """Iterates over a table: ``async for item in iterator``.
 
     Made by :meth:`KeyValueTable.keys` and :meth:`KeyValueTable.entries`. Items are in unsigned byte order of
-    their keys, over all partitions. Only one task may use it at a time. After an error or a cancellation it
+    their keys, over all partitions. It is for one caller at a time. After an error or a cancellation it
     continues with the next item it has not returned.
 
     Example::

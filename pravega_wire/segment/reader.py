@@ -44,7 +44,7 @@ PROGRESS_BYTES = 64 * 1024
 class RangeReader:
     """Reads the bytes of ``[start, end)`` of a segment in order.
 
-    One task may use it at a time. Close it afterwards.
+    It is for one caller at a time. Close it afterwards.
 
     :param stores: connections to segment stores.
     :param target: the segment.
@@ -82,7 +82,7 @@ class RangeReader:
         self._arrived = trio.Event()
         self._backoff = Backoff(stores.operation_timeout)
         self._waiters = Waiters(f"the reader of {target.name} is closed")
-        self._alone = OneAtATime(f"another task is receiving from the reader of {target.name}")
+        self._alone = OneAtATime(f"another call is receiving from the reader of {target.name}")
         self._token = ""
         # How long an answer may take, seconds; None if the store may have to wait for data first.
         self._patience: float | None = stores.limits.attempt
@@ -186,7 +186,7 @@ class RangeReader:
 
         :raises DataLossError: the bytes were truncated or the segment deleted.
         :raises RetriesExhaustedError: the store could not be reached within ``operation_timeout``.
-        :raises ConcurrentUseError: another task is receiving.
+        :raises ConcurrentUseError: another call is receiving.
         :raises ClosedError: the reader is closed, or was closed during the call.
         """
         with self._alone, self._waiters.waiting():
@@ -257,7 +257,7 @@ class RangeReader:
         await self._arrived.wait()
 
     def close(self) -> None:
-        """Release the connection. A task that is receiving gets :class:`ClosedError`.
+        """Release the connection. A call that is receiving gets :class:`ClosedError`.
 
         Replies that are still in flight are dropped when they arrive.
         """
@@ -278,7 +278,7 @@ class EventRangeReader:
             for payload in batch:
                 ...
 
-    One task may use it at a time. Close it (``aclose`` or ``async with``) if it is not read to the end.
+    It is for one caller at a time. Close it (``aclose`` or ``async with``) if it is not read to the end.
     """
 
     def __init__(self, reader: RangeReader) -> None:
@@ -313,7 +313,7 @@ class EventRangeReader:
             await trio.lowlevel.checkpoint()
 
     async def aclose(self) -> None:
-        """Release the connection. A task that waits for a batch gets :class:`ClosedError`."""
+        """Release the connection. A call that waits for a batch gets :class:`ClosedError`."""
         self.close_nowait()
         await trio.lowlevel.checkpoint()
 
@@ -340,7 +340,7 @@ class EventRangeReader:
         :raises DecodeError: the bytes are not events.
         :raises DataLossError: the bytes were truncated or the segment deleted.
         :raises RetriesExhaustedError: the store could not be reached within ``operation_timeout``.
-        :raises ConcurrentUseError: another task is receiving.
+        :raises ConcurrentUseError: another call is receiving.
         :raises ClosedError: the reader is closed, or was closed during the call.
         """
         if self._closed:

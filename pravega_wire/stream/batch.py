@@ -359,7 +359,7 @@ class StreamReader:
 
     Made by :meth:`PravegaClient.read_events`. Ranges are read in the order of their segment ids, so the
     events of a routing key are in order. Close the reader (``aclose`` or ``async with``) if you stop before
-    the end. Only one task may use it at a time.
+    the end. It is for one caller at a time.
 
     Example::
 
@@ -375,7 +375,7 @@ class StreamReader:
         self._ranges: list[SegmentRange] | None = None
         self._current: EventRangeReader | None = None
         self._waiters = Waiters("the reader is closed")
-        self._alone = OneAtATime("another task is reading with this reader")
+        self._alone = OneAtATime("another call is reading with this reader")
 
     def __repr__(self) -> str:
         if self._waiters.closed:
@@ -406,7 +406,7 @@ class StreamReader:
 
         :raises DataLossError: data was truncated before it was read.
         :raises ClosedError: the reader was closed before or during this call.
-        :raises ConcurrentUseError: another task is reading.
+        :raises ConcurrentUseError: another call is reading.
         """
         with self._alone:
             while True:
@@ -427,7 +427,7 @@ class StreamReader:
                 self._current = None
 
     async def aclose(self) -> None:
-        """Release the connection. A task that is reading gets :class:`ClosedError`."""
+        """Release the connection. A call that is reading gets :class:`ClosedError`."""
         self._close()
         await trio.lowlevel.checkpoint()
 

@@ -84,8 +84,8 @@ class ByteStreamWriter(trio.abc.SendStream):
     Bytes are stored in order and exactly once, through lost connections and failing stores. They have no
     event headers, so only a :class:`ByteStreamReader` (here or in Java) can read such a stream.
 
-    Only one task may write at a time: a second one gets :class:`ConcurrentUseError`, and none of its bytes
-    are accepted. Other tasks may call :meth:`flush` and :meth:`aclose` at any time.
+    It is for one caller at a time: another one gets :class:`ConcurrentUseError`, and none of its bytes
+    are accepted. Others may call :meth:`flush` and :meth:`aclose` at any time.
 
     Example::
 
@@ -115,8 +115,8 @@ class ByteStreamWriter(trio.abc.SendStream):
         self._error: PravegaError | None = None
         self._reported = False
         self._eof_sent = False
-        self._opening = OneAtATime(f"another task is opening the writer of byte stream {stream}")
-        self._writing = OneAtATime(f"another task is writing to byte stream {stream}")
+        self._opening = OneAtATime(f"another call is opening the writer of byte stream {stream}")
+        self._writing = OneAtATime(f"another call is writing to byte stream {stream}")
         # Closed as soon as closing begins. Accepted bytes are still flushed then.
         self._waiters = Waiters(f"the writer of byte stream {stream} is closed")
 
@@ -179,7 +179,7 @@ class ByteStreamWriter(trio.abc.SendStream):
 
         :raises StreamSealedError: the stream is sealed.
         :raises PravegaError: the writer has failed, for the reason given in the error.
-        :raises ConcurrentUseError: another task is writing.
+        :raises ConcurrentUseError: another call is writing.
         :raises ClosedError: the writer was closed before or during this call.
         """
         with self._writing:
@@ -244,12 +244,12 @@ class ByteStreamWriter(trio.abc.SendStream):
             ) from error
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Append bytes like :meth:`write`, with the errors of :class:`trio.abc.SendStream`.
+        """Append bytes, as :meth:`write` does: the name that writers to streams share.
 
-        :raises BrokenStreamError: the writer has failed (also a :class:`trio.BrokenResourceError`). Its
-            ``__cause__`` is the error that :meth:`write` would raise.
-        :raises ConcurrentUseError: another task is writing (also a :class:`trio.BusyResourceError`).
-        :raises ClosedError: the writer is closed (also a :class:`trio.ClosedResourceError`).
+        :raises BrokenStreamError: the writer has failed. Its ``__cause__`` is the error that :meth:`write`
+            would raise.
+        :raises ConcurrentUseError: another call is writing.
+        :raises ClosedError: the writer is closed.
         """
         with self._as_trio(), self._writing:
             await trio.lowlevel.checkpoint()
@@ -284,7 +284,7 @@ class ByteStreamWriter(trio.abc.SendStream):
     async def seal(self) -> None:
         """Flush and seal the stream. It takes no more bytes, and its readers reach an end.
 
-        :raises ConcurrentUseError: another task is writing, and would be interrupted.
+        :raises ConcurrentUseError: another call is writing, and would be interrupted.
         """
         with self._writing:
             await self._seal()
@@ -295,7 +295,7 @@ class ByteStreamWriter(trio.abc.SendStream):
             await self._core.controller.seal_stream(self.stream.scope, self.stream.name)
 
     async def send_eof(self) -> None:
-        """Seal the stream and close the writer, for :class:`trio.StapledStream`, with trio's errors.
+        """Seal the stream and close the writer: the name that streams with two directions share.
 
         Closing alone does not end the stream for its readers, because other writers may continue. Repeating
         the call does nothing.
@@ -347,7 +347,7 @@ class ByteStreamWriter(trio.abc.SendStream):
     async def aclose(self) -> None:
         """Flush and close. If this is cancelled, the writer closes without flushing.
 
-        Nothing is accepted from the start of this call: a task that waits in :meth:`write` gets
+        Nothing is accepted from the start of this call: a call that waits in :meth:`write` gets
         :class:`ClosedError`. The bytes it had accepted by then are flushed.
 
         :raises PravegaError: some accepted bytes were not stored, and no earlier call has reported that.
@@ -433,7 +433,7 @@ class ByteStreamWriter(trio.abc.SendStream):
 class ByteStreamReader(trio.abc.ReceiveStream):
     """Reads the bytes of a stream of one segment. Made by :meth:`PravegaClient.byte_stream_reader`.
 
-    Only one task may receive or seek at a time: a second one gets :class:`ConcurrentUseError`.
+    It is for one caller at a time: another one gets :class:`ConcurrentUseError`.
 
     Example::
 
@@ -452,7 +452,7 @@ class ByteStreamReader(trio.abc.ReceiveStream):
         self._metadata: SegmentMetadata | None = None
         self._reader: RangeReader | None = None
         self._rest = memoryview(b"")
-        self._alone = OneAtATime(f"another task is using the reader of byte stream {stream}")
+        self._alone = OneAtATime(f"another call is using the reader of byte stream {stream}")
         self._waiters = Waiters(f"the reader of byte stream {stream} is closed")
 
     async def open(self) -> Self:
@@ -513,10 +513,8 @@ class ByteStreamReader(trio.abc.ReceiveStream):
         :param max_bytes: the most bytes to return, at least 1. The default is 64 KiB.
         :raises DataLossError: the bytes at this offset were truncated. Continue with :meth:`seek` to
             :meth:`fetch_head`.
-        :raises ConcurrentUseError: another task is receiving or seeking (also a
-            :class:`trio.BusyResourceError`).
-        :raises ClosedError: the reader was closed before or during this call (also a
-            :class:`trio.ClosedResourceError`).
+        :raises ConcurrentUseError: another call is receiving or seeking.
+        :raises ClosedError: the reader was closed before or during this call.
         """
         size = read_size(max_bytes)
         with self._alone:
@@ -540,7 +538,7 @@ class ByteStreamReader(trio.abc.ReceiveStream):
         """Continue reading at ``offset``, in bytes from the stream's beginning (truncated bytes included).
 
         :raises InvalidArgumentError: the offset is negative or beyond the end.
-        :raises ConcurrentUseError: another task is receiving or seeking.
+        :raises ConcurrentUseError: another call is receiving or seeking.
         """
         with self._alone, self._waiters.waiting():
             await self._open()
@@ -562,7 +560,7 @@ class ByteStreamReader(trio.abc.ReceiveStream):
             return await self._metadata.info()
 
     async def aclose(self) -> None:
-        """Release the connection. A task that waits for bytes gets :class:`ClosedError`."""
+        """Release the connection. A call that waits for bytes gets :class:`ClosedError`."""
         self._waiters.close()
         if self._reader is not None:
             self._reader.close()

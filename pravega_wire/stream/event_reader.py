@@ -205,12 +205,12 @@ class EventReader(Generic[T]):
     that the reader returned counts as read.
 
     Everything that the group requires (checkpoints, acquiring and releasing segments) happens while an event
-    is requested, as in Java. Checkpoints are not among the events: they go to ``on_checkpoint``. A
-    reader that requests nothing for a long time delays every checkpoint of the group.
+    is requested, as in Java. Checkpoints are not among the events: they go to ``on_checkpoint``. A reader
+    that requests nothing for a long time delays every checkpoint of the group.
 
-    Use it from one task. Cancelling a call leaves the reader usable. Not every event is a trio checkpoint:
-    each batch that arrives and each wait is. A fast caller may get up to 32 events between two looks at the
-    clock, so 32 slow events in a row without a checkpoint can delay the group.
+    It is for one caller at a time. Cancelling a call leaves the reader usable. Other work gets its turn with
+    each batch that arrives and each wait, not with each event. A fast caller may get up to 32 events between
+    two looks at the clock, so 32 slow events in a row can delay the group.
 
     :param group: name of the group.
     :param reader_id: name of the reader, unique in the group.
@@ -657,7 +657,7 @@ class EventReader(Generic[T]):
         if timeout is not None:
             check_seconds("timeout", timeout, zero=True, infinite=True)
         if self._reading or self._is_telling:
-            who = "another task is reading" if self._reading else "on_checkpoint or another task is reading"
+            who = "another call is reading" if self._reading else "on_checkpoint or another call is reading"
             raise ConcurrentUseError(f"{who} with reader {self.reader_id} of group {self.group}")
         link = self._open_link()
         if self._reached is not None:

@@ -266,10 +266,9 @@ class StreamFollower(Generic[T]):
     Where it starts is looked up on entering the block, or by the first request if it is not entered. Close it
     (``aclose`` or ``async with``) when you stop; a follower that nobody refers to any more closes itself.
 
-    Use it from one task. Cancelling a call leaves it usable. After an error, the next call continues at the
-    same position: behind what was lost after :class:`DataLossError`, and after an event that the serializer
-    has rejected.
-    """
+    It is for one caller at a time. Cancelling a call leaves it usable. After an error, the next call
+    continues at the same position: behind what was lost after :class:`DataLossError`, and after an event that
+    the serializer has rejected."""
 
     def __init__(
         self,
@@ -293,7 +292,7 @@ class StreamFollower(Generic[T]):
         self._prepare = preparing(serializer)
         self._skip_truncated = on_truncated == "skip_to_head"
         self._budget = max_buffered_bytes
-        self._alone = OneAtATime(f"another task is reading with this follower of stream {stream}")
+        self._alone = OneAtATime(f"another call is reading with this follower of stream {stream}")
         self._segments: _Segments | None = None
         # The offset in each segment that is being read; -1 for one that was read to its end, as long as none
         # of the segments after it could be begun.
@@ -355,7 +354,7 @@ class StreamFollower(Generic[T]):
             the end of a segment.
         :raises StreamNotFoundError: the stream does not exist.
         :raises ClosedError: the follower was closed before or during this call.
-        :raises ConcurrentUseError: another task is reading.
+        :raises ConcurrentUseError: another call is reading.
         """
         event = self.read_event_nowait()
         if event is not None:
@@ -549,7 +548,7 @@ class StreamFollower(Generic[T]):
     # --- closing --------------------------------------------------------------------------------
 
     async def aclose(self) -> None:
-        """Release the connections. A task that is reading gets :class:`ClosedError`."""
+        """Release the connections. A call that is reading gets :class:`ClosedError`."""
         await self._end()
         await trio.lowlevel.checkpoint()
 

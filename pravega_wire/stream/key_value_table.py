@@ -982,7 +982,7 @@ class TableIterator(Generic[T]):
     """Iterates over a table: ``async for item in iterator``.
 
     Made by :meth:`KeyValueTable.keys` and :meth:`KeyValueTable.entries`. Items are in unsigned byte order of
-    their keys, over all partitions. Only one task may use it at a time. After an error or a cancellation it
+    their keys, over all partitions. It is for one caller at a time. After an error or a cancellation it
     continues with the next item it has not returned.
 
     Example::
@@ -1006,7 +1006,7 @@ class TableIterator(Generic[T]):
         self._fetch = fetch
         self._position = position
         self._page: list[tuple[bytes, T]] = []
-        self._alone = OneAtATime(f"another task is iterating over key-value table {table} with this iterator")
+        self._alone = OneAtATime(f"another call is iterating over key-value table {table} with this iterator")
 
     @property
     def position(self) -> bytes | None:
@@ -1046,7 +1046,7 @@ class TableIterator(Generic[T]):
     async def load(self) -> bool:
         """Fetch the next items. Returns False if there are none left.
 
-        :raises ConcurrentUseError: another task is fetching them.
+        :raises ConcurrentUseError: another call is fetching them.
         """
         with self._alone:
             return await self._load()

@@ -54,8 +54,8 @@ class RevisionedStream(Generic[T]):
     Made by :meth:`PravegaClient.revisioned_stream`. A :class:`Revision` is the offset after the value that
     produced it. The format is that of the Java class of the same name.
 
-    Any number of tasks may share an object. Once it is closed, every method raises :class:`ClosedError`, also
-    in tasks that are waiting at that time. A value that was being written then may or may not be stored.
+    Any number of callers may share an object. Once it is closed, every method raises :class:`ClosedError`,
+    also calls that are waiting at that time. A value that was being written then may or may not be stored.
 
     Example::
 

@@ -293,9 +293,8 @@ class RoutedWriter(Generic[Value]):
     ) -> Ack:
         """Append many events in one call, in order. Much faster than one call for each event.
 
-        While a slow iterable is being read, other tasks run after every few items. An iterable that blocks
-        the thread blocks them as well. If the iterable raises, the events it returned before are written and
-        will be stored, and this call raises the same exception.
+        Other work goes on between the items of a slow iterable. If the iterable raises, the events it
+        returned before are written and will be stored, and this call raises the same exception.
 
         :param events: payloads, or values for the writer's serializer, as any iterable (a generator is read
             as needed). Without a serializer also an Arrow array of binary or string values, which is written

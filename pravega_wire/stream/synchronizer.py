@@ -109,8 +109,8 @@ class StateSynchronizer(Generic[S, I, U]):
     condition that its writer had seen all earlier ones, so all processes apply the same updates in the same
     order. The format and the algorithm are those of the Java class of the same name.
 
-    Several tasks may share an object; each record is applied once. Once it is closed, every method raises
-    :class:`ClosedError`, also in tasks that are waiting at that time.
+    Several callers may share an object; each record is applied once. Once it is closed, every method raises
+    :class:`ClosedError`, also calls that are waiting at that time.
 
     Example::
 

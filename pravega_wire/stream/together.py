@@ -35,8 +35,8 @@ class RangesReader:
     """The events of several ranges, in batches of one segment each: ``async for batch in reader``.
 
     Made by :meth:`PravegaClient.read_ranges`. Close it (``aclose`` or ``async with``) if you stop before the
-    end. Only one task may use it at a time. From the first request for a batch on, it reads ahead in tasks of
-    the client.
+    end. It is for one caller at a time. From the first request for a batch on, the client
+    reads ahead.
 
     Example::
 
@@ -68,7 +68,7 @@ class RangesReader:
         )
         self._send, self._batches = trio.open_memory_channel[SegmentEvents](0)
         self._scope = trio.CancelScope()
-        self._alone = OneAtATime("another task is reading with this reader")
+        self._alone = OneAtATime("another call is reading with this reader")
         self._started = False
         self._done = trio.Event()
         self._complete = False
@@ -101,7 +101,7 @@ class RangesReader:
         :raises DataLossError: a range was truncated before it was read.
         :raises DecodeError: a range does not contain events.
         :raises ClosedError: the reader was closed before or during this call.
-        :raises ConcurrentUseError: another task is reading.
+        :raises ConcurrentUseError: another call is reading.
         """
         with self._alone:
             self._check_open()
@@ -126,7 +126,7 @@ class RangesReader:
             raise ClosedError("the reader of these ranges is closed")
 
     async def aclose(self) -> None:
-        """Release the connections. A task that is reading gets :class:`ClosedError`."""
+        """Release the connections. A call that is reading gets :class:`ClosedError`."""
         await self._end()
         await trio.lowlevel.checkpoint()
 

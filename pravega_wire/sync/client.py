@@ -1369,9 +1369,8 @@ class RoutedWriter(RoutedWriterBase, Generic[Value]):
     ) -> Ack:
         """Append many events in one call, in order. Much faster than one call for each event.
 
-        While a slow iterable is being read, other threads run after every few items. An iterable that blocks
-        the thread blocks them as well. If the iterable raises, the events it returned before are written and
-        will be stored, and this call raises the same exception.
+        Other work goes on between the items of a slow iterable. If the iterable raises, the events it
+        returned before are written and will be stored, and this call raises the same exception.
 
         Iterables are read in this thread, while the client's thread writes the events returned so far: an
         event waits at most 20 ms for the next ones. An iterable may use the client itself.
@@ -1811,13 +1810,13 @@ class EventBatches(EventBatchesBase):
             for payload in batch:
                 ...
 
-    One thread may use it at a time. Close it (``close`` or ``with``) if it is not read to the end.
+    It is for one caller at a time. Close it (``close`` or ``with``) if it is not read to the end.
     """
 
     _twin: AsyncEventRangeReader | AsyncStreamReader
 
     def close(self, *, timeout: float | None = None) -> None:
-        """Release the connection. A thread that waits for a batch gets :class:`ClosedError`.
+        """Release the connection. A call that waits for a batch gets :class:`ClosedError`.
 
         :param timeout: the longest time that this call may take, in seconds.
         """
@@ -1831,7 +1830,7 @@ class EventBatches(EventBatchesBase):
         :raises DecodeError: the bytes are not events.
         :raises DataLossError: the bytes were truncated or the segment deleted.
         :raises RetriesExhaustedError: the store could not be reached within ``operation_timeout``.
-        :raises ConcurrentUseError: another thread is receiving.
+        :raises ConcurrentUseError: another call is receiving.
         :raises ClosedError: the reader is closed, or was closed during the call.
         """
         return self._call(timeout, self._twin.next_batch)
@@ -1840,9 +1839,9 @@ class EventBatches(EventBatchesBase):
 class RangesReader(RangesReaderBase):
     """The events of several ranges, in batches of one segment each: ``for batch in reader``.
 
-    Made by :meth:`PravegaClient.read_ranges`. Close it (``close`` or ``with``) if you stop before the end.
-    Only one thread may use it at a time. From the first request for a batch on, it reads ahead in threads of
-    the client.
+    Made by :meth:`PravegaClient.read_ranges`. Close it (``close`` or ``with``) if you stop before the
+    end. It is for one caller at a time. From the first request for a batch on, the client
+    reads ahead.
 
     Example::
 
@@ -1863,12 +1862,12 @@ class RangesReader(RangesReaderBase):
         :raises DataLossError: a range was truncated before it was read.
         :raises DecodeError: a range does not contain events.
         :raises ClosedError: the reader was closed before or during this call.
-        :raises ConcurrentUseError: another thread is reading.
+        :raises ConcurrentUseError: another call is reading.
         """
         return self._call(timeout, self._twin.next_batch)
 
     def close(self, *, timeout: float | None = None) -> None:
-        """Release the connections. A thread that is reading gets :class:`ClosedError`.
+        """Release the connections. A call that is reading gets :class:`ClosedError`.
 
         :param timeout: the longest time that this call may take, in seconds.
         """
@@ -1892,9 +1891,9 @@ class StreamFollower(StreamFollowerBase[T]):
     Where it starts is looked up on entering the block, or by the first request if it is not entered. Close it
     (``close`` or ``with``) when you stop; a follower that nobody refers to any more closes itself.
 
-    Use it from one thread. Cancelling a call leaves it usable. After an error, the next call continues at the
-    same position: behind what was lost after :class:`DataLossError`, and after an event that the serializer
-    has rejected.
+    It is for one caller at a time. Cancelling a call leaves it usable. After an error, the next call
+    continues at the same position: behind what was lost after :class:`DataLossError`, and after an event that
+    the serializer has rejected.
     """
 
     _twin: AsyncStreamFollower[T]
@@ -1924,7 +1923,7 @@ class StreamFollower(StreamFollowerBase[T]):
             the end of a segment.
         :raises StreamNotFoundError: the stream does not exist.
         :raises ClosedError: the follower was closed before or during this call.
-        :raises ConcurrentUseError: another thread is reading.
+        :raises ConcurrentUseError: another call is reading.
         """
         return self._read_event(timeout)
 
@@ -1955,7 +1954,7 @@ class StreamFollower(StreamFollowerBase[T]):
         return self._batches()
 
     def close(self, *, timeout: float | None = None) -> None:
-        """Release the connections. A thread that is reading gets :class:`ClosedError`.
+        """Release the connections. A call that is reading gets :class:`ClosedError`.
 
         :param timeout: the longest time that this call may take, in seconds.
         """
@@ -2244,9 +2243,9 @@ class EventReader(EventReaderBase[T]):
     is requested, as in Java. Checkpoints are not among the events: they go to ``on_checkpoint``. A reader
     that requests nothing for a long time delays every checkpoint of the group.
 
-    Use it from one thread. Cancelling a call leaves the reader usable. Not every event is a trio checkpoint:
-    each batch that arrives and each wait is. A fast caller may get up to 32 events between two looks at the
-    clock, so 32 slow events in a row without a checkpoint can delay the group.
+    It is for one caller at a time. Cancelling a call leaves the reader usable. Other work gets its turn with
+    each batch that arrives and each wait, not with each event. A fast caller may get up to 32 events between
+    two looks at the clock, so 32 slow events in a row can delay the group.
 
     :param group: name of the group.
     :param reader_id: name of the reader, unique in the group.
@@ -2369,9 +2368,8 @@ class RevisionedStream(RevisionedStreamBase[T]):
     Made by :meth:`PravegaClient.revisioned_stream`. A :class:`Revision` is the offset after the value that
     produced it. The format is that of the Java class of the same name.
 
-    Any number of threads may share an object. Once it is closed, every method raises :class:`ClosedError`,
-    also in threads that are waiting at that time. A value that was being written then may or may not be
-    stored.
+    Any number of callers may share an object. Once it is closed, every method raises :class:`ClosedError`,
+    also calls that are waiting at that time. A value that was being written then may or may not be stored.
 
     Example::
 
@@ -2532,8 +2530,8 @@ class StateSynchronizer(Closable, Generic[S, I, U]):
     condition that its writer had seen all earlier ones, so all processes apply the same updates in the same
     order. The format and the algorithm are those of the Java class of the same name.
 
-    Several threads may share an object; each record is applied once. Once it is closed, every method raises
-    :class:`ClosedError`, also in threads that are waiting at that time.
+    Several callers may share an object; each record is applied once. Once it is closed, every method raises
+    :class:`ClosedError`, also calls that are waiting at that time.
 
     Example::
 
@@ -2870,7 +2868,7 @@ class TableIterator(TableIteratorBase[T]):
     """Iterates over a table: ``for item in iterator``.
 
     Made by :meth:`KeyValueTable.keys` and :meth:`KeyValueTable.entries`. Items are in unsigned byte order of
-    their keys, over all partitions. Only one thread may use it at a time. After an error or a cancellation it
+    their keys, over all partitions. It is for one caller at a time. After an error or a cancellation it
     continues with the next item it has not returned.
 
     Example::

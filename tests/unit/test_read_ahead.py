@@ -213,7 +213,7 @@ def test_two_tasks_cannot_read_at_the_same_time(begun: bool) -> None:
             await asyncio.sleep(0)
             if begun:
                 await asyncio.to_thread(source.blocking.wait)
-            with pytest.raises(ConcurrentUseError, match="another task is reading"):
+            with pytest.raises(ConcurrentUseError, match="another call is reading"):
                 await number(ahead)
             await closed(ahead, line)
             with pytest.raises(ClosedError):
