@@ -265,6 +265,7 @@ async def test_damage_is_named(config: PravegaConfig, tmp_path: Path) -> None:
             await verify_archive(tmp_path)
 
 
+@pytest.mark.smoke
 def test_the_blocking_client_and_the_command(
     config: PravegaConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -144,6 +144,7 @@ async def test_a_closed_client(config: PravegaConfig) -> None:
 # --- one key --------------------------------------------------------------------------------------
 
 
+@pytest.mark.smoke
 async def test_conditions_on_one_key(config: PravegaConfig) -> None:
     async with open_client(config) as client:
         table = await made(client, "one", PLAIN)
@@ -226,6 +227,7 @@ async def test_keys_and_values_at_their_limits(config: PravegaConfig) -> None:
 # --- families and batches -------------------------------------------------------------------------
 
 
+@pytest.mark.smoke
 async def test_a_family_and_its_batches(config: PravegaConfig) -> None:
     async with open_client(config) as client:
         table = await made(client, "families", PAIRS)
@@ -471,6 +473,7 @@ async def test_versions_hold_after_compaction(config: PravegaConfig) -> None:
         assert [entry.key.primary async for entry in table.entries(prefix=b"old")] == [b"old4"]
 
 
+@pytest.mark.smoke
 async def test_serializers(config: PravegaConfig) -> None:
     async with open_client(config) as client:
         await client.create_key_value_table("texts", KeyValueTableConfiguration(2, 3, 2))
@@ -538,6 +541,7 @@ async def test_a_table_as_an_async_mapping(config: PravegaConfig) -> None:
         assert [key async for key in every] == [(b"bb", b"0001")]
 
 
+@pytest.mark.smoke
 def test_the_blocking_twin(config: PravegaConfig) -> None:
     with blocking.open_client(config) as client:
         scope = str(config.default_scope)
