@@ -1,6 +1,6 @@
 """The code blocks of the documents: finding them, and doing what their markers say.
 
-A marker is an HTML comment on the line before a block: see CONTRIBUTING.md, "Examples in the documents".
+A marker is an HTML comment on the line before a block: see tests/README.md, "Examples in the documents".
 Needs the standard library only, so that it runs where nothing is installed (``scripts/docs --first-hour``).
 """
 

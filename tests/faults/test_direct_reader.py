@@ -39,6 +39,7 @@ def written(
         yield client, part
 
 
+@pytest.mark.smoke
 def test_it_goes_on_where_it_was(config: PravegaConfig, fault_proxy: FaultProxy) -> None:
     with written(config, fault_proxy, "cut") as (client, part):
         fault_proxy.cut_before_reply(c.SegmentRead, times=4, after=2)

@@ -180,6 +180,7 @@ async def test_the_set_up_reply_is_lost(config: PravegaConfig, fault_proxy: Faul
         assert_exactly(await read_all(client, "setup"), 500)
 
 
+@pytest.mark.smoke
 async def test_transaction_with_lost_acknowledgements(config: PravegaConfig, fault_proxy: FaultProxy) -> None:
     async with through(config, fault_proxy) as client:
         await client.create_stream("txn", 2)
@@ -228,6 +229,7 @@ async def test_staged_contents_are_those_that_are_stored(
         assert_exactly(await read_all(client, "staged"), written)
 
 
+@pytest.mark.smoke
 async def test_conditional_write_whose_answer_is_lost_is_not_written_twice(
     config: PravegaConfig, fault_proxy: FaultProxy
 ) -> None:
@@ -245,6 +247,7 @@ async def test_conditional_write_whose_answer_is_lost_is_not_written_twice(
         assert values == [b"value %d" % number for number in range(10)]
 
 
+@pytest.mark.smoke
 async def test_reads_go_on_where_they_were(config: PravegaConfig, fault_proxy: FaultProxy) -> None:
     async with through(config, fault_proxy) as client:
         await client.create_stream("reads", 1)

@@ -136,6 +136,7 @@ async def test_made_and_the_answer_lost(config: PravegaConfig, fault_proxy: Faul
         assert fault_proxy.cuts_due == 0
 
 
+@pytest.mark.smoke
 async def test_the_only_writer_learns_what_happened(config: PravegaConfig, fault_proxy: FaultProxy) -> None:
     async with both(config, fault_proxy) as (broken, sound):
         await broken.create_key_value_table("sole", PAIRS)

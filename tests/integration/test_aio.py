@@ -78,6 +78,7 @@ async def all_events(client: aio.PravegaClient, stream: str) -> list[bytes]:
 # --- what everybody does --------------------------------------------------------------------------
 
 
+@pytest.mark.smoke
 def test_writing_and_reading_batches(config: PravegaConfig, run: Callable[[Main], Any]) -> None:
     async def main() -> None:
         async with aio.open_client(config) as client:
@@ -160,6 +161,7 @@ def test_a_resumable_writer(config: PravegaConfig, run: Callable[[Main], Any]) -
     run(main)
 
 
+@pytest.mark.smoke
 def test_a_reader_group(config: PravegaConfig, run: Callable[[Main], Any]) -> None:
     names: list[str] = []
     threads: set[int] = set()
@@ -717,6 +719,7 @@ def test_a_client_belongs_to_its_loop(config: PravegaConfig, run: Callable[[Main
     run(main)
 
 
+@pytest.mark.smoke
 def test_one_program_has_all_three(config: PravegaConfig, run: Callable[[Main], Any]) -> None:
     async def main() -> None:
         def threaded() -> None:

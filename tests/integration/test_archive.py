@@ -264,6 +264,7 @@ async def test_damage_is_named(config: PravegaConfig, tmp_path: Path) -> None:
             await verify_archive(tmp_path)
 
 
+@pytest.mark.smoke
 def test_from_the_other_clients(config: PravegaConfig, tmp_path: Path) -> None:
     directory = tmp_path / "archive"
     with sync.open_client(config) as client:

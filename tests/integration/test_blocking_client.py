@@ -92,6 +92,7 @@ class Threads:
             yield item
 
 
+@pytest.mark.smoke
 def test_functions_run_in_the_thread_that_calls(config: PravegaConfig) -> None:
     threads = Threads()
 
@@ -235,6 +236,7 @@ def test_on_checkpoint_runs_in_the_thread_that_reads(config: PravegaConfig) -> N
     assert awaited == ["c"]
 
 
+@pytest.mark.smoke
 def test_keys_go_where_the_partitioner_says(config: PravegaConfig) -> None:
     """Also from arrays, after scaling, and in a resumable writer."""
     with open_client(config) as client:
@@ -1016,6 +1018,7 @@ def test_blocks_that_end_without_the_clients_thread(config: PravegaConfig, progr
 # --- single events --------------------------------------------------------------------------------
 
 
+@pytest.mark.smoke
 def test_single_events_keep_their_place(config: PravegaConfig) -> None:
     """They cross threads later than they are written, and yet before what is written after them."""
     with open_client(config) as client:

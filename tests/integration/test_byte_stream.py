@@ -17,6 +17,7 @@ from pravega_wire.protocol import commands as c
 from pravega_wire.testing import FaultProxy
 
 
+@pytest.mark.smoke
 async def test_bytes_come_back_in_any_pieces(config: PravegaConfig) -> None:
     data = random.Random(1).randbytes(5_000_000)
 
@@ -41,6 +42,7 @@ async def test_bytes_come_back_in_any_pieces(config: PravegaConfig) -> None:
                     await reader.seek(offset)
 
 
+@pytest.mark.smoke
 async def test_a_reader_waits_at_the_tail_and_ends_when_the_stream_is_sealed(config: PravegaConfig) -> None:
     async with open_client(config) as client:
         await client.create_stream("t", 1)
@@ -133,6 +135,7 @@ async def test_lost_connections_neither_lose_nor_double_bytes(
             assert fault_proxy.cuts == 11
 
 
+@pytest.mark.smoke
 def test_files(config: PravegaConfig) -> None:
     """What other libraries do with files works: a zip archive is written, sought in and read."""
     content = os.urandom(200_000)

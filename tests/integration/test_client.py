@@ -66,6 +66,7 @@ def by_key(events: list[bytes]) -> dict[bytes, list[int]]:
     return found
 
 
+@pytest.mark.smoke
 async def test_scopes_and_streams(config: PravegaConfig) -> None:
     async with open_client(config) as client:
         scope = config.default_scope
@@ -102,6 +103,7 @@ async def test_scopes_and_streams(config: PravegaConfig) -> None:
         assert await client.delete_stream("a", seal=True)
 
 
+@pytest.mark.smoke
 async def test_events_come_back_in_order_of_their_keys(config: PravegaConfig) -> None:
     async with open_client(config) as client:
         await client.create_stream("t", 4)
@@ -133,6 +135,7 @@ async def test_events_come_back_in_order_of_their_keys(config: PravegaConfig) ->
         assert seen == count
 
 
+@pytest.mark.smoke
 async def test_order_holds_while_the_stream_scales(config: PravegaConfig) -> None:
     async with open_client(config) as client:
         await client.create_stream("t", 1)
@@ -172,6 +175,7 @@ async def test_order_holds_while_the_stream_scales(config: PravegaConfig) -> Non
         assert len(await client.epoch_segments("t", 2)) == 3
 
 
+@pytest.mark.smoke
 async def test_batches_between_cuts(config: PravegaConfig) -> None:
     async with open_client(config) as client:
         await client.create_stream("t", 1)
@@ -335,6 +339,7 @@ async def test_large_events_and_mixed_sizes(config: PravegaConfig) -> None:
         assert await all_events(client, "t") == events + events
 
 
+@pytest.mark.smoke
 async def test_transactions(config: PravegaConfig) -> None:
     async with open_client(config) as client:
         await client.create_stream("t", 3)
@@ -466,6 +471,7 @@ async def test_event_times_of_transactions_make_watermarks(config: PravegaConfig
         assert 1_700_000_000_000 <= marks[0].lower <= marks[0].upper < time
 
 
+@pytest.mark.smoke
 async def test_staged_writes_count_only_when_merged(config: PravegaConfig) -> None:
     async with open_client(config) as client:
         await client.create_stream("t", 2)
@@ -582,6 +588,7 @@ async def test_what_a_caller_gets_wrong_is_named(config: PravegaConfig) -> None:
         await client.tail("t")
 
 
+@pytest.mark.smoke
 async def test_sealing_fails_the_writer_and_keeps_what_was_acknowledged(config: PravegaConfig) -> None:
     async with open_client(config) as client:
         await client.create_stream("t", 2)
@@ -688,6 +695,7 @@ async def test_a_server_that_speaks_garbage(config: PravegaConfig) -> None:
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.smoke
 def test_the_blocking_twin(config: PravegaConfig) -> None:
     with sync.open_client(config) as client:
         client.create_stream("t", 2)

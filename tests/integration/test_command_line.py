@@ -87,6 +87,7 @@ def wire(
     return Wire(config, capfd, monkeypatch)
 
 
+@pytest.mark.smoke
 def test_scopes(wire: Wire) -> None:
     name = f"{wire.scope}-more"
     assert wire("scope", "create", name) == f"scope {name} was created\n"
@@ -100,6 +101,7 @@ def test_scopes(wire: Wire) -> None:
     assert name not in wire("scope", "list")
 
 
+@pytest.mark.smoke
 def test_streams(wire: Wire) -> None:
     wire("stream", "create", "one", "two", "--segments", "2", "--tag", "a", "--keep-time", "7d")
     (row,) = wire.json("stream", "list", "--pattern", "o*", "--tag", "a")
@@ -139,6 +141,7 @@ def test_streams(wire: Wire) -> None:
     assert wire.json("stream", "list") == []
 
 
+@pytest.mark.smoke
 def test_appending_and_reading(wire: Wire, tmp_path: Path) -> None:
     wire("stream", "create", "t")
     lines = b'{"k": "a", "n": 1}\r\n\n{"k": "b", "n": 2}\n'
@@ -222,6 +225,7 @@ def test_times_by_watermarks(wire: Wire) -> None:
     assert wire("cut", "at", "t", str(mark.upper + 1)) == wire("cut", "now", "t", "--head")
 
 
+@pytest.mark.smoke
 def test_cuts(wire: Wire) -> None:
     wire("stream", "create", "t")
     wire("append", "t", given=b"a\n")
@@ -239,6 +243,7 @@ def test_cuts(wire: Wire) -> None:
     wire("read", "other", "--from", text, code=Exit.USAGE)
 
 
+@pytest.mark.smoke
 def test_groups(wire: Wire) -> None:
     wire("stream", "create", "t", "u")
     wire("append", "t", given=b"a\nb\nc\n")
@@ -285,6 +290,7 @@ def test_groups(wire: Wire) -> None:
     wire("group", "describe", "g", code=Exit.NOTHING)
 
 
+@pytest.mark.smoke
 def test_transactions_and_doctor(wire: Wire) -> None:
     wire("stream", "create", "t")
     assert wire.json("txn", "list", "t") == []
@@ -351,6 +357,7 @@ def test_the_ledger_of_a_sink(wire: Wire) -> None:
     assert wire.client(lambda client: client.transaction_status("t", txn)) is TxnStatus.OPEN
 
 
+@pytest.mark.smoke
 def test_tables(wire: Wire) -> None:
     wire("table", "create", "limits", "--key-length", "8", "--partitions", "2")
     wire("table", "put", "limits", "a", "1")
@@ -400,6 +407,7 @@ AVRO = AvroSchema(
 )
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     ("schema", "field"),
     [
@@ -695,6 +703,7 @@ def test_a_sealed_stream_ends_following(wire: Wire) -> None:
     assert wire.lines("read", "t", "--follow") == ["a", "b"]
 
 
+@pytest.mark.smoke
 def test_mistakes_say_what_to_do_and_leave_nothing_behind(wire: Wire) -> None:
     wire("stream", "create", "t")
     wire("append", "t", given=b"one\ntwo\n")
@@ -743,6 +752,7 @@ def test_nobody_reads_what_was_done(wire: Wire) -> None:
     assert [each["stream"] for each in wire.json("stream", "list", "--names")] == [f"{wire.scope}/kept"]
 
 
+@pytest.mark.smoke
 def test_archives(wire: Wire, tmp_path: Path) -> None:
     wire("stream", "create", "source", "--segments", "2")
     wire("append", "source", given=b"".join(b"line %d\n" % number for number in range(50)))

@@ -248,6 +248,7 @@ def test_a_configuration_comes_back_as_it_was_given(
     run(config, body)
 
 
+@pytest.mark.smoke
 def test_the_life_of_a_stream(config: PravegaConfig) -> None:
     async def body(controller: ControllerClient, scope: str) -> None:
         assert not await controller.check_stream_exists(scope, "s")
@@ -333,6 +334,7 @@ def test_segments_of_a_new_stream(config: PravegaConfig) -> None:
     run(config, body)
 
 
+@pytest.mark.smoke
 def test_cuts_and_truncation(config: PravegaConfig) -> None:
     async def body(controller: ControllerClient, scope: str) -> None:
         await controller.create_stream(scope, "s", FOUR)
@@ -364,6 +366,7 @@ def test_cuts_and_truncation(config: PravegaConfig) -> None:
     run(config, body)
 
 
+@pytest.mark.smoke
 def test_scale_up_and_down(config: PravegaConfig) -> None:
     async def body(controller: ControllerClient, scope: str) -> None:
         await controller.create_stream(scope, "s", TWO)
@@ -454,6 +457,7 @@ def test_an_epoch_that_is_not_there_yet(config: PravegaConfig) -> None:
 # --- transactions ---------------------------------------------------------------------------------
 
 
+@pytest.mark.smoke
 def test_commit_and_abort(config: PravegaConfig) -> None:
     async def body(controller: ControllerClient, scope: str) -> None:
         await controller.create_stream(scope, "s", FOUR)
@@ -598,6 +602,7 @@ def group(
     )
 
 
+@pytest.mark.smoke
 def test_the_life_of_a_reader_group(config: PravegaConfig) -> None:
     async def body(controller: ControllerClient, scope: str) -> None:
         await controller.create_stream(scope, "s", TWO)
@@ -684,6 +689,7 @@ def test_subscribers(config: PravegaConfig) -> None:
 # --- key-value tables -----------------------------------------------------------------------------
 
 
+@pytest.mark.smoke
 def test_the_life_of_a_key_value_table(config: PravegaConfig) -> None:
     async def body(controller: ControllerClient, scope: str) -> None:
         wanted = KeyValueTableConfiguration(3, 16, 4)

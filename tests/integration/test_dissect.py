@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import trio
 
 from pravega_wire import PravegaConfig, open_client
@@ -18,6 +19,7 @@ from tests import tshark
 from tests.exchange import exchange
 
 
+@pytest.mark.smoke
 async def test_a_live_exchange(config: PravegaConfig, tmp_path: Path) -> None:
     shown: list[Frame | Note] = []
     capture = tmp_path / "live.pcap"

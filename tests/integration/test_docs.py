@@ -1,4 +1,4 @@
-"""The documents' code blocks, run as they are printed: see CONTRIBUTING.md, "Examples in the documents"."""
+"""The documents' code blocks, run as they are printed: see tests/README.md, "Examples in the documents"."""
 
 from __future__ import annotations
 

@@ -79,6 +79,7 @@ async def run_in_asyncio(codes: dict[str, str], config: PravegaConfig) -> None:
             await awaited(code, name, names(aio, client))
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("module", [pravega_wire, sync, aio], ids=lambda module: module.__name__)
 def test_the_examples_in_docstrings_run(module: ModuleType, config: PravegaConfig) -> None:
     scope = config.default_scope

@@ -92,6 +92,7 @@ async def all_done(client: PravegaClient) -> None:
 # --- what everybody does ----------------------------------------------------------------------------
 
 
+@pytest.mark.smoke
 async def test_events_that_are_there_and_events_to_come(config: PravegaConfig) -> None:
     async with opened(config) as client:
         await write(client, *range(100))
@@ -409,6 +410,7 @@ async def test_the_client_is_closed(config: PravegaConfig) -> None:
 # --- the other clients ------------------------------------------------------------------------------
 
 
+@pytest.mark.smoke
 def test_blocking(config: PravegaConfig) -> None:
     with sync.open_client(config) as client:
         client.create_stream("t", 2)
@@ -457,6 +459,7 @@ def test_blocking(config: PravegaConfig) -> None:
         assert len(errors) == 1
 
 
+@pytest.mark.smoke
 def test_asyncio(config: PravegaConfig) -> None:
     async def main() -> None:
         async with aio.open_client(config) as client:

@@ -621,6 +621,7 @@ async def test_cancelled_run_leaves_nothing_open(config: PravegaConfig, tmp_path
         assert await stored(client) == list(range(5000))
 
 
+@pytest.mark.smoke
 async def test_source_that_grows(config: PravegaConfig) -> None:
     """The last transaction of fixed count is shorter, and the next run goes on behind it."""
 
@@ -684,6 +685,7 @@ def command(config: PravegaConfig, folder: Path, *more: str) -> subprocess.Popen
     )  # fmt: skip
 
 
+@pytest.mark.smoke
 def test_command(config: PravegaConfig, tmp_path: Path) -> None:
     folder = tmp_path / "in"
     expected = write_folder(folder, 60, 1000)

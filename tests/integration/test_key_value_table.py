@@ -144,6 +144,7 @@ async def test_a_closed_client(config: PravegaConfig) -> None:
 # --- one key --------------------------------------------------------------------------------------
 
 
+@pytest.mark.smoke
 async def test_conditions_on_one_key(config: PravegaConfig) -> None:
     async with open_client(config) as client:
         table = await made(client, "one", PLAIN)
@@ -226,6 +227,7 @@ async def test_keys_and_values_at_their_limits(config: PravegaConfig) -> None:
 # --- families and batches -------------------------------------------------------------------------
 
 
+@pytest.mark.smoke
 async def test_a_family_and_its_batches(config: PravegaConfig) -> None:
     async with open_client(config) as client:
         table = await made(client, "families", PAIRS)
@@ -467,6 +469,7 @@ async def test_versions_hold_after_compaction(config: PravegaConfig) -> None:
         assert [entry.key.primary async for entry in table.entries(prefix=b"old")] == [b"old4"]
 
 
+@pytest.mark.smoke
 async def test_serializers(config: PravegaConfig) -> None:
     async with open_client(config) as client:
         await client.create_key_value_table("texts", KeyValueTableConfiguration(2, 3, 2))
@@ -493,6 +496,7 @@ async def test_serializers(config: PravegaConfig) -> None:
 # --- the blocking twin ----------------------------------------------------------------------------
 
 
+@pytest.mark.smoke
 def test_the_blocking_twin(config: PravegaConfig) -> None:
     with blocking.open_client(config) as client:
         scope = str(config.default_scope)

@@ -18,6 +18,7 @@ from pravega_wire.testing import FaultProxy
 LARGE = random.Random(3).randbytes(20_000_000)
 
 
+@pytest.mark.smoke
 async def test_large_events_are_stored_in_order_among_others(config: PravegaConfig) -> None:
     events = [b"a", LARGE, b"b", LARGE[: MAX_EVENT_BYTES + 1], LARGE[:MAX_EVENT_BYTES], b"", b"c"]
 
@@ -103,6 +104,7 @@ async def test_connections_lost_on_the_way(
             assert found == [b"before", LARGE, LARGE[::-1]]
 
 
+@pytest.mark.smoke
 def test_the_blocking_twin(config: PravegaConfig) -> None:
     with blocking.open_client(config) as client:
         client.create_stream("b", 1)

@@ -396,6 +396,7 @@ async def test_an_observer_that_raises_breaks_nothing(
     assert len([record for record in caplog.records if record.name == "pravega_wire.metrics"]) == 1
 
 
+@pytest.mark.smoke
 def test_the_blocking_twin(config: PravegaConfig, collected: Collected) -> None:
     with blocking.open_client(config, observer=instrument(collected.meter)) as client:
         client.create_stream("s", 2)

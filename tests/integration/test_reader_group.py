@@ -130,6 +130,7 @@ async def test_readers_come_and_go_while_the_stream_scales(config: PravegaConfig
             assert (metrics.unread_bytes, metrics.segments, metrics.future) == (0, 0, 0)
 
 
+@pytest.mark.smoke
 async def test_two_readers_share_the_segments(config: PravegaConfig) -> None:
     async with open_client(config) as client:
         await client.create_stream("s", 4)
@@ -187,6 +188,7 @@ async def test_what_an_exception_interrupts_is_read_again(config: PravegaConfig)
                 await reader.read_event()
 
 
+@pytest.mark.smoke
 async def test_batches_and_single_events_mix(config: PravegaConfig) -> None:
     async with open_client(config) as client:
         await client.create_stream("s", 2)
@@ -253,6 +255,7 @@ async def test_pointers_to_nothing(config: PravegaConfig) -> None:
             await client.fetch_event(EventPointer(f"{config.default_scope}/s/7.#epoch.0", 0, 20))
 
 
+@pytest.mark.smoke
 async def test_checkpoints_and_going_back_to_one(config: PravegaConfig) -> None:
     async with open_client(config) as client:
         await client.create_stream("s", 2)
@@ -1504,6 +1507,7 @@ def test_a_client_that_is_closed_lets_its_readers_leave(config: PravegaConfig) -
                 reader.read_event()
 
 
+@pytest.mark.smoke
 def test_the_blocking_twin(config: PravegaConfig) -> None:
     with blocking.open_client(config) as client:
         client.create_stream("s", 2)

@@ -228,6 +228,7 @@ async def test_the_three_ways_of_reading_are_used_alike(config: PravegaConfig, k
             pass
 
 
+@pytest.mark.smoke
 def test_blocking(config: PravegaConfig) -> None:
     with sync.open_client(config) as client:
         client.create_stream("t", 3)

@@ -83,6 +83,7 @@ async def test_a_killed_process_is_followed_by_another(config: PravegaConfig, se
         assert_exactly(await read_all(client, "r"), 100_000)
 
 
+@pytest.mark.smoke
 async def test_starting_early_leaves_out_what_is_there(config: PravegaConfig) -> None:
     writer_id = uuid4()
 
@@ -110,6 +111,7 @@ async def test_starting_early_leaves_out_what_is_there(config: PravegaConfig) ->
         assert_exactly(await read_all(client, "r"), 700)
 
 
+@pytest.mark.smoke
 async def test_without_keys_and_as_batches(config: PravegaConfig) -> None:
     writer_id = uuid4()
 

@@ -107,6 +107,7 @@ def test_namespaces_are_apart(pravega_schema_registry: SchemaRegistryServer, gro
             assert group in registry.list_groups()
 
 
+@pytest.mark.smoke
 def test_schemas_and_their_versions(registry: BlockingSchemaRegistry, group: str) -> None:
     before = datetime.now(UTC) - timedelta(minutes=1)
     registry.create_group(group)
@@ -203,6 +204,7 @@ def test_what_a_group_refuses(registry: BlockingSchemaRegistry, group: str) -> N
     assert registry.serializer(group, FIRST, codec="gzip").serialize({"device": 1})[:5] == b"\1\0\0\0\0"
 
 
+@pytest.mark.smoke
 async def test_events_of_all_formats_on_a_stream(
     config: PravegaConfig, pravega_schema_registry: SchemaRegistryServer, group: str
 ) -> None:

@@ -143,6 +143,7 @@ async def test_what_is_no_boundary_is_found_out(config: PravegaConfig) -> None:
         assert new.segment_id != whole.segment_id
 
 
+@pytest.mark.smoke
 def test_an_index_is_kept_and_grows_with_the_segment(config: PravegaConfig) -> None:
     async def main() -> BoundaryIndex:
         async with open_client(config) as client:

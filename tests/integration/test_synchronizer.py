@@ -127,6 +127,7 @@ def test_eight_processes_count_to_eight_hundred(config: PravegaConfig) -> None:
             assert late.bytes_since_compaction() < client.tail("counter").positions[0]
 
 
+@pytest.mark.smoke
 async def test_tasks_race_and_end_equal_after_compaction(config: PravegaConfig) -> None:
     async with open_client(config) as client:
         await client.create_stream("race", 1)
@@ -215,6 +216,7 @@ async def test_a_slow_reader_whose_place_was_truncated_finds_the_newer_beginning
         assert await fast.fetch_updates() == Counter(60)
 
 
+@pytest.mark.smoke
 async def test_an_update_happens_only_while_its_condition_holds(config: PravegaConfig) -> None:
     """One seat: whoever finds it taken writes nothing."""
 
@@ -349,6 +351,7 @@ async def test_tasks_may_share_one(config: PravegaConfig) -> None:
         assert await shared.fetch_updates() == await other.fetch_updates() == Counter(160)
 
 
+@pytest.mark.smoke
 async def test_a_cancelled_update_is_written_once_or_not_at_all(config: PravegaConfig) -> None:
     async with open_client(config) as client:
         await client.create_stream("cancelled", 1)

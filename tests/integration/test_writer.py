@@ -23,6 +23,7 @@ from pravega_wire.errors import (
 )
 
 
+@pytest.mark.smoke
 async def test_a_batch_is_whole_and_in_one_piece(config: PravegaConfig) -> None:
     async with open_client(config) as client:
         await client.create_stream("b", 4)
@@ -129,6 +130,7 @@ async def test_a_batch_stays_whole_when_its_segment_is_sealed(config: PravegaCon
         assert all(numbers == sorted(numbers) for numbers in by_key.values())
 
 
+@pytest.mark.smoke
 async def test_a_partitioner_of_ones_own(config: PravegaConfig) -> None:
     async with open_client(config) as client:
         await client.create_stream("p", 4)
@@ -142,6 +144,7 @@ async def test_a_partitioner_of_ones_own(config: PravegaConfig) -> None:
             assert all(low <= number <= low + 25 for number in events)
 
 
+@pytest.mark.smoke
 async def test_metrics_add_up(config: PravegaConfig) -> None:
     async with open_client(config) as client:
         await client.create_stream("m", 2)

@@ -30,6 +30,7 @@ def five_to_nine() -> Iterator[int]:
     yield from range(5, 10)
 
 
+@pytest.mark.smoke
 async def test_values_on_trio(config: PravegaConfig) -> None:
     async with open_client(config) as client:
         await client.create_stream("s")

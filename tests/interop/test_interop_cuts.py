@@ -45,6 +45,7 @@ def payloads(parts: Iterable[list[tuple[str, bytes]]]) -> list[bytes]:
     return sorted(payload for part in parts for _, payload in part)
 
 
+@pytest.mark.smoke
 def test_both_understand_the_same_position(
     client: PravegaClient, pravega_scope: str, java_peer: JavaPeer, cuts: list[list[str]]
 ) -> None:

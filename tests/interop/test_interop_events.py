@@ -88,6 +88,7 @@ def write_in_python(client: PravegaClient, stream: str, events: Sequence[tuple[s
         writer.write_events([payload for _, payload in rest], routing_keys=[key for key, _ in rest])
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("segments", [1, 3, 4])
 def test_python_writes_java_reads(
     client: PravegaClient, pravega_scope: str, java_peer: JavaPeer, segments: int
@@ -103,6 +104,7 @@ def test_python_writes_java_reads(
     assert len({event.segment_id for event in events}) == segments
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("segments", [1, 3, 4])
 def test_java_writes_python_reads(
     client: PravegaClient, pravega_scope: str, java_peer: JavaPeer, segments: int

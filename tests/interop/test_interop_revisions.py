@@ -22,6 +22,7 @@ def write_in_java(java_peer: JavaPeer, scope: str, expected: str, value: bytes) 
     return java_peer.value("revision-write", scope, "r", expected, base64.b64encode(value).decode())
 
 
+@pytest.mark.smoke
 def test_values_and_revisions_are_the_same(
     client: PravegaClient, pravega_scope: str, java_peer: JavaPeer
 ) -> None:

@@ -109,6 +109,7 @@ def test_both_see_one_table(
     assert listed(java, "t") == []
 
 
+@pytest.mark.smoke
 def test_batches_and_values_of_every_size(client: PravegaClient, java: JavaPeer) -> None:
     client.create_key_value_table("t", KeyValueTableConfiguration(2, 2, 4))
     table = client.key_value_table("t")

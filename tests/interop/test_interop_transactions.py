@@ -57,6 +57,7 @@ def test_java_reads_a_committed_python_transaction(
     assert read_in_java(java_peer, pravega_scope) == PAYLOADS
 
 
+@pytest.mark.smoke
 def test_java_commits_a_python_transaction(
     client: PravegaClient, pravega_scope: str, java_peer: JavaPeer
 ) -> None:
@@ -89,6 +90,7 @@ def test_java_aborts_a_python_transaction(
     transaction.close()
 
 
+@pytest.mark.smoke
 def test_python_commits_a_java_transaction(
     client: PravegaClient, pravega_scope: str, java_peer: JavaPeer
 ) -> None:

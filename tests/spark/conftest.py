@@ -1,4 +1,4 @@
-"""A real server for all tests here, and a Spark session for each module."""
+"""A scope of the session's server for all tests here, and a Spark session for each module."""
 
 from __future__ import annotations
 
@@ -16,17 +16,16 @@ from pyspark.sql import SparkSession
 
 from pravega_wire import PravegaConfig
 from pravega_wire.sync import PravegaClient, open_client
-from pravega_wire.testing import standalone
+from pravega_wire.testing import PravegaServer
 
 SCOPE = "spark"
 ROOT = str(Path(__file__).resolve().parents[2])
 
 
 @pytest.fixture(scope="session")
-def config() -> Iterator[PravegaConfig]:
-    """Configuration of a client of a server that was started for this run."""
-    with standalone() as server:
-        yield PravegaConfig.from_defaults(controller_uri=server.controller_uri, scope=SCOPE, env={})
+def config(pravega_server: PravegaServer) -> PravegaConfig:
+    """Configuration of a client of the session's server, with one scope for all tests of Spark."""
+    return PravegaConfig.from_defaults(controller_uri=pravega_server.controller_uri, scope=SCOPE, env={})
 
 
 @pytest.fixture(scope="session")

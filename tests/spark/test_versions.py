@@ -71,6 +71,7 @@ def refused(note: Note, part: str, error: BaseException) -> None:
         note(part, "not there yet")
 
 
+@pytest.mark.smoke
 def test_read_rdd(
     spark: SparkSession, config: PravegaConfig, client: PravegaClient, stream: str, note: Note
 ) -> None:
@@ -84,6 +85,7 @@ def test_read_rdd(
     note("`read_rdd`", WORKS)
 
 
+@pytest.mark.smoke
 def test_read_df(
     spark: SparkSession,
     config: PravegaConfig,
@@ -109,6 +111,7 @@ def test_read_df(
     note("`read_df`", WORKS)
 
 
+@pytest.mark.smoke
 def test_typed_columns(spark: SparkSession, note: Note) -> None:
     part = "`from_pravega`, `to_pravega`"
     numbers = TypedSerializer(JsonSerializer(), "struct<n: int>")
@@ -123,6 +126,7 @@ def test_typed_columns(spark: SparkSession, note: Note) -> None:
     note(part, WORKS)
 
 
+@pytest.mark.smoke
 def test_format_read(
     spark: SparkSession, config: PravegaConfig, client: PravegaClient, stream: str, note: Note
 ) -> None:
@@ -142,6 +146,7 @@ def test_format_read(
     note(part, WORKS)
 
 
+@pytest.mark.smoke
 def test_format_read_stream(
     spark: SparkSession,
     config: PravegaConfig,
@@ -174,6 +179,7 @@ def test_format_read_stream(
     note(part, WORKS)
 
 
+@pytest.mark.smoke
 def test_format_write(
     spark: SparkSession, config: PravegaConfig, client: PravegaClient, stream: str, note: Note
 ) -> None:
@@ -190,6 +196,7 @@ def test_format_write(
     note(part, WORKS)
 
 
+@pytest.mark.smoke
 def test_format_write_stream(
     spark: SparkSession,
     config: PravegaConfig,
@@ -243,6 +250,7 @@ def test_sink(
     note(f"`ForeachBatchSink`, `{mode}`", WORKS)
 
 
+@pytest.mark.smoke
 def test_exactly_once_sink(
     spark: SparkSession,
     config: PravegaConfig,
