@@ -495,7 +495,13 @@ def test_a_signal_while_modules_are_imported(
 ) -> None:
     words = [str(int(number)), module, "scope", "list", "--controller", "tcp://127.0.0.1:1"]
     done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED, *words], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "-c", INTERRUPTED, *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        # A shell's background jobs ignore SIGINT.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert (done.returncode, done.stdout, done.stderr) == (code, "", message)
 
