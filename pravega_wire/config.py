@@ -36,6 +36,7 @@ __all__ = [
     "Setting",
     "check_registry_uri",
     "config_of",
+    "parse_endpoint",
 ]
 
 DEFAULT_CONTROLLER_URI = "tcp://localhost:9090"
@@ -171,31 +172,39 @@ def parse_controller_uri(uri: str) -> tuple[str, tuple[Endpoint, ...]]:
     if scheme not in _PLAIN_SCHEMES | _TLS_SCHEMES:
         known = ", ".join(sorted(_PLAIN_SCHEMES | _TLS_SCHEMES))
         raise InvalidArgumentError(f"controller URI {uri!r}: scheme {scheme!r} is not one of {known}")
-    return scheme, tuple(_endpoint(uri, part.strip()) for part in rest.rstrip("/").split(","))
+    return scheme, tuple(
+        parse_endpoint(part.strip(), f"controller URI {uri!r}") for part in rest.rstrip("/").split(",")
+    )
 
 
 _HOST: Final = re.compile(r"[^\s\x00-\x1f\x7f/?#\[\]\\:]+")
 
 
-def _endpoint(uri: str, part: str, name: str = "controller URI") -> Endpoint:
-    host, colon, port_text = part.rpartition(":")
+def parse_endpoint(text: str, what: str) -> Endpoint:
+    """Split ``host:port`` into host and port. An IPv6 address goes in brackets.
+
+    :param text: the text.
+    :param what: what it is, as a message begins.
+    :raises InvalidArgumentError: it is something else.
+    """
+    host, colon, port_text = text.rpartition(":")
     if not colon or not host or not port_text.isascii() or not port_text.isdigit():
         raise InvalidArgumentError(
-            f"{name} {uri!r}: {part!r} is not of the form host:port (every address needs a port)"
+            f"{what}: {text!r} is not of the form host:port (every address needs a port)"
         )
     port = int(port_text)
     if not 0 < port < 65536:
-        raise InvalidArgumentError(f"{name} {uri!r}: port {port} is not in the range 1 to 65535")
+        raise InvalidArgumentError(f"{what}: port {port} is not in the range 1 to 65535")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
         try:
             ipaddress.IPv6Address(host)
         except ValueError:
-            raise InvalidArgumentError(f"{name} {uri!r}: {host!r} is not an IPv6 address") from None
+            raise InvalidArgumentError(f"{what}: {host!r} is not an IPv6 address") from None
     elif ":" in host:
-        raise InvalidArgumentError(f"{name} {uri!r}: write an IPv6 address in brackets: [{host}]:{port}")
+        raise InvalidArgumentError(f"{what}: write an IPv6 address in brackets: [{host}]:{port}")
     elif not _HOST.fullmatch(host):
-        raise InvalidArgumentError(f"{name} {uri!r}: {host!r} is not a valid host name")
+        raise InvalidArgumentError(f"{what}: {host!r} is not a valid host name")
     return host, port
 
 
@@ -220,7 +229,7 @@ def check_registry_uri(uri: object) -> str:
     address = rest.partition("/")[0]
     has_port = bool(re.search(r":[0-9]*$", address)) and not address.endswith("]")
     default_port = "443" if scheme.lower() == "https" else "80"
-    _endpoint(text, address if has_port else f"{address}:{default_port}", name)
+    parse_endpoint(address if has_port else f"{address}:{default_port}", f"{name} {text!r}")
     return text
 
 

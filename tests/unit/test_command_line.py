@@ -322,6 +322,8 @@ def test_profiles_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         (["read", "s/t", "--group", ""], "the name of the group is empty"),
         (["read", "s/"], "the name of the stream is empty"),
         (["table", "get", "", "k"], "the name of the table is empty"),
+        (["dissect", "12346"], "Missing option '--store' (try: pravega-wire dissect --help)"),
+        (["dissect", "65536", "--store", "a:1"], "65536 is not in the range 0<=x<=65535"),
     ],
 )
 def test_misuse_is_one_line(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -380,7 +382,7 @@ def test_misuse_is_one_line(words: list[str], message: str, capsys: pytest.Captu
             ["read", "s/t", "--from", "@nowhere"],
             "the file 'nowhere' with a stream cut cannot be read: No such",
         ),
-        (["dissect", "nowhere"], "nowhere: No such file or directory"),
+        (["dissect", "0", "--store", "nowhere"], "--store: 'nowhere' is not of the form host:port"),
     ],
 )
 def test_wrong_arguments_are_one_line(
